@@ -1,0 +1,54 @@
+# The front door. Everything real lives in CMake and scripts/; each target installs what is missing, then calls it.
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+.PHONY: all help test demo bench fuzz format install clean
+
+all: build/build.ninja ## build the program: build/bin/imago
+	@cmake --build build -j $(JOBS) --target imago_cli
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS)"
+
+test: ## build, all tests, sanitizer build, format and layering checks
+	@scripts/setup.sh build test
+	@scripts/test.sh $(JOBS)
+
+demo: all ## a short tour of what the program can do
+	@scripts/demo.sh build/bin/imago
+
+bench: ## build and run the benchmarks
+	@scripts/setup.sh build test
+	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
+	@cmake --build build -j $(JOBS) --target imago_benches
+	@scripts/each.sh build/bench/programs.txt
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS
+	@scripts/setup.sh build fuzz
+	@test -e build-fuzz/build.ninja || cmake --preset fuzz
+	@cmake --build build-fuzz -j $(JOBS) --target imago_fuzzers
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+format: ## format all sources in place
+	@scripts/setup.sh format
+	@scripts/format.sh
+
+install: build/build.ninja ## install program, library and headers under PREFIX
+	@cmake --build build -j $(JOBS) --target imago imago_cli
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove everything that was built
+	@rm -rf build build-debug build-asan build-fuzz
+
+# Ninja runs CMake again by itself when a CMake file changes; only the presets are not among those it watches.
+# Tests and benchmarks stay out until `make test` or `make bench` has installed what they need.
+build/build.ninja: CMakePresets.json | packages
+	@cmake --preset release -D IMAGO_TESTS=OFF -D IMAGO_BENCH=OFF
+	@touch $@
+
+.PHONY: packages
+packages:
+	@scripts/setup.sh build

@@ -1,0 +1,107 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+
+#include "imago/error.h"
+
+namespace imago::cli {
+
+namespace {
+
+/// Edits between two words: letters put in, left out, changed, or swapped with their neighbour.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, changed});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+/// The command that was given, or the program itself.
+const CLI::App& innermost(const CLI::App& program) {
+  const std::vector<CLI::App*> chosen = program.get_subcommands();
+  return chosen.empty() ? program : *chosen.front();
+}
+
+std::string help_of(const CLI::App& program) {
+  const CLI::App& command = innermost(program);
+  return &command == &program ? "imago --help" : fmt::format("imago {} --help", command.get_name());
+}
+
+std::vector<std::string> command_names(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+/// What to say about `argument`, which nothing in the command line takes.
+std::string explain_unknown(const CLI::App& program, const std::string& argument) {
+  const CLI::App& command = innermost(program);
+  const bool is_option = argument.size() > 1 && argument.front() == '-';
+  if (!is_option && &command != &program) {
+    return fmt::format("'{}' is one argument too many; see '{}'", argument, help_of(program));
+  }
+  const std::string name = is_option ? argument.substr(0, argument.find('=')) : argument;
+  const std::string near = nearest(name, is_option ? option_names(command) : command_names(program));
+  return fmt::format(
+      "unknown {} '{}'; {}", is_option ? "option" : "command", name,
+      near.empty() ? fmt::format("see '{}'", help_of(program)) : fmt::format("did you mean '{}'?", near));
+}
+
+}  // namespace
+
+std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = (text.size() + 2) / 3 + 1;  // one slip per three letters still looks like a slip
+  for (const std::string& candidate : candidates) {
+    const bool begun = !text.empty() && candidate.starts_with(text);
+    const std::size_t edits = begun ? 0 : distance(text, candidate);
+    if (edits >= best_distance) continue;
+    best_distance = edits;
+    best = candidate;
+  }
+  return best;
+}
+
+std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv) {
+  std::string problem;
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return program.help();
+  } catch (const CLI::CallForVersion&) {
+    return program.version() + "\n";
+  } catch (const CLI::ParseError& error) {
+    problem = error.what();
+  }
+  // An argument nobody takes explains more than what is missing because of it.
+  const std::vector<std::string> unknown = program.remaining(true);
+  if (!unknown.empty()) throw UsageError(explain_unknown(program, unknown.front()));
+  if (!problem.empty()) throw UsageError(fmt::format("{}; see '{}'", problem, help_of(program)));
+  if (program.get_subcommands().empty()) throw UsageError("no command given; 'imago --help' lists them");
+  return std::nullopt;
+}
+
+}  // namespace imago::cli

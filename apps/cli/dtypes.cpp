@@ -1,0 +1,123 @@
+// imago dtypes: every type a weight can be stored in.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "imago/format.h"
+#include "output.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> aliases_of(const DTypeInfo& type) {
+  std::vector<std::string> aliases;
+  for (const std::string_view alias : type.aliases) {
+    if (!alias.empty()) aliases.emplace_back(alias);
+  }
+  return aliases;
+}
+
+/// "max|w| / 127", or what is left of it when the divisor is 1.
+std::string quotient(std::string_view magnitude, float divisor) {
+  return divisor == 1 ? std::string(magnitude) : fmt::format("{} / {:.0f}", magnitude, divisor);
+}
+
+std::string scale_rule(const DTypeInfo& type) {
+  switch (type.kind) {
+    case NumberKind::wide_float: return "none: the value itself";
+    case NumberKind::narrow_float:
+    case NumberKind::signed_integer: return "code · " + quotient("max|w|", type.scale_divisor);
+    case NumberKind::unsigned_integer:
+      return "code · " + quotient("max w", type.scale_divisor) + ", negatives become 0";
+    case NumberKind::ternary: return "-1, 0 or 1 · " + quotient("max|w|", type.scale_divisor);
+    case NumberKind::binary: break;
+  }
+  return "-1 or 1 · mean|w|";
+}
+
+std::string scale_rule(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::q4_0:
+    case BlockFormat::q5_0:
+    case BlockFormat::q8_0: return "code · half";
+    case BlockFormat::q4_1:
+    case BlockFormat::q5_1: return "code · half + half";
+    case BlockFormat::q2_k: return "per 16: code · 4-bit scale - 4-bit minimum, a half for each";
+    case BlockFormat::q3_k: return "per 16: code · 6-bit scale, a half for all";
+    case BlockFormat::q4_k:
+    case BlockFormat::q5_k: return "per 32: code · 6-bit scale - 6-bit minimum, a half for each";
+    case BlockFormat::q6_k: return "per 16: code · 8-bit scale, a half for all";
+    case BlockFormat::iq4_nl: return "one of 16 uneven steps · half";
+    case BlockFormat::iq4_xs: return "per 32: one of 16 uneven steps · 6-bit scale, a half for all";
+    case BlockFormat::tq1_0: return "-1, 0 or 1 · half, five to a byte";
+    case BlockFormat::tq2_0: return "-1, 0 or 1 · half, four to a byte";
+    case BlockFormat::mxfp4: return "fp4 · power of two";
+    case BlockFormat::nvfp4: return "per 16: fp4 · fp8e4m3";
+    case BlockFormat::entity_q4_0: break;
+  }
+  return "code · float32";
+}
+
+Json to_json(const DTypeInfo& type) {
+  return {{"id", static_cast<int>(type.id)},
+          {"name", type.name},
+          {"bits", type.bits},
+          {"aliases", aliases_of(type)},
+          {"kind", "scalar"}};
+}
+
+Json to_json(const BlockFormatInfo& block) {
+  return {{"name", block.name},
+          {"kind", "block"},
+          {"block", block.values},
+          {"block_bytes", block.bytes},
+          {"bits", Format(block.id).bits()}};
+}
+
+void print_as_json() {
+  Json types = Json::array();
+  Json file_types = Json::array();
+  for (const DTypeInfo& type : kDTypes) types.push_back(to_json(type));
+  for (const BlockFormatInfo& block : kBlockFormats) (block.in_gguf ? types : file_types).push_back(to_json(block));
+  print_json({{"types", types}, {"file_types", file_types}});
+}
+
+void print_as_tables() {
+  using enum Table::Align;
+  Table scalars({{"id", right}, {"name"}, {"bits", right}, {"aliases"}, {"weight = code and scale"}});
+  for (const DTypeInfo& type : kDTypes) {
+    scalars.add({std::to_string(static_cast<int>(type.id)), std::string(type.name), std::to_string(type.bits),
+                 join(aliases_of(type), " "), scale_rule(type)});
+  }
+  Table blocks({{"name"}, {"bits", right}, {"weights", right}, {"bytes", right}, {"weight = code and scale"}});
+  std::string file_only;
+  for (const BlockFormatInfo& block : kBlockFormats) {
+    blocks.add({std::string(block.name), fmt::format("{}", Format(block.id).bits()), std::to_string(block.values),
+                std::to_string(block.bytes), scale_rule(block.id)});
+    if (!block.in_gguf) file_only = block.name;
+  }
+  print(fmt::format("{}\n\n{}\n{}\n\n{}\n{} is found in .entity files only.\n",
+                    bold("Scalar types: one code per weight, scales apart (shown: as derived for a whole tensor)"),
+                    scalars.text(),
+                    bold("Block formats: codes and scales together, bits include both (half: a float16 of the block)"),
+                    blocks.text(), file_only));
+}
+
+}  // namespace
+
+Command add_dtypes(CLI::App& program) {
+  CLI::App* options = program.add_subcommand("dtypes", "List the types that weights can be stored in");
+  const auto json = std::make_shared<bool>(false);
+  options->add_flag("--json", *json, "Print one JSON object (default: tables)");
+  options->footer("Examples:\n  imago dtypes\n  imago dtypes --json");
+  return {options, [json] { *json ? print_as_json() : print_as_tables(); }};
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,70 @@
+// imago: parse, call, print. Every failure ends here as one line and an exit code: 1 the work failed, 2 the command
+// line is wrong.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <exception>
+#include <new>
+
+#include "command_line.h"
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/version.h"
+#include "output.h"
+
+namespace imago::cli {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kWorkFailed = 1;
+constexpr int kUsage = 2;
+
+int run(int argc, const char* const* argv) {
+  CLI::App program("Quantize neural networks in 21 numeric types and 16 block formats.", "imago");
+  program.set_help_flag("-h,--help", "Show this help and exit");
+  program.set_version_flag("--version", fmt::format("imago {}", kVersion), "Show the version and exit");
+  program.require_subcommand(0, 1);
+  program.allow_extras();  // so that read_command_line can say more about them than that they exist
+  program.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  program.get_formatter()->label("Subcommands", "Commands");
+  program.footer(
+      "'imago COMMAND --help' tells more about a command.\n"
+      "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
+      "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
+  const Command commands[] = {add_dtypes(program), add_doctor(program)};
+
+  if (const auto text = read_command_line(program, argc, argv)) {
+    print(*text);
+    return kDone;
+  }
+  for (const Command& command : commands) {
+    if (command.options->parsed()) command.run();
+  }
+  return kDone;
+}
+
+int fail(std::string_view message, int exit_code) noexcept {
+  print_error(message);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace imago::cli
+
+int main(int argc, char** argv) {
+  using namespace imago::cli;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an answer of write(), not a death
+  try {
+    return run(argc, argv);
+  } catch (const ReaderGone&) {
+    return kDone;
+  } catch (const imago::Error& error) {
+    return fail(error.what(), error.kind() == imago::ErrorKind::usage ? kUsage : kWorkFailed);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory; free some or use a smaller type", kWorkFailed);
+  } catch (const std::exception& error) {
+    return fail(error.what(), kWorkFailed);
+  }
+}

@@ -1,0 +1,119 @@
+#include "output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "imago/error.h"
+
+namespace imago::cli {
+
+namespace {
+
+/// Writes all of `text`; the error number, 0 when done.
+int write_all(int descriptor, std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+bool wants_colour() {
+  const char* const no_colour = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
+}
+
+std::string coloured(std::string_view code, std::string_view text) {
+  static const bool colour = wants_colour();
+  return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+/// Characters that a UTF-8 text takes on the screen; ours holds no wide or combining ones.
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == EPIPE) throw ReaderGone{};
+  if (error != 0) {
+    throw IoError("standard output",
+                  fmt::format("cannot write: {}; redirect it elsewhere", std::generic_category().message(error)));
+  }
+}
+
+void print_json(const nlohmann::ordered_json& object) {
+  // Names that the system gives us need not be UTF-8; the object must be.
+  print(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void print_error(std::string_view message) noexcept try {
+  std::string line = fmt::format("imago: error: {}", message);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  write_all(STDERR_FILENO, line + "\n");
+} catch (...) {
+  write_all(STDERR_FILENO, "imago: error: out of memory\n");
+}
+
+std::string bold(std::string_view text) { return coloured("1", text); }
+std::string dim(std::string_view text) { return coloured("2", text); }
+
+std::string join(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += separator;
+    text += word;
+  }
+  return text;
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  const bool whole = value == static_cast<double>(static_cast<std::uint64_t>(value));
+  return whole ? fmt::format("{:.0f} {}", value, kUnits[unit]) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t widest = width(columns_[c].heading);
+    for (const auto& row : rows_) widest = std::max(widest, width(row.at(c)));
+    widths.push_back(widest);
+  }
+  const auto line = [&](const auto& cell_of) {
+    std::string text;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const std::string& cell = cell_of(c);
+      const std::string padding(widths[c] - width(cell), ' ');
+      text += columns_[c].align == Align::right ? padding + cell : cell + padding;
+      if (c + 1 < columns_.size()) text += "  ";
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+  };
+  std::string text = dim(line([&](std::size_t c) -> const std::string& { return columns_[c].heading; })) + "\n";
+  for (const auto& row : rows_) text += line([&](std::size_t c) -> const std::string& { return row[c]; }) + "\n";
+  return text;
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,39 @@
+# Flags that every target of the project shares: target_link_libraries(... imago_flags).
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+# Asserts stay on outside kernels; hot files define NDEBUG themselves. Sanitizers read best where little is inlined.
+if(IMAGO_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")
+else()
+  set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+endif()
+
+find_program(IMAGO_CCACHE ccache)
+if(IMAGO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${IMAGO_CCACHE})
+endif()
+find_program(IMAGO_MOLD mold)
+if(IMAGO_MOLD)
+  # Not mold 1 (Debian 12 has 1.10): it was seen to loop for ever, and to place the read-only-after-relocation segment so
+  # that the loader refused the program ("cannot apply additional memory protection").
+  execute_process(COMMAND ${IMAGO_MOLD} --version OUTPUT_VARIABLE IMAGO_MOLD_VERSION)
+  if(NOT IMAGO_MOLD_VERSION MATCHES "mold [01]\\.")
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()
+
+add_library(imago_flags INTERFACE)
+target_compile_options(imago_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
+  $<$<BOOL:${IMAGO_WERROR}>:-Werror>
+  # Packed bytes must not depend on the machine: no fused multiply-add unless a kernel writes one.
+  -ffp-contract=off -fno-math-errno -fno-trapping-math)
+if(IMAGO_SANITIZE)
+  target_compile_options(imago_flags INTERFACE -fsanitize=${IMAGO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(imago_flags INTERFACE -fsanitize=${IMAGO_SANITIZE})
+endif()
+if(IMAGO_FUZZ)
+  target_compile_options(imago_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage; the targets link the driver
+endif()

@@ -1,0 +1,58 @@
+# One target per module. The DEPENDS lists are the architecture: tests/layering compares every #include with them.
+
+set_property(GLOBAL PROPERTY IMAGO_MODULES "")
+
+# imago_module(NAME SOURCES a.cpp ... DEPENDS x y ... TESTS a_test.cpp ...)
+function(imago_module NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;TESTS" ${ARGN})
+  add_library(imago_${NAME} OBJECT ${ARG_SOURCES})
+  target_include_directories(imago_${NAME} PUBLIC
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/include)
+  target_link_libraries(imago_${NAME} PRIVATE imago_flags fmt::fmt Threads::Threads)
+  set_property(GLOBAL APPEND PROPERTY IMAGO_MODULES ${NAME})
+  set_property(GLOBAL PROPERTY IMAGO_DEPENDS_${NAME} "${ARG_DEPENDS}")
+  set_property(GLOBAL PROPERTY IMAGO_TESTS_${NAME} "${ARG_TESTS}")
+  set_property(GLOBAL PROPERTY IMAGO_SOURCE_DIR_${NAME} "${CMAKE_CURRENT_SOURCE_DIR}")
+endfunction()
+
+# imago_isa_sources(NAME ISA FLAGS -mavx2 ... SOURCES a.cpp ...): files of a module that alone get instruction-set flags
+function(imago_isa_sources NAME ISA)
+  cmake_parse_arguments(ARG "" "" "SOURCES;FLAGS" ${ARGN})
+  target_sources(imago_${NAME} PRIVATE ${ARG_SOURCES})
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES COMPILE_OPTIONS "${ARG_FLAGS};-DNDEBUG")
+  set_property(GLOBAL APPEND PROPERTY IMAGO_ISAS ${ISA})
+  foreach(source ${ARG_SOURCES})
+    string(REGEX REPLACE "([.+])" "[\\1]" pattern ${source})  # tests/sealed looks at the objects of these
+    set_property(GLOBAL APPEND PROPERTY IMAGO_ISA_OBJECTS_${ISA}
+      "$<FILTER:$<TARGET_OBJECTS:imago_${NAME}>,INCLUDE,/${pattern}[.]>")
+  endforeach()
+endfunction()
+
+# imago_test(NAME SOURCES ... [LIBS ...] [LABELS ...])
+function(imago_test NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${NAME} ${ARG_SOURCES})
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(${NAME} PRIVATE imago imago_flags imago_testing GTest::gtest_main ${ARG_LIBS})
+  add_test(NAME ${NAME} COMMAND ${NAME})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()
+
+# Turns the TESTS of every module into executables; called once the library exists. Those of modules above the kernels run
+# a second time with the plain C++ kernels.
+function(imago_add_module_tests)
+  get_property(modules GLOBAL PROPERTY IMAGO_MODULES)
+  foreach(module ${modules})
+    get_property(tests GLOBAL PROPERTY IMAGO_TESTS_${module})
+    get_property(folder GLOBAL PROPERTY IMAGO_SOURCE_DIR_${module})
+    foreach(test ${tests})
+      get_filename_component(stem ${test} NAME_WE)
+      imago_test(${module}_${stem} SOURCES ${folder}/${test} LABELS ${module})
+      if(NOT module MATCHES "^(base|numeric|quant|device|kernels)$")
+        add_test(NAME ${module}_${stem}@ref COMMAND ${module}_${stem})
+        set_tests_properties(${module}_${stem}@ref PROPERTIES
+          LABELS ${module} TIMEOUT 300 ENVIRONMENT "IMAGO_KERNELS=ref")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()

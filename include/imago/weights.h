@@ -1,0 +1,170 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "imago/device.h"
+#include "imago/format.h"
+#include "imago/numeric.h"
+
+namespace imago {
+
+/// Where the scales of a dtype sit. Block formats carry their own and are always `tensor`.
+enum class Granularity : std::uint8_t {
+  tensor,  ///< one scale; the only form the original's checkpoints know
+  row,     ///< one per row
+  group,   ///< one per 32, 64 or 128 weights of a row; the row must be a multiple of it
+};
+
+/// How a derived scale is found. Integers of 32 and 64 bits use absmax whatever is asked for: their codes must stay
+/// within ±2^20 (spec [D10]), and nothing is left to gain.
+enum class Calibrator : std::uint8_t {
+  absmax,      ///< the largest magnitude maps to the largest code (spec §3.2)
+  percentile,  ///< a high percentile of the magnitudes does; the few above saturate
+  mse,         ///< least squared error; matters most for int2, ternary and binary
+  absmean,     ///< mean|w|, ternary only (BitNet b1.58)
+};
+
+/// A numeric form of a weight matrix: the type, where its scales are and how they are found.
+struct Scheme {
+  Format format = DType::float32;
+  Granularity granularity = Granularity::tensor;
+  int group = 0;  ///< 32, 64 or 128 with Granularity::group, else 0
+  Calibrator calibrator = Calibrator::absmax;
+  double percentile = 0.999;  ///< read by Calibrator::percentile only
+
+  Scheme() = default;
+  Scheme(Format f) : format(f) {}       // NOLINT: a bare type is a scheme with the spec's defaults
+  Scheme(DType d) : format(d) {}        // NOLINT: same
+  Scheme(BlockFormat b) : format(b) {}  // NOLINT: same
+  friend auto operator<=>(const Scheme&, const Scheme&) = default;
+};
+
+/// The master in one scheme: packed codes and their scales in canonical layout (the one files use). Immutable once
+/// made; shared freely between threads.
+class Version {
+ public:
+  Version(Scheme scheme, std::size_t count, Buffer codes, std::vector<float> scales, std::size_t scale_group,
+          bool explicit_scale);
+
+  const Scheme& scheme() const noexcept { return scheme_; }
+  std::size_t count() const noexcept { return count_; }
+  std::span<const std::byte> codes() const { return codes_.host(); }
+  /// One per tensor, row or group; empty for block formats and for types without a scale.
+  std::span<const float> scales() const noexcept { return scales_; }
+  std::size_t scale_group() const noexcept { return scale_group_; }  ///< weights per scale; 0 without scales
+  /// The scale as a checkpoint states it: the first one, 1 for types without.
+  float scale() const noexcept { return scales_.empty() ? 1.0f : scales_.front(); }
+  /// True if the scale was given by the caller or a file: it is then kept when the master changes.
+  bool has_explicit_scale() const noexcept { return explicit_scale_; }
+  /// Bytes held: codes and scales.
+  std::size_t bytes() const noexcept { return codes_.size() + scales_.size() * sizeof(float); }
+  /// Decodes into `weights`. Throws ShapeError if that is not count() long.
+  void decode_into(std::span<float> weights) const;
+
+ private:
+  Scheme scheme_;
+  std::size_t count_;
+  Buffer codes_;
+  std::vector<float> scales_;
+  std::size_t scale_group_;
+  bool explicit_scale_;
+};
+
+/// How far one array is from another, by several measures.
+struct Distortion {
+  double cosine = 1;         ///< 1 if both are zero, 0 if one is
+  double rmse = 0;           ///< sqrt(mean squared difference)
+  double relative_rmse = 0;  ///< rmse / root mean square of the reference; 0 if both are zero
+  double max_error = 0;
+  double sqnr_db = 0;  ///< 10·log10(signal / noise power); +infinity when equal
+};
+
+/// Throws ShapeError if the lengths differ. Sums in double.
+Distortion measure_distortion(std::span<const float> reference, std::span<const float> got);
+
+/// One weight array: a float32 master, and packed versions of it, each made on first use and cached.
+///
+/// Any write to the master drops all versions. Threads: every const call and `morph`, `active` may run at the same time
+/// from many threads (the first one makes the version, the others wait for it); calls that change the master must not
+/// overlap with any other call. A Version that a caller holds stays valid, and stays what it was, whatever happens to
+/// the store.
+class WeightStore {
+ public:
+  /// A zero master of rows × cols. Throws ShapeError on overflow. A flat array has one row.
+  explicit WeightStore(std::size_t rows, std::size_t cols);
+  explicit WeightStore(std::size_t count) : WeightStore(1, count) {}
+  WeightStore(WeightStore&&) noexcept;
+  WeightStore& operator=(WeightStore&&) noexcept;
+  ~WeightStore();
+
+  std::size_t rows() const noexcept;
+  std::size_t cols() const noexcept;
+  std::size_t count() const noexcept;
+
+  /// The source of truth, 64-byte aligned. Made by unpacking when it was released.
+  std::span<const float> master() const;
+  bool has_master() const noexcept;
+  /// Replaces the master; drops all versions. Throws ShapeError if the length differs.
+  void set_master(std::span<const float> weights);
+  /// The master for writing; drops all versions at the call. The span is for this one change: call again for the next.
+  std::span<float> edit_master();
+  /// Frees the master and every version but that of `scheme`: a served model. Later calls that need the master make it
+  /// by unpacking.
+  void release_master(const Scheme& scheme);
+
+  /// The version of `scheme`, made if absent. float32 is the master itself and never makes a version: returns null.
+  /// Throws UsageError for a scheme without meaning, ShapeError if rows do not fit the block or group.
+  std::shared_ptr<const Version> morph(const Scheme& scheme) const;
+  /// The version if it exists, else null.
+  std::shared_ptr<const Version> find(const Scheme& scheme) const;
+  /// Drops that version, then morphs.
+  std::shared_ptr<const Version> force_morph(const Scheme& scheme);
+  /// Wq: the weights as `scheme` computes with them, in float32.
+  std::vector<float> active(const Scheme& scheme) const;
+  /// Overwrites the master with the decoded version of `scheme`; that version stays, all others are dropped.
+  void unpack(const Scheme& scheme);
+  /// Installs a version as a file has it: codes verbatim, scales explicit. The master becomes what they decode to; it
+  /// is made when first asked for, so a model that is only served never pays for it. Throws ShapeError unless `codes`
+  /// are exactly packed_bytes(...) long and there are as many scales as the scheme has, UsageError for unused bits that
+  /// are set, ternary code 10, and scales that are negative or not finite. A scale of 0 acts as 1 and is kept as it is.
+  /// On an error the store is as before.
+  void set_loaded(const Scheme& scheme, std::span<const std::byte> codes, std::span<const float> scales);
+  /// With one scale, as checkpoints have it; types without a scale carry it along unused (see `scale`).
+  void set_loaded(DType dtype, std::span<const std::byte> codes, float scale);
+
+  /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax); drops that version. Kept until `clear_scale`,
+  /// through every change of the master. Throws UsageError for a scale that is negative or not finite.
+  void set_scale(DType dtype, float scale);
+  /// Lets the scale be derived again, also one that came with `set_loaded`; drops that version.
+  void clear_scale(DType dtype);
+  /// The explicit scale, else that of the cached version, else 1.
+  float scale(DType dtype) const;
+
+  /// Uniform in [-range, range]; normal with sd = sqrt(2 / fan_in). Same seed, same weights, on every machine and for
+  /// every number of threads. Throws UsageError for a range that is negative or not finite, and for a fan-in of 0.
+  void randomize(std::uint64_t seed, float range);
+  void he_randomize(std::uint64_t seed, std::size_t fan_in);
+
+  /// master[i] -= rate · clip(gradient[i]); clip > 0 bounds each element to ±clip. Negative masters become 0 for
+  /// unsigned dtypes. Drops all versions, then morphs `scheme` again (derived scales are derived anew). Throws
+  /// ShapeError.
+  void apply_gradients(std::span<const float> gradient, float rate, float clip, const Scheme& scheme);
+
+  /// The version of `scheme` against the master.
+  Distortion distortion(const Scheme& scheme) const;
+
+  /// Bytes held now: master, versions.
+  std::size_t bytes() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace imago

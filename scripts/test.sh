@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Everything a change must pass: the release build and its tests and checks, then the same tests under sanitizers, then
+# each fuzz target for a few seconds.
+#
+#   scripts/test.sh [JOBS]
+#
+# Goes on after a failed step where that still tells something, and ends with a summary.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${1:-$(nproc)}
+summary=()
+failed=0
+
+# step NAME COMMAND...: runs it, notes the outcome and the time.
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  if "$@"; then
+    summary+=("$(printf 'ok      %4d s  %s' $((SECONDS - start)) "$name")")
+  else
+    summary+=("$(printf 'FAILED  %4d s  %s' $((SECONDS - start)) "$name")")
+    failed=1
+    return 1
+  fi
+}
+
+# suite PRESET TITLE CMAKE-ARGUMENT...: configure, build, test; tests need a build, so the first failure ends the suite.
+suite() {
+  local preset=$1 title=$2
+  shift 2
+  step "$title: build" build "$preset" "$@" || return 0
+  step "$title: tests" ctest --preset "$preset" -j "$jobs" || true
+}
+
+build() {
+  local preset=$1 log
+  shift
+  log=$(mktemp)
+  if ! cmake --preset "$preset" "$@" >"$log" 2>&1; then
+    cat "$log"
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+  cmake --build --preset "$preset" -j "$jobs"
+}
+
+suite release "release, $("${CXX:-c++}" --version | head -n 1)" -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
+suite asan "address and undefined-behaviour sanitizers, clang $(clang++ -dumpversion)"
+step "fuzzing, 3 s a target" scripts/fuzz.sh build-asan 3 || true
+
+echo
+printf '%s\n' "${summary[@]}"
+if [ "$failed" -ne 0 ]; then
+  echo "make test: FAILED after $SECONDS s"
+  exit 1
+fi
+echo "make test: all passed in $SECONDS s"

@@ -1,0 +1,98 @@
+#include "base/cpu.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "imago/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace imago {
+
+namespace {
+
+#if defined(__x86_64__)
+/// Clang 14 does not know this name in __builtin_cpu_supports.
+bool has_f16c() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+CpuFeatures detect() noexcept {
+  CpuFeatures found = kNoFeatures;
+#if defined(__x86_64__)
+  // The builtin checks CPUID and, through XGETBV, that the system saves the wide registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512cd");
+  if (avx2) found |= kAvx2;
+  if (avx512) found |= kAvx512;
+  if (avx512 && __builtin_cpu_supports("avx512vnni")) found |= kVnni;
+  if (avx512 && __builtin_cpu_supports("avx512vbmi")) found |= kVbmi;
+#endif
+  return found;
+}
+
+struct Limit {
+  std::string_view name;
+  CpuFeatures allowed;
+};
+
+constexpr Limit kLimits[] = {
+    {"ref", kNoFeatures},
+    {"avx2", kAvx2},
+    {"avx512", kAvx2 | kAvx512 | kVnni | kVbmi},
+    {"neon", kNeonDot},
+};
+
+}  // namespace
+
+std::vector<CpuFeatureName> known_cpu_features() {
+#if defined(__x86_64__)
+  return {{kAvx2, "avx2"}, {kAvx512, "avx512"}, {kVnni, "avx512vnni"}, {kVbmi, "avx512vbmi"}};
+#elif defined(__aarch64__)
+  return {{kNeonDot, "neon-dotprod"}};
+#else
+  return {};
+#endif
+}
+
+CpuFeatures host_cpu_features() noexcept {
+  static const CpuFeatures found = detect();
+  return found;
+}
+
+CpuFeatures allowed_cpu_features() {
+  const char* wish = std::getenv("IMAGO_KERNELS");
+  if (wish == nullptr || *wish == '\0') return host_cpu_features();
+  for (const Limit& limit : kLimits) {
+    if (limit.name == wish) return host_cpu_features() & limit.allowed;
+  }
+  throw UsageError(fmt::format("IMAGO_KERNELS is '{}'; it may be ref, avx2, avx512 or neon", wish));
+}
+
+std::string cpu_model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+#if defined(__x86_64__)
+  return "x86-64";
+#elif defined(__aarch64__)
+  return "arm64";
+#else
+  return "unknown";
+#endif
+}
+
+}  // namespace imago

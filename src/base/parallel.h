@@ -1,0 +1,54 @@
+#pragma once
+
+// One fork-join pool for the process.
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace imago {
+
+namespace detail {
+/// Runs part(context, index) for index 0 … parts-1 on the pool; returns when all are done; rethrows the first
+/// exception.
+void run_parts(std::size_t parts, void (*part)(void* context, std::size_t index), void* context);
+}  // namespace detail
+
+/// Threads that `parallel_for` uses, the calling one included.
+int pool_threads();
+/// Waits for parallel work of other threads to end. The system may grant fewer threads: see pool_threads.
+/// REQUIRES: 1 <= threads <= 1024, and not called from inside a body of parallel_for.
+void set_pool_threads(int threads);
+/// Cores this process may use: its affinity mask, and no more than its control group grants.
+int usable_cores();
+
+/// Splits [0, count) into one contiguous range per thread, each a multiple of `grain` long but the last, and calls
+/// body(begin, end) for each. The split depends only on count, grain and the number of threads. A call from inside a
+/// body runs there and then, in one range. The first exception thrown by a body is rethrown here once all have ended.
+/// REQUIRES: grain > 0.
+template <class Body>
+void parallel_for(std::size_t count, std::size_t grain, Body&& body) {
+  if (count == 0) return;
+  const std::size_t grains = (count - 1) / grain + 1;
+  const std::size_t threads = static_cast<std::size_t>(pool_threads());
+  const std::size_t parts = grains < threads ? grains : threads;
+  if (parts <= 1) {
+    body(std::size_t{0}, count);
+    return;
+  }
+  struct Context {
+    std::remove_reference_t<Body>& body;
+    std::size_t count, grain, grains, parts;
+  } context{body, count, grain, grains, parts};
+  detail::run_parts(
+      parts,
+      [](void* opaque, std::size_t index) {
+        const Context& c = *static_cast<const Context*>(opaque);
+        const std::size_t begin = c.grains * index / c.parts * c.grain;
+        const std::size_t end = index + 1 == c.parts ? c.count : c.grains * (index + 1) / c.parts * c.grain;
+        if (begin < end) c.body(begin, end);
+      },
+      &context);
+}
+
+}  // namespace imago

@@ -1,0 +1,178 @@
+#include "base/system.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "base/parallel.h"
+#include "imago/system.h"
+
+namespace imago {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The whole of a small file; empty if it cannot be read.
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// The number a text starts with, spaces skipped.
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+/// Bytes of a line "MemTotal:  16384 kB"; 0 without it.
+std::uint64_t meminfo_bytes(const std::string& meminfo, std::string_view key) {
+  std::istringstream lines(meminfo);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key) || line.size() == key.size() || line[key.size()] != ':') continue;
+    return leading_number(std::string_view(line).substr(key.size() + 1)).value_or(0) * 1024;
+  }
+  return 0;
+}
+
+/// Folders that bind this process under cgroup v2, from its own up to the top of the hierarchy.
+std::vector<fs::path> control_groups(const fs::path& root) {
+  std::vector<fs::path> folders;
+  const fs::path top = root / "sys/fs/cgroup";
+  std::istringstream lines(read_text(root / "proc/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("0::/")) continue;
+    fs::path below = fs::path(line.substr(3)).relative_path();
+    for (; !below.empty(); below = below.parent_path()) folders.push_back(top / below);
+  }
+  folders.push_back(top);
+  return folders;
+}
+
+/// "150000 100000" is one and a half cores, "max 100000" no limit.
+std::optional<double> cores_of_quota(const std::string& cpu_max) {
+  const std::size_t space = cpu_max.find(' ');
+  if (space == std::string::npos) return std::nullopt;
+  const auto quota = leading_number(cpu_max);
+  const auto period = leading_number(std::string_view(cpu_max).substr(space));
+  if (!quota || !period || *quota == 0 || *period == 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+void apply_control_groups(const fs::path& root, Machine& machine) {
+  for (const fs::path& group : control_groups(root)) {
+    if (const auto cores = cores_of_quota(read_text(group / "cpu.max"))) {
+      machine.core_quota = std::min(machine.core_quota.value_or(*cores), *cores);
+    }
+    const auto limit = leading_number(read_text(group / "memory.max"));  // "max" is no number
+    if (!limit) continue;
+    machine.memory_bytes = std::min(machine.memory_bytes, *limit);
+    const std::uint64_t used = leading_number(read_text(group / "memory.current")).value_or(0);
+    machine.available_bytes = std::min(machine.available_bytes, *limit - std::min(used, *limit));
+  }
+}
+
+/// Bytes of "48K" or "32M".
+std::uint64_t cache_size(const std::string& text) {
+  const std::uint64_t number = leading_number(text).value_or(0);
+  if (text.find('K') != std::string::npos) return number << 10;
+  if (text.find('M') != std::string::npos) return number << 20;
+  return number;
+}
+
+std::vector<std::uint64_t> cache_sizes(const fs::path& root) {
+  std::vector<std::uint64_t> sizes(3, 0);
+  for (int index = 0; index < 16; ++index) {
+    const fs::path folder = root / "sys/devices/system/cpu/cpu0/cache" / ("index" + std::to_string(index));
+    const auto level = leading_number(read_text(folder / "level"));
+    if (!level) break;
+    if (*level < 1 || *level > sizes.size() || read_text(folder / "type").starts_with("Instruction")) continue;
+    sizes[*level - 1] = cache_size(read_text(folder / "size"));
+  }
+  return sizes;
+}
+
+/// Anonymous memory on 2 MiB pages where the system has them.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(memory_, bytes, MADV_HUGEPAGE);  // a wish: without it the measurement is lower, and truthful
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(memory_, bytes_); }
+
+  std::uint64_t* words() const noexcept { return static_cast<std::uint64_t*>(memory_); }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+
+/// Eight independent sums, so that the loop waits for memory and not for its own additions.
+std::uint64_t sum_words(const std::uint64_t* words, std::size_t begin, std::size_t end) noexcept {
+  std::uint64_t sums[8] = {};
+  for (std::size_t i = begin; i < end; i += 8) {
+    for (std::size_t lane = 0; lane < 8; ++lane) sums[lane] += words[i + lane];
+  }
+  std::uint64_t total = 0;
+  for (const std::uint64_t sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+Machine inspect_machine(const fs::path& root) {
+  Machine machine;
+  const std::string meminfo = read_text(root / "proc/meminfo");
+  machine.memory_bytes = meminfo_bytes(meminfo, "MemTotal");
+  machine.available_bytes = meminfo_bytes(meminfo, "MemAvailable");
+  apply_control_groups(root, machine);
+  machine.cache_bytes = cache_sizes(root);
+  const std::string huge = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled");
+  machine.huge_pages = huge.find("[always]") != std::string::npos || huge.find("[madvise]") != std::string::npos;
+  return machine;
+}
+
+double measure_read_bandwidth() {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;  // far beyond any cache that one process is given
+  constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
+  constexpr std::size_t kGrain = std::size_t{1} << 18;  // 2 MiB: no page is shared by two threads
+  constexpr int kPasses = 6;
+
+  const Mapping memory(kBytes);
+  std::uint64_t* const words = memory.words();
+  // The threads that will read a part also write it first, so that it lies on their memory node.
+  parallel_for(kWords, kGrain,
+               [&](std::size_t begin, std::size_t end) { std::fill(words + begin, words + end, std::uint64_t{1}); });
+
+  double best = std::numeric_limits<double>::infinity();
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    parallel_for(kWords, kGrain, [&](std::size_t begin, std::size_t end) {
+      // Without a visible use of the sum the compiler drops the loads.
+      [[maybe_unused]] volatile std::uint64_t sink = sum_words(words, begin, end);
+    });
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    best = std::min(best, elapsed.count());
+  }
+  return static_cast<double>(kBytes) / best;
+}
+
+}  // namespace imago

@@ -1,0 +1,23 @@
+#pragma once
+
+// What the operating system says about the machine: the part of imago/system.h that knows nothing of kernels.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace imago {
+
+struct Machine {
+  std::uint64_t memory_bytes = 0;     ///< what this process may use at most: installed, or the control group's limit
+  std::uint64_t available_bytes = 0;  ///< what it may take now without pushing others out; 0 where unknown
+  std::vector<std::uint64_t> cache_bytes;  ///< L1 data, L2, L3 as one core sees them; 0 where unknown
+  bool huge_pages = false;                 ///< madvise(MADV_HUGEPAGE) gives 2 MiB pages
+  std::optional<double> core_quota;        ///< processor time that the control group grants, in cores
+};
+
+/// Reads /proc and /sys below `root`. Never throws for what is missing or malformed there: it stays unknown.
+Machine inspect_machine(const std::filesystem::path& root = "/");
+
+}  // namespace imago

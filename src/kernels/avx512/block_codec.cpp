@@ -1,0 +1,28 @@
+// The block formats of module quant, 16 blocks at a time.
+
+#include "kernels/avx512/codec.h"
+#include "kernels/avx512/lanes.h"
+#include "quant/block_format.h"
+#include "quant/expanded.h"
+
+namespace imago::kernels::avx512 {
+
+using namespace imago::quant;  // the block types
+
+#include "quant/blocks.inl.h"
+
+EncodeFunction block_encoder(BlockFormat format) noexcept {
+  return quant::visit(format, []<class Block>(std::type_identity<Block>) -> EncodeFunction {
+    return [](const EncodeArgs& a) noexcept {
+      encode_blocks<Block>(a.weights, a.count, a.importance, a.row_values, a.first, a.packed);
+    };
+  });
+}
+
+DecodeFunction block_decoder(BlockFormat format) noexcept {
+  return quant::visit(format, []<class Block>(std::type_identity<Block>) -> DecodeFunction {
+    return [](const DecodeArgs& a) noexcept { decode_blocks<Block>(a.packed, a.count, a.weights); };
+  });
+}
+
+}  // namespace imago::kernels::avx512

@@ -1,0 +1,114 @@
+// Packing and unpacking of the 21 dtypes over the lanes of the surrounding namespace; the result is that of
+// kernels/ref/dtype_codec.cpp bit for bit. Compiled inside a kernel's namespace, so it includes nothing itself; the one
+// vector at a time that it builds on is in dtype_lanes.inl.h.
+//
+// Everything happens in chunks of 256 weights: whole vectors, whole bytes, and enough codes for the last step of
+// joining bits (4 · kLanes bytes in, see join_pairs) with 16 lanes. Only the last, short chunk takes a detour
+// through a padded copy; no loop below knows about tails. A chunk and its scales stay within the first-level cache.
+inline constexpr int kChunk = 256;
+
+template <Numeric T>
+void encode_chunk(const float* weights, const float* scales, std::byte* packed) noexcept {
+  const auto encode_all = [&](std::byte* to, int code_bytes) {
+    for (int i = 0; i < kChunk; i += kLanes) {
+      encode_lanes<T>(load_floats(weights + i), load_floats(scales + i), to + i * code_bytes);
+    }
+  };
+  if constexpr (kBits<T> >= 8) {
+    encode_all(packed, kBits<T> / 8);
+  } else {
+    std::byte fields[kChunk];
+    encode_all(fields, 1);
+    int bytes = kChunk;
+    for (int width = kBits<T>; width < 8; width *= 2) {
+      for (int i = 0; i < bytes; i += 4 * kLanes) join_pairs(fields + i, 1 << width, fields + i / 2);
+      bytes /= 2;
+    }
+    __builtin_memcpy(packed, fields, kChunk * kBits<T> / 8);
+  }
+}
+
+template <Numeric T>
+void decode_chunk(const std::byte* packed, const float* scales, float* weights) noexcept {
+  for (int i = 0; i < kChunk; i += kLanes) {
+    const Floats values = decode_lanes<T>(packed + i * kBits<T> / 8);
+    if constexpr (kKind<T> == NumberKind::wide_float) {
+      store_floats(values, weights + i);
+    } else {
+      store_floats(values * load_floats(scales + i), weights + i);
+    }
+  }
+}
+
+/// The scales of one chunk after the other, one per weight: so groups may end anywhere, also amid a byte.
+class ChunkScales {
+ public:
+  ChunkScales(const float* scales, std::size_t group, std::size_t first) noexcept
+      : scale_(scales + first / group), group_(group), left_(group - first % group) {
+    for (float& value : values_) value = 1;  // what a short chunk leaves unused must be harmless
+  }
+
+  /// Of the next `count` weights. Costs nothing while a group goes on.
+  const float* next(int count) noexcept {
+    if (is_uniform_ && left_ >= static_cast<std::size_t>(count)) {
+      left_ -= static_cast<std::size_t>(count);
+      return values_;
+    }
+    int run = 0;
+    for (int i = 0; i < count; i += run) {
+      if (left_ == 0) {
+        ++scale_;
+        left_ = group_;
+      }
+      run = left_ < static_cast<std::size_t>(count - i) ? static_cast<int>(left_) : count - i;
+      left_ -= static_cast<std::size_t>(run);
+      const float scale = *scale_ == 0 ? 1 : *scale_;
+      for (int j = i; j < i + run; ++j) values_[j] = scale;
+    }
+    is_uniform_ = run == kChunk;
+    return values_;
+  }
+
+ private:
+  alignas(64) float values_[kChunk];
+  const float* scale_;
+  std::size_t group_;
+  std::size_t left_;  // weights that *scale_ still covers
+  bool is_uniform_ = false;
+};
+
+// ---- Any count
+
+template <Numeric T>
+void encode_dtype(const EncodeArgs& a) noexcept {
+  ChunkScales scales(a.scales, a.group, a.first);
+  std::size_t done = 0;
+  for (; a.count - done >= kChunk; done += kChunk) {
+    encode_chunk<T>(a.weights + done, scales.next(kChunk), a.packed + done / 8 * kBits<T>);
+  }
+  const int left = static_cast<int>(a.count - done);
+  if (left == 0) return;
+  float weights[kChunk];
+  for (float& weight : weights)
+    weight = __builtin_nanf("");  // the weight whose field is 0 in every type that shares bytes
+  std::byte packed[kChunk * kBits<T> / 8];
+  __builtin_memcpy(weights, a.weights + done, static_cast<std::size_t>(left) * sizeof(float));
+  encode_chunk<T>(weights, scales.next(left), packed);
+  __builtin_memcpy(a.packed + done / 8 * kBits<T>, packed, static_cast<std::size_t>((left * kBits<T> + 7) / 8));
+}
+
+template <Numeric T>
+void decode_dtype(const DecodeArgs& a) noexcept {
+  ChunkScales scales(a.scales, a.group, a.first);
+  std::size_t done = 0;
+  for (; a.count - done >= kChunk; done += kChunk) {
+    decode_chunk<T>(a.packed + done / 8 * kBits<T>, scales.next(kChunk), a.weights + done);
+  }
+  const int left = static_cast<int>(a.count - done);
+  if (left == 0) return;
+  std::byte packed[kChunk * kBits<T> / 8] = {};
+  float weights[kChunk];
+  __builtin_memcpy(packed, a.packed + done / 8 * kBits<T>, static_cast<std::size_t>((left * kBits<T> + 7) / 8));
+  decode_chunk<T>(packed, scales.next(left), weights);
+  __builtin_memcpy(a.weights + done, weights, static_cast<std::size_t>(left) * sizeof(float));
+}

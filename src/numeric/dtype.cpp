@@ -1,0 +1,84 @@
+#include "imago/dtype.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/checked.h"
+#include "imago/error.h"
+#include "imago/format.h"
+
+namespace imago {
+
+namespace {
+
+bool equals_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+    if (lower(a[i]) != lower(b[i])) return false;
+  }
+  return true;
+}
+
+std::string dtype_names() {
+  std::string names;
+  for (const DTypeInfo& info : kDTypes) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
+  return names;
+}
+
+std::string block_names() {
+  std::string names;
+  for (const BlockFormatInfo& info : kBlockFormats) {
+    if (info.in_gguf) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::optional<DType> find_dtype(std::string_view text) noexcept {
+  for (const DTypeInfo& info : kDTypes) {
+    if (equals_ignoring_case(text, info.name)) return info.id;
+    for (const std::string_view alias : info.aliases) {
+      if (!alias.empty() && equals_ignoring_case(text, alias)) return info.id;
+    }
+  }
+  return std::nullopt;
+}
+
+DType parse_dtype(std::string_view text) {
+  if (const auto found = find_dtype(text)) return *found;
+  throw UsageError(fmt::format("unknown type '{}'; known: {}", text, dtype_names()));
+}
+
+std::optional<Format> find_format(std::string_view text) noexcept {
+  if (const auto dtype = find_dtype(text)) return *dtype;
+  for (const BlockFormatInfo& info : kBlockFormats) {
+    if (info.in_gguf && equals_ignoring_case(text, info.name)) return info.id;
+  }
+  return std::nullopt;
+}
+
+Format parse_format(std::string_view text) {
+  if (const auto found = find_format(text)) return *found;
+  throw UsageError(fmt::format("unknown type '{}'; known: {} {}", text, dtype_names(), block_names()));
+}
+
+std::size_t packed_bytes(Format format, std::size_t count) {
+  if (!format.is_block()) {
+    // Whole groups of 8 weights take `bits` bytes each, so nothing overflows before the result does.
+    const std::size_t bits = static_cast<std::size_t>(imago::bits(format.dtype()));
+    const std::size_t whole = checked_mul<std::size_t>(count / 8, bits, "a packed tensor");
+    return checked_add<std::size_t>(whole, (count % 8 * bits + 7) / 8, "a packed tensor");
+  }
+  const BlockFormatInfo& block = info(format.block());
+  const std::size_t values = static_cast<std::size_t>(block.values);
+  if (count % values != 0) {
+    throw ShapeError(
+        fmt::format("{} weights are no multiple of the {} that a block of {} holds", count, values, block.name));
+  }
+  return checked_mul<std::size_t>(count / values, static_cast<std::size_t>(block.bytes), "a packed tensor");
+}
+
+}  // namespace imago

@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "imago/error.h"
+#include "imago/numeric.h"
+
+namespace imago {
+
+namespace {
+
+/// A scale must be usable: anything zero or not finite counts as 1 (spec §3.2).
+float usable(float scale) noexcept { return scale > 0 && std::isfinite(scale) ? scale : 1.0f; }
+
+/// The magnitude that a type must reach: unsigned types see only the positive side. NaN gives a negative number.
+float magnitude(float w, NumberKind kind) noexcept {
+  if (std::isnan(w)) return -1;
+  return kind == NumberKind::unsigned_integer ? std::max(w, 0.0f) : std::fabs(w);
+}
+
+float largest_magnitude(NumberKind kind, std::span<const float> weights) noexcept {
+  float largest = 0;
+  for (const float w : weights) largest = std::max(largest, magnitude(w, kind));
+  return largest;
+}
+
+/// Integers of 32 and 64 bits end far beyond Q = 2^20. A scale below that of the maximum would not saturate anything
+/// but give codes beyond 2^20, which the float arithmetic of a round trip cannot hold (spec §3.2 [D10]).
+bool ends_beyond_divisor(const DTypeInfo& type) noexcept { return type.scale_divisor != 0 && type.bits >= 32; }
+
+struct WeightedError {
+  DType dtype;
+  std::span<const float> weights;
+  std::span<const float> importance;
+
+  double operator()(float scale) const {
+    return visit(dtype, [&]<class T>(std::type_identity<T>) {
+      double sum = 0;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        if (!std::isfinite(weights[i])) continue;
+        const double e = static_cast<double>(weights[i]) -
+                         static_cast<double>(dequantize_value<T>(quantize_value<T>(weights[i], scale), scale));
+        sum += e * e * (importance.empty() ? 1.0 : static_cast<double>(importance[i]));
+      }
+      return sum;
+    });
+  }
+};
+
+/// Every n-th weight, so that a search over a large tensor costs no more than over 64 Ki weights: the place of the
+/// least error is a property of their distribution, which a sample of that size shows to about one part in a thousand.
+struct Sample {
+  Sample(std::span<const float> all, std::span<const float> factors) {
+    constexpr std::size_t kEnough = 65536;
+    const std::size_t stride = (all.size() + kEnough - 1) / kEnough;
+    is_whole = stride <= 1;
+    if (is_whole) {
+      weights = all;
+      importance = factors;
+      return;
+    }
+    for (std::size_t i = 0; i < all.size(); i += stride) {
+      chosen_weights.push_back(all[i]);
+      if (!factors.empty()) chosen_importance.push_back(factors[i]);
+    }
+    weights = chosen_weights;
+    importance = chosen_importance;
+  }
+  Sample(const Sample&) = delete;  // the spans point into the object
+  Sample& operator=(const Sample&) = delete;
+
+  std::span<const float> weights, importance;
+  bool is_whole;
+
+ private:
+  std::vector<float> chosen_weights, chosen_importance;
+};
+
+/// The error over the scale is wavy, with one broad valley: a geometric grid finds the valley, two finer ones its
+/// floor. Below 1/16 of the absmax scale nearly every weight saturates; int2 gains a little above it (its -2 goes
+/// unused at 1).
+float search_scale(const WeightedError& error, float widest) {
+  float best = widest;
+  double least = error(widest);
+  const auto try_scale = [&](float scale) {
+    if (!(scale > 0) || !std::isfinite(scale)) return;
+    const double e = error(scale);
+    if (e < least) {
+      least = e;
+      best = scale;
+    }
+  };
+  for (int i = -4; i <= 16; ++i) try_scale(widest * std::exp2(-static_cast<float>(i) / 4));
+  for (const float step : {1.0f / 16, 1.0f / 64}) {
+    const float centre = best;
+    for (int i = -4; i <= 4; ++i) try_scale(centre * std::exp2(step * static_cast<float>(i)));
+  }
+  return best;
+}
+
+}  // namespace
+
+float derive_scale(DType dtype, std::span<const float> weights) noexcept {
+  const DTypeInfo& type = info(dtype);
+  if (type.kind == NumberKind::wide_float) return 1.0f;
+  if (type.kind == NumberKind::binary) return derive_absmean_scale(weights);
+  return usable(largest_magnitude(type.kind, weights) / type.scale_divisor);
+}
+
+float derive_absmean_scale(std::span<const float> weights) noexcept {
+  double sum = 0;
+  for (const float w : weights) {
+    if (!std::isnan(w)) sum += std::fabs(static_cast<double>(w));
+  }
+  return usable(static_cast<float>(sum) / static_cast<float>(weights.size()));
+}
+
+float derive_percentile_scale(DType dtype, std::span<const float> weights, double percentile) {
+  if (!(percentile > 0 && percentile <= 1)) {
+    throw UsageError(fmt::format("the percentile must be above 0 and at most 1, not {}", percentile));
+  }
+  const DTypeInfo& type = info(dtype);
+  if (type.kind == NumberKind::wide_float || type.kind == NumberKind::binary || ends_beyond_divisor(type)) {
+    return derive_scale(dtype, weights);
+  }
+  std::vector<float> magnitudes;
+  magnitudes.reserve(weights.size());
+  for (const float w : weights) {
+    if (!std::isnan(w)) magnitudes.push_back(magnitude(w, type.kind));
+  }
+  if (magnitudes.empty()) return 1.0f;
+  const double position = std::ceil(percentile * static_cast<double>(magnitudes.size()));
+  const auto nth = magnitudes.begin() + std::max<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(position), 1) - 1;
+  std::nth_element(magnitudes.begin(), nth, magnitudes.end());
+  return usable(*nth / type.scale_divisor);
+}
+
+float derive_mse_scale(DType dtype, std::span<const float> weights, std::span<const float> importance) {
+  if (!importance.empty() && importance.size() != weights.size()) {
+    throw ShapeError(fmt::format("{} importance factors for {} weights", importance.size(), weights.size()));
+  }
+  const float widest = derive_scale(dtype, weights);
+  if (!is_scaled(dtype) || ends_beyond_divisor(info(dtype))) return widest;
+  const Sample sample(weights, importance);
+  const float found = search_scale(WeightedError{dtype, sample.weights, sample.importance}, widest);
+  if (sample.is_whole) return found;
+  const WeightedError error{dtype, weights, importance};
+  return error(found) < error(widest) ? found : widest;
+}
+
+}  // namespace imago

@@ -1,0 +1,82 @@
+// Small steps that every encoder shares. Compiled anew in the namespace of each vocabulary (quant/lanes_scalar.h).
+
+/// How one block format is taken apart and put together. Each <format>.inl.h specialises it with
+///   kGroup      weights that share a scale
+///   kHasOffset  whether Expanded::offsets is set
+///   expand      block -> codes, scales, offsets
+///   encode      one block per lane: weights x[kValues], importance w[kValues] -> bytes at out[lane]
+template <class Block>
+struct BlockCodec;
+
+inline float half_of(PackedHalf half) noexcept {
+  std::uint16_t code;
+  __builtin_memcpy(&code, half.bytes, 2);
+  return half_to_float(code);
+}
+
+/// Nearest integer, ties to even. REQUIRES: |t| < 2^22. Adding 1.5 · 2^23 leaves no bits for the fraction.
+inline Floats round_even(Floats t) noexcept {
+  const Floats magic = splat(12582912.0f);
+  return (t + magic) - magic;
+}
+
+/// Nearest integer, halves away from zero. REQUIRES: within int32.
+inline Floats round_away(Floats t) noexcept {
+  const Floats whole = to_floats(truncate(t));
+  const Floats step = select(t < splat(0.0f), splat(-1.0f), splat(1.0f));
+  return select(abs_of(t - whole) >= splat(0.5f), whole + step, whole);
+}
+
+inline Floats clamp(Floats v, float low, float high) noexcept { return min_of(max_of(v, splat(low)), splat(high)); }
+
+/// 1 / s, or 0 where s is 0 or so small that the quotient would overflow.
+inline Floats reciprocal(Floats s) noexcept { return select(abs_of(s) > splat(1e-36f), splat(1.0f) / s, splat(0.0f)); }
+
+/// numerator / denominator, 0 where the denominator is not positive.
+inline Floats ratio(Floats numerator, Floats denominator) noexcept {
+  return select(denominator > splat(0.0f), numerator / denominator, splat(0.0f));
+}
+
+/// Limits a scale to what binary16 holds: no block ever stores an infinite scale.
+inline Ints half_scale(Floats s) noexcept { return half_bits(clamp(s, -65504.0f, 65504.0f)); }
+
+/// What half_scale leaves of s.
+inline Floats through_half(Floats s) noexcept { return half_value(half_scale(s)); }
+
+/// NaN becomes 0 and infinities the largest float, so that everything after this is finite arithmetic.
+inline Floats finite(Floats v) noexcept {
+  const Floats number = select(v == v, v, splat(0.0f));
+  return clamp(number, -3.402823466e38f, 3.402823466e38f);
+}
+
+/// The weight of largest magnitude, with its sign; the first one on ties.
+inline Floats extremum(const Floats* x, int count) noexcept {
+  Floats magnitude = splat(0.0f);
+  Floats value = splat(0.0f);
+  for (int i = 0; i < count; ++i) {
+    const Floats a = abs_of(x[i]);
+    const Mask larger = a > magnitude;
+    magnitude = select(larger, a, magnitude);
+    value = select(larger, x[i], value);
+  }
+  return value;
+}
+
+/// Writes `count` bytes per lane, four at a time. REQUIRES: count is a multiple of 4, each byte within 0..255.
+inline void store_bytes(const Ints* bytes, int count, std::byte* const* out, int offset) noexcept {
+  for (int i = 0; i < count; i += 4) {
+    const Ints low = bytes[i] | shift_left(bytes[i + 1], 8);
+    const Ints high = bytes[i + 2] | shift_left(bytes[i + 3], 8);
+    store32(low | shift_left(high, 16), out, offset + i);
+  }
+}
+
+/// The layout of all 32-weight formats: byte j has code j in its low half and code j + 16 in its high half.
+template <class CodeOf>
+inline void store_nibbles_16(CodeOf code_of, std::byte* const* out, int offset) noexcept {
+  for (int j = 0; j < 16; j += 4) {
+    Ints bytes[4];
+    for (int k = 0; k < 4; ++k) bytes[k] = code_of(j + k) | shift_left(code_of(j + k + 16), 4);
+    store_bytes(bytes, 4, out, offset + j);
+  }
+}

@@ -1,0 +1,21 @@
+#pragma once
+
+// q5_1: as q4_1 with a fifth bit kept apart; value[i] = scale · q[i] + min, q in 0..31. 6 bits per weight.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "quant/packed.h"
+
+namespace imago::quant {
+
+struct Q5_1 {
+  static constexpr int kValues = 32;
+  PackedHalf scale;
+  PackedHalf min;
+  std::uint8_t high_bits[4];  // bit i of these 32, first byte first: bit 4 of q[i]
+  std::uint8_t nibbles[16];   // byte j: low 4 bits of q[j] and, in the high half, of q[j + 16]
+};
+static_assert(sizeof(Q5_1) == 24 && alignof(Q5_1) == 1 && std::is_trivially_copyable_v<Q5_1>);
+
+}  // namespace imago::quant

@@ -1,0 +1,117 @@
+#include "weights/scheme.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "imago/error.h"
+
+namespace imago {
+
+namespace {
+
+bool has_scales(Format format) noexcept { return !format.is_block() && is_scaled(format.dtype()); }
+
+void check_granularity(const Scheme& scheme) {
+  const bool grouped = scheme.granularity == Granularity::group;
+  if (grouped && scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
+    throw UsageError(fmt::format("scales can be shared by groups of 32, 64 or 128 weights, not {}", scheme.group));
+  }
+  if (!grouped && scheme.group != 0) {
+    throw UsageError(fmt::format("a group of {} weights is given, but the scales are not one per group", scheme.group));
+  }
+  if (scheme.granularity != Granularity::tensor && !has_scales(scheme.format)) {
+    throw UsageError(fmt::format("{} takes no scales per row or group: {}", scheme.format.name(),
+                                 scheme.format.is_block() ? "its blocks carry their own" : "it has no scale"));
+  }
+}
+
+void check_calibrator(const Scheme& scheme) {
+  if (scheme.calibrator != Calibrator::absmax && !has_scales(scheme.format)) {
+    throw UsageError(fmt::format("{} has no scale that a calibrator could find", scheme.format.name()));
+  }
+  if (scheme.calibrator == Calibrator::absmean && scheme.format != Format(DType::ternary)) {
+    throw UsageError(fmt::format("the calibrator absmean is for ternary weights, not for {}", scheme.format.name()));
+  }
+  if (scheme.calibrator == Calibrator::percentile && !(scheme.percentile > 0 && scheme.percentile <= 1)) {
+    throw UsageError(fmt::format("the percentile must be above 0 and at most 1, not {}", scheme.percentile));
+  }
+}
+
+void check_row_multiple(std::size_t cols, std::size_t unit, std::string_view what) {
+  if (cols % unit != 0) {
+    throw ShapeError(fmt::format("a row of {} weights is no multiple of the {} of {}", cols, what, unit));
+  }
+}
+
+/// The first weight whose two bits are 10, `count` if there is none. Padding bits are 0 and never match.
+std::size_t find_ternary_hole(std::span<const std::byte> codes, std::size_t count) {
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const unsigned byte = std::to_integer<unsigned>(codes[i]);
+    unsigned holes = byte & 0xAAu & ~(byte << 1);  // high bit of a pair set, low bit clear
+    if (holes == 0) continue;
+    std::size_t index = 4 * i;
+    for (; (holes & 0x80u) == 0; holes <<= 2) ++index;
+    return index;
+  }
+  return count;
+}
+
+}  // namespace
+
+Scheme checked_scheme(const Scheme& scheme) {
+  check_granularity(scheme);
+  check_calibrator(scheme);
+  Scheme checked = scheme;
+  if (scheme.calibrator != Calibrator::percentile) checked.percentile = Scheme().percentile;
+  return checked;
+}
+
+ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t cols) {
+  if (scheme.format.is_block()) {
+    check_row_multiple(cols, static_cast<std::size_t>(scheme.format.block_values()), "block");
+    return {};
+  }
+  if (!has_scales(scheme.format)) return {};
+  const std::size_t count = rows * cols;
+  std::size_t group = 0;
+  switch (scheme.granularity) {
+    case Granularity::tensor: return {1, count};
+    case Granularity::row: group = cols; break;
+    case Granularity::group:
+      group = static_cast<std::size_t>(scheme.group);
+      check_row_multiple(cols, group, "group");
+      break;
+  }
+  return {count == 0 ? 0 : count / group, group};
+}
+
+bool is_master(const Scheme& scheme) noexcept { return scheme.format == Format(DType::float32); }
+
+void check_scale(float scale) {
+  if (!(scale >= 0) || !std::isfinite(scale)) {
+    throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));
+  }
+}
+
+void check_codes(Format format, std::size_t count, std::span<const std::byte> codes) {
+  const std::size_t wanted = packed_bytes(format, count);
+  if (codes.size() != wanted) {
+    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, codes.size()));
+  }
+  if (format.is_block() || count == 0) return;
+  // Weights fill a byte from the top, so padding is at the bottom of the last one.
+  const std::size_t bits = static_cast<std::size_t>(imago::bits(format.dtype()));
+  const unsigned unused = bits >= 8 ? 0 : static_cast<unsigned>((8 / bits - count % (8 / bits)) % (8 / bits) * bits);
+  if ((std::to_integer<unsigned>(codes.back()) & ((1u << unused) - 1)) != 0) {
+    throw UsageError(
+        fmt::format("the {} bits behind the last of {} weights in {} must be 0", unused, count, format.name()));
+  }
+  if (format == Format(DType::ternary)) {
+    const std::size_t hole = find_ternary_hole(codes, count);
+    if (hole != count)
+      throw UsageError(fmt::format("ternary weight {} has the code 10, which stands for no value", hole));
+  }
+}
+
+}  // namespace imago

@@ -1,0 +1,271 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "imago/codec.h"
+#include "imago/error.h"
+#include "imago/weights.h"
+#include "weights/calibrate.h"
+#include "weights/random.h"
+#include "weights/scheme.h"
+#include "weights/version_cache.h"
+
+namespace imago {
+
+namespace {
+
+// A part of a gradient step for one thread: bound by memory, some 10 µs.
+constexpr std::size_t kGrain = 16384;
+
+std::span<float> as_floats(Buffer& buffer) {
+  const std::span<std::byte> bytes = buffer.host();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+bool is_unsigned(Format format) noexcept {
+  return !format.is_block() && info(format.dtype()).kind == NumberKind::unsigned_integer;
+}
+
+}  // namespace
+
+/// Invariant: there is a master, or a `source` to unpack it from. What is not atomic changes only in calls that the
+/// contract keeps apart from all others, except that the first reader of a released master makes it, under `unpacking`.
+struct WeightStore::State {
+  State(std::size_t row_count, std::size_t col_count)
+      : rows(row_count),
+        cols(col_count),
+        count(checked_mul(rows, cols, "the weights of a store")),
+        master_bytes(checked_mul(count, sizeof(float), "the bytes of a store")),
+        master(host_device()->allocate(master_bytes)) {}
+
+  const std::size_t rows, cols, count, master_bytes;
+
+  std::mutex unpacking;
+  std::atomic<bool> has_master{true};
+  Buffer master;
+  std::shared_ptr<const Version> source;
+
+  std::map<Scheme, std::vector<float>> explicit_scales;  // outlive the versions [D12]
+  VersionCache versions;
+
+  std::span<float> read_master() {
+    if (!has_master.load(std::memory_order_acquire)) {
+      std::lock_guard lock(unpacking);
+      if (!has_master.load(std::memory_order_relaxed)) {
+        Buffer unpacked = host_device()->allocate(master_bytes);
+        source->decode_into(as_floats(unpacked));
+        master = std::move(unpacked);
+        source.reset();
+        has_master.store(true, std::memory_order_release);
+      }
+    }
+    return as_floats(master);
+  }
+
+  /// The master to be overwritten as a whole: it is not unpacked first, and nothing derived from the old one stays.
+  std::span<float> new_master() {
+    if (!has_master.load(std::memory_order_relaxed)) {
+      master = host_device()->allocate(master_bytes);
+      has_master.store(true, std::memory_order_relaxed);
+    }
+    source.reset();
+    versions.clear();
+    return as_floats(master);
+  }
+
+  /// Makes `version` the only truth: the master is unpacked from it when next asked for.
+  void adopt(std::shared_ptr<const Version> version) {
+    versions.clear();
+    versions.put(version);
+    source = std::move(version);
+    master = Buffer();
+    has_master.store(false, std::memory_order_relaxed);
+  }
+
+  /// Drops one version. It may be all there is: the master is made first.
+  void drop(const Scheme& scheme) {
+    read_master();
+    versions.drop(scheme);
+  }
+
+  std::shared_ptr<const Version> make_version(const Scheme& scheme, const ScaleLayout& layout) {
+    const std::span<const float> weights = read_master();
+    Buffer codes = host_device()->allocate(packed_bytes(scheme.format, count));
+    if (scheme.format.is_block()) {
+      encode(scheme.format.block(), weights, codes.host());
+      return std::make_shared<const Version>(scheme, count, std::move(codes), std::vector<float>(), 0, false);
+    }
+    const auto given = explicit_scales.find(scheme);
+    const bool is_explicit = given != explicit_scales.end();
+    std::vector<float> scales;
+    if (layout.count != 0) scales = is_explicit ? given->second : derive_scales(scheme, layout, weights);
+    encode(scheme.format.dtype(), weights, {.values = scales, .group = layout.group}, codes.host());
+    return std::make_shared<const Version>(scheme, count, std::move(codes), std::move(scales), layout.group,
+                                           is_explicit);
+  }
+
+  void check_length(std::size_t length, std::string_view what) const {
+    if (length != count) throw ShapeError(fmt::format("{} {} for a store of {}", length, what, count));
+  }
+};
+
+WeightStore::WeightStore(std::size_t rows, std::size_t cols) : state_(std::make_unique<State>(rows, cols)) {}
+WeightStore::WeightStore(WeightStore&&) noexcept = default;
+WeightStore& WeightStore::operator=(WeightStore&&) noexcept = default;
+WeightStore::~WeightStore() = default;
+
+std::size_t WeightStore::rows() const noexcept { return state_->rows; }
+std::size_t WeightStore::cols() const noexcept { return state_->cols; }
+std::size_t WeightStore::count() const noexcept { return state_->count; }
+
+// ---- master
+
+std::span<const float> WeightStore::master() const { return state_->read_master(); }
+
+bool WeightStore::has_master() const noexcept { return state_->has_master.load(std::memory_order_acquire); }
+
+void WeightStore::set_master(std::span<const float> weights) {
+  state_->check_length(weights.size(), "weights");
+  std::ranges::copy(weights, state_->new_master().begin());
+}
+
+std::span<float> WeightStore::edit_master() {
+  const std::span<float> master = state_->read_master();
+  state_->versions.clear();
+  return master;
+}
+
+void WeightStore::release_master(const Scheme& scheme) {
+  std::shared_ptr<const Version> version = morph(scheme);
+  if (version) {
+    state_->adopt(std::move(version));
+  } else {
+    edit_master();  // float32: the master is what stays
+  }
+}
+
+void WeightStore::unpack(const Scheme& scheme) {
+  release_master(scheme);
+  master();
+}
+
+void WeightStore::randomize(std::uint64_t seed, float range) {
+  if (!(range >= 0) || !std::isfinite(range)) {
+    throw UsageError(fmt::format("random weights need a finite range of 0 or more, not {}", range));
+  }
+  fill_uniform(state_->new_master(), seed, range);
+}
+
+void WeightStore::he_randomize(std::uint64_t seed, std::size_t fan_in) {
+  if (fan_in == 0) throw UsageError("He initialisation needs a fan-in of at least 1");
+  fill_normal(state_->new_master(), seed, std::sqrt(2.0 / static_cast<double>(fan_in)));
+}
+
+void WeightStore::apply_gradients(std::span<const float> gradient, float rate, float clip, const Scheme& scheme) {
+  state_->check_length(gradient.size(), "gradients");
+  scale_layout(checked_scheme(scheme), rows(), cols());  // throws before anything has changed
+  const std::span<float> master = edit_master();
+  const bool clips = clip > 0;
+  const bool drops_negative = is_unsigned(scheme.format);
+  parallel_for(master.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const float step = clips ? std::clamp(gradient[i], -clip, clip) : gradient[i];
+      const float w = master[i] - rate * step;
+      master[i] = drops_negative && w < 0 ? 0.0f : w;
+    }
+  });
+  morph(scheme);
+}
+
+// ---- versions
+
+std::shared_ptr<const Version> WeightStore::morph(const Scheme& requested) const {
+  const Scheme scheme = checked_scheme(requested);
+  if (is_master(scheme)) return nullptr;
+  const ScaleLayout layout = scale_layout(scheme, rows(), cols());
+  return state_->versions.get(scheme, [&] { return state_->make_version(scheme, layout); });
+}
+
+std::shared_ptr<const Version> WeightStore::find(const Scheme& scheme) const {
+  return state_->versions.find(checked_scheme(scheme));
+}
+
+std::shared_ptr<const Version> WeightStore::force_morph(const Scheme& requested) {
+  const Scheme scheme = checked_scheme(requested);
+  state_->drop(scheme);
+  return morph(scheme);
+}
+
+std::vector<float> WeightStore::active(const Scheme& scheme) const {
+  const std::shared_ptr<const Version> version = morph(scheme);
+  if (!version) {
+    const std::span<const float> weights = master();
+    return {weights.begin(), weights.end()};
+  }
+  std::vector<float> weights(count());
+  version->decode_into(weights);
+  return weights;
+}
+
+Distortion WeightStore::distortion(const Scheme& scheme) const { return measure_distortion(master(), active(scheme)); }
+
+std::size_t WeightStore::bytes() const noexcept {
+  return (has_master() ? state_->master_bytes : 0) + state_->versions.bytes();
+}
+
+// ---- loaded codes and explicit scales
+
+void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte> codes, std::span<const float> scales) {
+  const Scheme scheme = checked_scheme(requested);
+  const ScaleLayout layout = scale_layout(scheme, rows(), cols());
+  check_codes(scheme.format, count(), codes);
+  if (scales.size() != layout.count) {
+    throw ShapeError(fmt::format("{} scales for {} weights in {}, which have {}", scales.size(), count(),
+                                 scheme.format.name(), layout.count));
+  }
+  std::ranges::for_each(scales, check_scale);
+  if (is_master(scheme)) {
+    if (!codes.empty()) std::memcpy(state_->new_master().data(), codes.data(), codes.size());
+    return;
+  }
+  Buffer stored = host_device()->allocate(codes.size());
+  host_device()->upload(codes, stored, 0);
+  std::vector<float> kept(scales.begin(), scales.end());
+  if (!kept.empty()) state_->explicit_scales[scheme] = kept;
+  state_->adopt(
+      std::make_shared<const Version>(scheme, count(), std::move(stored), std::move(kept), layout.group, true));
+}
+
+void WeightStore::set_loaded(DType dtype, std::span<const std::byte> codes, float scale) {
+  check_scale(scale);
+  set_loaded(Scheme(dtype), codes, is_scaled(dtype) ? std::span(&scale, 1) : std::span<const float>());
+  state_->explicit_scales[dtype] = {scale};  // types without a scale carry it along: a file has it, nothing applies it
+}
+
+void WeightStore::set_scale(DType dtype, float scale) {
+  check_scale(scale);
+  state_->drop(dtype);
+  state_->explicit_scales[dtype] = {scale};
+}
+
+void WeightStore::clear_scale(DType dtype) {
+  state_->drop(dtype);
+  state_->explicit_scales.erase(dtype);
+}
+
+float WeightStore::scale(DType dtype) const {
+  const auto given = state_->explicit_scales.find(dtype);
+  if (given != state_->explicit_scales.end()) return given->second.front();
+  const std::shared_ptr<const Version> version = find(dtype);
+  return version ? version->scale() : 1.0f;
+}
+
+}  // namespace imago

@@ -1,0 +1,65 @@
+#include "imago.h"
+#include "imago/version.h"
+
+namespace imago::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+/// IMAGO_KERNELS as given, whatever the environment of the test says.
+ProcessOptions kernels(const std::string& limit) { return {.environment = {{"IMAGO_KERNELS", limit}}}; }
+
+TEST(Doctor, JsonHoldsTheWholeReport) {
+  const Json report = expect_json(imago_run({"doctor", "--json", "-t", "2"}, kernels("")));
+  EXPECT_EQ(report.at("version"), kVersion);
+  EXPECT_TRUE(report.at("cpu").at("model").is_string());
+  EXPECT_TRUE(report.at("cpu").at("features").is_array());
+  EXPECT_TRUE(report.at("cpu").at("absent_features").is_array());
+  EXPECT_GE(report.at("cpu").at("usable_cores").get<int>(), 1);
+  EXPECT_EQ(report.at("threads"), 2);
+  EXPECT_GT(report.at("memory").at("bytes").get<std::uint64_t>(), 0u);
+  EXPECT_EQ(report.at("memory").at("cache_bytes").size(), 3u);
+  EXPECT_TRUE(report.at("memory").at("huge_pages").is_boolean());
+  EXPECT_GT(report.at("memory").at("read_gb_per_s").get<double>(), 0.0);
+  EXPECT_TRUE(report.at("kernel_limit").is_null());
+  EXPECT_EQ(report.at("gpus"), Json::array());
+  EXPECT_TRUE(report.at("advice").is_array());
+  EXPECT_GE(report.at("kernels").size(), 2u * (21 + 16));
+  for (const Json& choice : report.at("kernels")) {
+    EXPECT_TRUE(choice.at("kernel").get<std::string>().starts_with(choice.at("format").get<std::string>() + "/"));
+  }
+}
+
+TEST(Doctor, RespectsTheKernelLimit) {
+  const Json report = expect_json(imago_run({"doctor", "--json"}, kernels("ref")));
+  EXPECT_EQ(report.at("kernel_limit"), "ref");
+  for (const Json& choice : report.at("kernels")) {
+    EXPECT_TRUE(choice.at("kernel").get<std::string>().ends_with("/ref"));
+  }
+}
+
+TEST(Doctor, AnUnknownKernelLimitIsAnError) {
+  expect_error(imago_run({"doctor"}, kernels("sse9")), 2,
+               "IMAGO_KERNELS is 'sse9'; it may be ref, avx2, avx512 or neon");
+  expect_error(imago_run({"doctor", "--json"}, kernels("AVX2")), 2, "IMAGO_KERNELS is 'AVX2'");
+}
+
+TEST(Doctor, TextAnswersEachQuestion) {
+  const ProcessResult result = imago_run({"doctor", "--threads=1"}, kernels(""));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  for (const char* words : {"CPU ", "Caches ", "Memory ", "GB/s with 1 thread\n", "Kernels ", "GPUs ", "Advice "}) {
+    EXPECT_NE(result.out.find(words), std::string::npos) << words << " is missing from\n" << result.out;
+  }
+}
+
+TEST(Doctor, ThreadsAreANumberInRange) {
+  expect_error(imago_run({"doctor", "-t", "many"}), 2, "--threads");
+  expect_error(imago_run({"doctor", "-t", "-1"}), 2, "--threads");
+  expect_error(imago_run({"doctor", "-t", "1025"}), 2, "--threads");
+  expect_error(imago_run({"doctor", "-t"}), 2, "--threads");
+  expect_error(imago_run({"doctor", "-t", "99999999999999999999"}), 2, "--threads");
+}
+
+}  // namespace
+}  // namespace imago::testing

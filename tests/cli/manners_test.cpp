@@ -1,0 +1,84 @@
+// What holds for every command: help, exit codes, error lines, output that cannot be written.
+
+#include "imago.h"
+#include "imago/version.h"
+
+namespace imago::testing {
+namespace {
+
+TEST(Version, IsOneLine) {
+  const ProcessResult result = imago_run({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "imago " + std::string(kVersion) + "\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Help, OfTheProgramListsTheCommands) {
+  for (const char* flag : {"--help", "-h"}) {
+    const ProcessResult result = imago_run({flag});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_NE(result.out.find("dtypes"), std::string::npos);
+    EXPECT_NE(result.out.find("doctor"), std::string::npos);
+  }
+}
+
+TEST(Help, OfEachCommandHasDefaultsAndExamples) {
+  for (const std::string command : {"dtypes", "doctor"}) {
+    const ProcessResult result = imago_run({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_NE(result.out.find("imago " + command + " [OPTIONS]"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("(default: "), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("Examples:\n  imago " + command), std::string::npos) << result.out;
+  }
+}
+
+TEST(CommandLine, MistakesGiveTwoAndALineThatHelps) {
+  expect_error(imago_run({}), 2, "no command given; 'imago --help' lists them");
+  expect_error(imago_run({"dtyps"}), 2, "unknown command 'dtyps'; did you mean 'dtypes'?");
+  expect_error(imago_run({"dcotor"}), 2, "did you mean 'doctor'?");
+  expect_error(imago_run({"doc"}), 2, "did you mean 'doctor'?");
+  expect_error(imago_run({"frobnicate"}), 2, "unknown command 'frobnicate'; see 'imago --help'");
+  expect_error(imago_run({""}), 2, "unknown command ''; see 'imago --help'");
+  expect_error(imago_run({"--verison"}), 2, "unknown option '--verison'; did you mean '--version'?");
+  expect_error(imago_run({"dtypes", "--jsn"}), 2, "unknown option '--jsn'; did you mean '--json'?");
+  expect_error(imago_run({"dtypes", "--frobnicate=3"}), 2, "unknown option '--frobnicate'; see 'imago dtypes --help'");
+  expect_error(imago_run({"dtypes", "more"}), 2, "'more' is one argument too many; see 'imago dtypes --help'");
+  expect_error(imago_run({"dtypes", "doctor"}), 2, "'doctor' is one argument too many");
+  expect_error(imago_run({"doctor", "-x"}), 2, "unknown option '-x'; see 'imago doctor --help'");
+}
+
+TEST(CommandLine, AnArgumentWithNewlinesStillGivesOneLine) {
+  expect_error(imago_run({"two\nlines"}), 2, "unknown command 'two lines'");
+}
+
+TEST(Output, AReaderThatHasGoneIsNoFailure) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"dtypes"}, {"dtypes", "--json"}, {"doctor"}, {"--help"}, {"--version"}}) {
+    const ProcessResult result = imago_run(arguments, {.close_stdout = true});
+    EXPECT_EQ(result.exit_code, 0) << arguments[0];
+    EXPECT_EQ(result.signal, 0) << arguments[0];
+    EXPECT_EQ(result.err, "") << arguments[0];
+  }
+}
+
+TEST(Output, AFullDiskIsAFailure) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"dtypes"}, {"dtypes", "--json"}, {"doctor"}, {"--help"}, {"--version"}}) {
+    expect_error(imago_run(arguments, {.stdout_to = "/dev/full"}), 1, "standard output: cannot write: No space left");
+  }
+}
+
+TEST(Output, AClosedDescriptorIsAFailure) {
+  expect_error(imago_run({"dtypes"}, {.without_stdout = true}), 1,
+               "standard output: cannot write: Bad file descriptor");
+}
+
+TEST(Output, ThereIsNoColourWithoutATerminal) {
+  const ProcessResult result = imago_run({"dtypes"}, {.environment = {{"TERM", "xterm-256color"}}});
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace imago::testing

@@ -1,0 +1,15 @@
+// Uses one function of each kind: a header-only one, one of the library, and one that needs its threads.
+
+#include <cstdio>
+
+#include "imago/format.h"
+#include "imago/system.h"
+#include "imago/version.h"
+
+int main() {
+  const imago::Format format = imago::parse_format("Q4_K");
+  const std::size_t bytes = imago::packed_bytes(format, 256);
+  std::printf("imago %.*s, %d threads, a block of q4_k takes %zu bytes\n", static_cast<int>(imago::kVersion.size()),
+              imago::kVersion.data(), imago::thread_count(), bytes);
+  return bytes == 144 && imago::thread_count() > 0 ? 0 : 1;
+}

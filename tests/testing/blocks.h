@@ -1,0 +1,47 @@
+#pragma once
+
+// Helpers for tests of the block formats.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "imago/format.h"
+
+namespace imago::testing {
+
+inline std::vector<BlockFormat> all_block_formats() {
+  std::vector<BlockFormat> formats;
+  for (const BlockFormatInfo& row : kBlockFormats) formats.push_back(row.id);
+  return formats;
+}
+
+/// For INSTANTIATE_TEST_SUITE_P.
+inline std::string block_format_name(const ::testing::TestParamInfo<BlockFormat>& info) {
+  return std::string(name(info.param));
+}
+
+inline std::vector<float> gaussian(std::size_t count, unsigned seed, float deviation = 1.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> values(count);
+  for (float& v : values) v = normal(generator);
+  return values;
+}
+
+/// sqrt(Σ f (a - b)² / n), f = 1 when `factors` is empty (its pattern repeats otherwise).
+inline double weighted_rmse(std::span<const float> a, std::span<const float> b, std::span<const float> factors = {}) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double e = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += e * e * (factors.empty() ? 1.0 : static_cast<double>(factors[i % factors.size()]));
+  }
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+}  // namespace imago::testing
