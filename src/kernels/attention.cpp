@@ -1,0 +1,146 @@
+#include "kernels/attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "imago/codec.h"
+#include "imago/error.h"
+#include "kernels/ops_table.h"
+#include "quant/q8_0.h"
+
+namespace imago::kernels {
+
+namespace {
+
+// Tokens that one thread takes at a time. A fixed number: the split into tiles must not depend on the threads.
+constexpr std::size_t kTokensPerPart = 16;
+
+void check_cache(const CacheShape& shape, std::size_t bytes) {
+  if (bytes != shape.bytes()) {
+    throw ShapeError(fmt::format("[attention] a cache of {} heads of {} rows takes {} bytes, not {}", shape.heads,
+                                 shape.rows, shape.bytes(), bytes));
+  }
+}
+
+void pack(CacheType type, std::span<const float> x, std::span<std::byte> packed) {
+  switch (type) {
+    case CacheType::f32: std::memcpy(packed.data(), x.data(), x.size_bytes()); return;
+    case CacheType::f16: encode(DType::float16, x, {}, packed); return;
+    case CacheType::q8_0: encode(BlockFormat::q8_0, x, packed); return;
+  }
+}
+
+/// Part `index` of `count`, from both ends by turns: later tokens of a prompt see more keys, and threads get
+/// neighbours.
+std::size_t from_both_ends(std::size_t index, std::size_t count) {
+  return index % 2 == 0 ? index / 2 : count - 1 - index / 2;
+}
+
+}  // namespace
+
+std::size_t CacheShape::row_bytes() const {
+  switch (type) {
+    case CacheType::f32: return checked_mul(head_values, sizeof(float), "row of a cache");
+    case CacheType::f16: return checked_mul(head_values, sizeof(Half), "row of a cache");
+    case CacheType::q8_0: break;
+  }
+  if (head_values % quant::Q8_0::kValues != 0) {
+    throw ShapeError(fmt::format("[attention] heads of {} values are no blocks of q8_0", head_values));
+  }
+  return head_values / quant::Q8_0::kValues * sizeof(quant::Q8_0);
+}
+
+std::size_t CacheShape::head_bytes() const { return checked_mul(rows, row_bytes(), "head of a cache"); }
+
+std::size_t CacheShape::bytes() const { return checked_mul(heads, head_bytes(), "cache"); }
+
+void append_to_cache(const CacheShape& shape, std::span<const float> x, std::size_t first_row,
+                     std::span<std::byte> cache) {
+  check_cache(shape, cache.size());
+  const std::size_t token_values = checked_mul(shape.heads, shape.head_values, "token");
+  if (token_values == 0 || x.size() % token_values != 0) {
+    throw ShapeError(fmt::format("[attention] {} values are no tokens of {}", x.size(), token_values));
+  }
+  const std::size_t tokens = x.size() / token_values;
+  if (first_row > shape.rows || tokens > shape.rows - first_row) {
+    throw ShapeError(
+        fmt::format("[attention] {} tokens do not fit from row {} on in a cache of {}", tokens, first_row, shape.rows));
+  }
+  const std::size_t row_bytes = shape.row_bytes();
+  const std::size_t head_bytes = shape.head_bytes();
+  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+    std::vector<std::byte> packed(shape.heads * row_bytes);  // all heads at once: the codecs work best on many blocks
+    for (std::size_t token = begin; token < end; ++token) {
+      pack(shape.type, x.subspan(token * token_values, token_values), packed);
+      for (std::size_t head = 0; head < shape.heads; ++head) {
+        std::memcpy(cache.data() + head * head_bytes + (first_row + token) * row_bytes,
+                    packed.data() + head * row_bytes, row_bytes);
+      }
+    }
+  });
+}
+
+KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window) noexcept {
+  const std::size_t end = past + t + 1;
+  const std::size_t count = window == 0 ? end : std::min(window, end);
+  return {end - count, count};
+}
+
+void attention(const CacheShape& shape, std::span<const std::byte> keys, std::span<const std::byte> values,
+               std::span<const float> q, std::size_t heads, std::span<const KeyRange> ranges, std::span<float> y,
+               const AttentionOptions& options) {
+  check_cache(shape, keys.size());
+  check_cache(shape, values.size());
+  if (shape.heads == 0 || heads == 0 || heads % shape.heads != 0) {
+    throw ShapeError(fmt::format("[attention] {} heads cannot share {}", heads, shape.heads));
+  }
+  const std::size_t tokens = ranges.size();
+  const std::size_t token_values = checked_mul(heads, shape.head_values, "token");
+  if (q.size() != checked_mul(tokens, token_values, "queries") || y.size() != q.size()) {
+    throw ShapeError(fmt::format("[attention] {} tokens of {} values do not fit queries of {} and results of {}",
+                                 tokens, token_values, q.size(), y.size()));
+  }
+  for (const KeyRange range : ranges) {
+    if (range.first > shape.rows || range.count > shape.rows - range.first) {
+      throw ShapeError(
+          fmt::format("[attention] {} keys from row {} on in a cache of {}", range.count, range.first, shape.rows));
+    }
+  }
+  if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
+  if (tokens == 0) return;
+
+  const OpKernel<AttentionArgs>& kernel = choose_op<AttentionArgs>(allowed_cpu_features());
+  const std::size_t row_bytes = shape.row_bytes();
+  const std::size_t head_bytes = shape.head_bytes();
+  const std::size_t group = heads / shape.heads;
+  const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
+  parallel_for(shape.heads * parts, 1, [&](std::size_t begin, std::size_t end) {
+    std::vector<ScratchLine> scratch(attention_scratch_lines(shape.head_values));
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t head = i / parts;
+      const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;
+      const std::size_t offset = token * token_values + head * group * shape.head_values;
+      kernel.run({.q = q.data() + offset,
+                  .y = y.data() + offset,
+                  .tokens = std::min(kTokensPerPart, tokens - token),
+                  .group = group,
+                  .head_values = shape.head_values,
+                  .token_stride = token_values,
+                  .type = shape.type,
+                  .keys = keys.data() + head * head_bytes,
+                  .values = values.data() + head * head_bytes,
+                  .row_bytes = row_bytes,
+                  .ranges = ranges.data() + token,
+                  .scale = options.scale,
+                  .cap = options.cap,
+                  .scratch = scratch.data()});
+    }
+  });
+}
+
+}  // namespace imago::kernels

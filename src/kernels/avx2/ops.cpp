@@ -1,0 +1,15 @@
+#include "kernels/avx2/ops.h"
+
+#include "kernels/avx2/ops_lanes.h"
+
+namespace imago::kernels::avx2 {
+
+namespace {
+#include "kernels/generic/math.inl.h"
+
+#include "kernels/generic/ops.inl.h"  // builds on the former, hence its own block
+}  // namespace
+
+#include "kernels/generic/ops_run.inl.h"
+
+}  // namespace imago::kernels::avx2

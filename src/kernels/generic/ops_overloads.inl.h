@@ -1,0 +1,11 @@
+// What each folder of kernels offers. Included inside its namespace.
+
+void run(const RmsNormArgs&) noexcept;
+void run(const LayerNormArgs&) noexcept;
+void run(const SoftmaxArgs&) noexcept;
+void run(const RopeArgs&) noexcept;
+void run(const ActivateArgs&) noexcept;
+void run(const AddScaledArgs&) noexcept;
+void run(const ScaleArgs&) noexcept;
+void run(const QuantizeArgs&) noexcept;
+void run(const AttentionArgs&) noexcept;

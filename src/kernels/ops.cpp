@@ -1,0 +1,207 @@
+#include "kernels/ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "imago/error.h"
+#include "kernels/ops_table.h"
+
+namespace imago::kernels {
+
+namespace {
+
+// Values worth a thread: at some 10 values per nanosecond, less would take no longer than waking one.
+constexpr std::size_t kGrain = 32768;
+
+std::size_t grain_in_rows(std::size_t cols) { return std::max<std::size_t>(1, kGrain / cols); }
+
+void check_size(std::string_view operation, std::string_view what, std::size_t size, std::size_t wanted) {
+  if (size != wanted) {
+    throw ShapeError(fmt::format("[{}] {} has {} values, not {}", operation, what, size, wanted));
+  }
+}
+
+std::size_t rows_of(std::string_view operation, std::size_t size, std::size_t cols) {
+  if (cols == 0 || size % cols != 0) {
+    throw ShapeError(fmt::format("[{}] {} values are no rows of {}", operation, size, cols));
+  }
+  return size / cols;
+}
+
+template <class Args>
+const OpKernel<Args>& best() {
+  return choose_op<Args>(allowed_cpu_features());
+}
+
+}  // namespace
+
+void rms_norm(std::span<const float> x, std::span<const float> weight, float eps, std::span<float> y,
+              float weight_offset) {
+  const std::size_t cols = weight.size();
+  const std::size_t rows = rows_of("rms_norm", x.size(), cols);
+  check_size("rms_norm", "y", y.size(), x.size());
+  const auto& kernel = best<RmsNormArgs>();
+  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
+    kernel.run({.x = x.data() + begin * cols,
+                .y = y.data() + begin * cols,
+                .rows = end - begin,
+                .cols = cols,
+                .weight = weight.data(),
+                .weight_offset = weight_offset,
+                .eps = eps});
+  });
+}
+
+void layer_norm(std::span<const float> x, std::span<const float> gamma, std::span<const float> beta, float eps,
+                std::span<float> y) {
+  const std::size_t cols = gamma.size();
+  const std::size_t rows = rows_of("layer_norm", x.size(), cols);
+  check_size("layer_norm", "y", y.size(), x.size());
+  if (!beta.empty()) check_size("layer_norm", "beta", beta.size(), cols);
+  const auto& kernel = best<LayerNormArgs>();
+  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
+    kernel.run({.x = x.data() + begin * cols,
+                .y = y.data() + begin * cols,
+                .rows = end - begin,
+                .cols = cols,
+                .gamma = gamma.data(),
+                .beta = beta.empty() ? nullptr : beta.data(),
+                .eps = eps});
+  });
+}
+
+void softmax(std::span<float> x, std::size_t cols, float scale, float cap) {
+  if (!(scale > 0)) throw UsageError(fmt::format("[softmax] a scale of {} is not positive", scale));
+  if (!(cap >= 0)) throw UsageError(fmt::format("[softmax] a cap of {} is negative", cap));
+  const std::size_t rows = rows_of("softmax", x.size(), cols);
+  const auto& kernel = best<SoftmaxArgs>();
+  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
+    kernel.run({.x = x.data() + begin * cols, .rows = end - begin, .cols = cols, .scale = scale, .cap = cap});
+  });
+}
+
+RopeTable::RopeTable(const RopeSettings& settings, std::size_t positions)
+    : rotary_(settings.rotary), positions_(positions) {
+  const std::size_t half = rotary_ / 2;
+  const std::vector<double>& factors = settings.frequency_factors;
+  if (rotary_ % 2 != 0) throw UsageError(fmt::format("[rope] {} values are no pairs", rotary_));
+  if (!(settings.base > 0)) throw UsageError(fmt::format("[rope] a base of {} is not positive", settings.base));
+  if (!factors.empty() && factors.size() != half) {
+    throw UsageError(fmt::format("[rope] {} factors for {} frequencies", factors.size(), half));
+  }
+  std::vector<double> frequencies(half);
+  for (std::size_t j = 0; j < half; ++j) {
+    const double exponent = -2 * static_cast<double>(j) / static_cast<double>(rotary_);
+    frequencies[j] = std::pow(settings.base, exponent) * (factors.empty() ? 1 : factors[j]);
+  }
+  cos_sin_.resize(checked_mul(positions, rotary_, "rope table"));
+  parallel_for(positions, 256, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t position = begin; position < end; ++position) {
+      float* const to = cos_sin_.data() + position * rotary_;
+      for (std::size_t j = 0; j < half; ++j) {
+        const double angle = static_cast<double>(position) * frequencies[j];
+        to[j] = static_cast<float>(std::cos(angle) * settings.attention_factor);
+        to[half + j] = static_cast<float>(std::sin(angle) * settings.attention_factor);
+      }
+    }
+  });
+}
+
+std::span<const float> RopeTable::at(std::size_t position) const {
+  if (position >= positions_) {
+    throw UsageError(fmt::format("[rope] position {} of a table of {}", position, positions_));
+  }
+  return std::span(cos_sin_).subspan(position * rotary_, rotary_);
+}
+
+void rope(std::span<float> x, std::size_t heads, std::size_t head_values, const RopeTable& table,
+          std::size_t first_position, RopePairs pairs) {
+  if (table.rotary() > head_values) {
+    throw ShapeError(fmt::format("[rope] heads of {} values cannot turn {}", head_values, table.rotary()));
+  }
+  const std::size_t token_values = checked_mul(heads, head_values, "rope");
+  const std::size_t tokens = rows_of("rope", x.size(), token_values);
+  if (tokens == 0) return;
+  (void)table.at(checked_add(first_position, tokens - 1, "rope"));  // the last of them exists
+  const auto& kernel = best<RopeArgs>();
+  parallel_for(tokens, grain_in_rows(token_values), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t token = begin; token < end; ++token) {
+      kernel.run({.x = x.data() + token * token_values,
+                  .heads = heads,
+                  .head_values = head_values,
+                  .rotary = table.rotary(),
+                  .cos_sin = table.at(first_position + token).data(),
+                  .pairs = pairs});
+    }
+  });
+}
+
+namespace {
+
+void run_activation(const ActivateArgs& whole) {
+  const auto& kernel = best<ActivateArgs>();
+  parallel_for(whole.count, kGrain, [&](std::size_t begin, std::size_t end) {
+    ActivateArgs part = whole;
+    part.x += begin;
+    if (part.up != nullptr) part.up += begin;
+    part.y += begin;
+    part.count = end - begin;
+    kernel.run(part);
+  });
+}
+
+}  // namespace
+
+void activate(Activation function, std::span<const float> x, std::span<float> y) {
+  check_size("activate", "y", y.size(), x.size());
+  run_activation({.x = x.data(), .up = nullptr, .y = y.data(), .count = x.size(), .function = function});
+}
+
+void activate_mul(Activation function, std::span<const float> gate, std::span<const float> up, std::span<float> y) {
+  check_size("activate_mul", "up", up.size(), gate.size());
+  check_size("activate_mul", "y", y.size(), gate.size());
+  run_activation({.x = gate.data(), .up = up.data(), .y = y.data(), .count = gate.size(), .function = function});
+}
+
+void add(std::span<const float> x, std::span<float> y) { add_scaled(x, 1, y); }
+
+void add_scaled(std::span<const float> x, float factor, std::span<float> y) {
+  check_size("add_scaled", "y", y.size(), x.size());
+  const auto& kernel = best<AddScaledArgs>();
+  parallel_for(x.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    kernel.run({.x = x.data() + begin, .y = y.data() + begin, .count = end - begin, .factor = factor});
+  });
+}
+
+void scale(std::span<float> y, float factor) {
+  const auto& kernel = best<ScaleArgs>();
+  parallel_for(y.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    kernel.run({.x = y.data() + begin, .y = y.data() + begin, .count = end - begin, .factor = factor});
+  });
+}
+
+void quantize_tokens(std::span<const float> x, std::size_t cols, std::span<std::int8_t> q, std::span<float> scales,
+                     std::span<float> sums16) {
+  const std::size_t tokens = rows_of("quantize_tokens", x.size(), cols);
+  const std::size_t blocks = (cols - 1) / 32 + 1;
+  check_size("quantize_tokens", "q", q.size(), tokens * blocks * 32);
+  check_size("quantize_tokens", "scales", scales.size(), tokens * blocks);
+  check_size("quantize_tokens", "sums16", sums16.size(), tokens * blocks * 2);
+  const auto& kernel = best<QuantizeArgs>();
+  parallel_for(tokens, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t token = begin; token < end; ++token) {
+      kernel.run({.x = x.data() + token * cols,
+                  .cols = cols,
+                  .q = q.data() + token * blocks * 32,
+                  .scales = scales.data() + token * blocks,
+                  .sums16 = sums16.data() + token * blocks * 2});
+    }
+  });
+}
+
+}  // namespace imago::kernels

@@ -1,0 +1,139 @@
+#pragma once
+
+// Plain arguments of the operations between matrix products. Included by files with instruction-set flags: no functions
+// here, no includes that bring any. The type of the arguments stands for the operation: each folder offers an overload
+// `run` for each (generic/ops_overloads.inl.h), and kName begins the names of its rows in the table.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace imago::kernels {
+
+/// y = x / sqrt(mean(x²) + eps) · (weight + weight_offset), row by row. x and y may be the same.
+struct RmsNormArgs {
+  static constexpr const char* kName = "rms_norm";
+  const float* x;  // [rows][cols]
+  float* y;        // [rows][cols]
+  std::size_t rows, cols;
+  const float* weight;  // [cols]; null: y = x / sqrt(…)
+  float weight_offset;  // 0, or 1 for models that store weights around zero
+  float eps;
+};
+
+/// y = (x - mean) / sqrt(variance + eps) · gamma + beta, row by row, biased variance. x and y may be the same.
+struct LayerNormArgs {
+  static constexpr const char* kName = "layer_norm";
+  const float* x;  // [rows][cols]
+  float* y;        // [rows][cols]
+  std::size_t rows, cols;
+  const float* gamma;  // [cols]
+  const float* beta;   // [cols]; null: zeros
+  float eps;
+};
+
+/// x = softmax(t), row by row, where t = scale · x, or cap · tanh(scale · x / cap) if cap > 0. Entries of -inf are
+/// masked: they become 0, with a cap too. A row of nothing else becomes zeros. REQUIRES: scale > 0.
+struct SoftmaxArgs {
+  static constexpr const char* kName = "softmax";
+  float* x;  // [rows][cols]
+  std::size_t rows, cols;
+  float scale;
+  float cap;  // 0: none
+};
+
+/// Which two values of a head turn together.
+enum class RopePairs : std::uint8_t {
+  halves,    ///< x[j] and x[j + rotary/2]: Hugging Face, NeoX
+  adjacent,  ///< x[2j] and x[2j + 1]: GGUF files of the llama family
+};
+
+/// (a, b) becomes (a · cos - b · sin, a · sin + b · cos) for the pairs in the first `rotary` values of each head.
+struct RopeArgs {
+  static constexpr const char* kName = "rope";
+  float* x;  // [heads][head_values]: one token
+  std::size_t heads, head_values;
+  std::size_t rotary;    // even, <= head_values
+  const float* cos_sin;  // rotary/2 cosines, then rotary/2 sines
+  RopePairs pairs;
+};
+
+/// The functions of spec/layers.md §2.1.
+enum class Activation : std::uint8_t { linear, relu, relu2, leaky_relu, silu, gelu, tanh, sigmoid };
+inline constexpr int kActivationCount = 8;
+
+/// y = f(x), or f(x) · up if `up` is given. y may be x or up.
+struct ActivateArgs {
+  static constexpr const char* kName = "activate";
+  const float* x;
+  const float* up;  // null: none
+  float* y;
+  std::size_t count;
+  Activation function;
+};
+
+/// y += factor · x.
+struct AddScaledArgs {
+  static constexpr const char* kName = "add_scaled";
+  const float* x;
+  float* y;
+  std::size_t count;
+  float factor;
+};
+
+/// y = factor · x. They may be the same.
+struct ScaleArgs {
+  static constexpr const char* kName = "scale";
+  const float* x;
+  float* y;
+  std::size_t count;
+  float factor;
+};
+
+/// One token for the integer matrix kernels, quantized as imago::quantize_activations does.
+struct QuantizeArgs {
+  static constexpr const char* kName = "quantize_tokens";
+  const float* x;  // [cols]
+  std::size_t cols;
+  std::int8_t* q;  // [cols rounded up to 32], zero past cols
+  float* scales;   // one per 32
+  float* sums16;   // one per 16: scale · Σ q
+};
+
+/// How a cache keeps keys and values: rows of one head, in float32, in float16, or in blocks of q8_0.
+enum class CacheType : std::uint8_t { f32, f16, q8_0 };
+
+/// The keys a query sees: [first, first + count).
+struct KeyRange {
+  std::size_t first, count;
+};
+
+/// Room for one call of attention, in lines so that vectors in it do not straddle two.
+struct alignas(64) ScratchLine {
+  std::byte bytes[64];
+};
+
+/// Keys in float32 of one tile: 32 rows of 128 values fill half of a 32 KiB cache, and 32 is two or four vectors.
+inline constexpr std::size_t kTileKeys = 32;
+/// Queries that share each decoded tile. With 128 values each, queries and sums fill the other half.
+inline constexpr std::size_t kTileQueries = 16;
+
+/// y = Σ p(u) · value(u) with p = softmax over the keys u in the range of the query's token; the scores are
+/// scale · (q · key(u)), capped as in SoftmaxArgs. A query without keys gives zeros. One head of keys and values,
+/// with the `group` heads of queries that share it. A query's result depends on no other query.
+struct AttentionArgs {
+  static constexpr const char* kName = "attention";
+  const float* q;  // head h of token t at q + t · token_stride + h · head_values
+  float* y;        // laid out like q; may be q
+  std::size_t tokens, group, head_values;
+  std::size_t token_stride;  // in floats
+  CacheType type;
+  const std::byte* keys;    // row u at keys + u · row_bytes
+  const std::byte* values;  // row u at values + u · row_bytes
+  std::size_t row_bytes;
+  const KeyRange* ranges;  // [tokens]
+  float scale;
+  float cap;             // 0: none
+  ScratchLine* scratch;  // attention_scratch_lines(head_values)
+};
+
+}  // namespace imago::kernels
