@@ -8,6 +8,7 @@
 #include <cstdint>
 
 namespace imago::kernels::avx2 {
+namespace {  // each file has its own: they differ in flags
 
 inline constexpr int kLanes = 8;
 
@@ -133,4 +134,5 @@ inline void store32(Ints v, std::byte* const* targets, int offset) noexcept {
   for (int i = 0; i < 8; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 4);
 }
 
+}  // namespace
 }  // namespace imago::kernels::avx2

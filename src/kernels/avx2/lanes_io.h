@@ -6,6 +6,7 @@
 #include "kernels/avx2/lanes.h"
 
 namespace imago::kernels::avx2 {
+namespace {  // each file has its own: they differ in flags
 
 inline Floats load_floats(const float* from) noexcept { return {_mm256_loadu_ps(from)}; }
 
@@ -98,4 +99,5 @@ inline void join_pairs(const std::byte* from, int factor, std::byte* to) noexcep
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(joined));
 }
 
+}  // namespace
 }  // namespace imago::kernels::avx2

@@ -9,7 +9,9 @@ namespace imago::kernels::avx512 {
 
 using namespace imago::quant;  // the block types
 
+namespace {
 #include "quant/blocks.inl.h"
+}  // namespace
 
 EncodeFunction block_encoder(BlockFormat format) noexcept {
   return quant::visit(format, []<class Block>(std::type_identity<Block>) -> EncodeFunction {

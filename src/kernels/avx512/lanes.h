@@ -15,6 +15,7 @@
 #include <cstdint>
 
 namespace imago::kernels::avx512 {
+namespace {  // each file has its own: they differ in flags
 
 inline constexpr int kLanes = 16;
 
@@ -145,4 +146,5 @@ inline void store32(Ints v, std::byte* const* targets, int offset) noexcept {
   for (int i = 0; i < 16; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 4);
 }
 
+}  // namespace
 }  // namespace imago::kernels::avx512

@@ -6,6 +6,7 @@
 #include "kernels/avx512/lanes.h"
 
 namespace imago::kernels::avx512 {
+namespace {  // each file has its own: they differ in flags
 
 inline Floats load_floats(const float* from) noexcept { return {_mm512_loadu_ps(from)}; }
 
@@ -92,4 +93,5 @@ inline void join_pairs(const std::byte* from, int factor, std::byte* to) noexcep
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(words));
 }
 
+}  // namespace
 }  // namespace imago::kernels::avx512

@@ -17,16 +17,16 @@ inline constexpr std::int32_t kSignBit = -0x7FFFFFFF - 1;
 /// `truncate` of the result is t rounded to nearest, halves away from zero. What is added is the float below 0.5: 0.5
 /// itself would carry the float below 0.5 up to 1. From n + 0.5 on, the sum is rounded up to n + 1; where floats are
 /// 1 or more apart, it is rounded back to t.
-Floats before_truncation(Floats t) noexcept {
+inline Floats before_truncation(Floats t) noexcept {
   const Ints sign = bits_of(t) & splat_int(kSignBit);
   return t + from_bits(sign | bits_of(splat(0x1.fffffep-2f)));
 }
 
-Floats nan_to_zero(Floats t) noexcept { return select(t == t, t, splat(0)); }
+inline Floats nan_to_zero(Floats t) noexcept { return select(t == t, t, splat(0)); }
 
 /// Integers whose range is exact in float: limiting first and rounding then is the same as the other way round.
 template <Numeric T>
-Ints narrow_integer_code(Floats t) noexcept {
+inline Ints narrow_integer_code(Floats t) noexcept {
   constexpr bool kUnsigned = kKind<T> == NumberKind::unsigned_integer;
   constexpr int kBeyond = 1 << (kUnsigned ? kBits<T> : kBits<T> - 1);
   constexpr int kLowest = kUnsigned ? 0 : kKind<T> == NumberKind::ternary ? -1 : -kBeyond;
@@ -36,13 +36,13 @@ Ints narrow_integer_code(Floats t) noexcept {
   return code;
 }
 
-Ints int32_code(Floats t) noexcept {
+inline Ints int32_code(Floats t) noexcept {
   const Floats number = nan_to_zero(t);
   const Ints code = truncate(before_truncation(number));  // everything out of range gives -2^31: right for one side
   return select(number >= splat(0x1p31f), splat_int(0x7FFFFFFF), code);
 }
 
-Ints uint32_code(Floats t) noexcept {
+inline Ints uint32_code(Floats t) noexcept {
   const Floats number = max_of(t, splat(0));  // 0 for NaN too
   const Ints low = truncate(before_truncation(number));
   const Ints high = truncate(number - splat(0x1p31f)) + splat_int(kSignBit);
@@ -76,7 +76,7 @@ void store_integers_64(Floats t, std::byte* to) noexcept {
   }
 }
 
-Floats uint32_value(Ints code) noexcept {
+inline Floats uint32_value(Ints code) noexcept {
   const Floats high = to_floats(shift_right(code, 16)) * splat(65536);  // exact, so that the sum rounds but once
   return high + to_floats(code & splat_int(0xFFFF));
 }
@@ -94,7 +94,7 @@ inline constexpr SmallFloat kE5M2{2, 15, 0x1p-14f, 57344};
 inline constexpr SmallFloat kE2M1{1, 1, 1, 6};
 
 /// Code without the sign, rounded to nearest even, saturated. NaN gives the largest.
-Ints magnitude_code(Floats t, const SmallFloat& f) noexcept {
+inline Ints magnitude_code(Floats t, const SmallFloat& f) noexcept {
   const int dropped_bits = 23 - f.mantissa_bits;
   const Floats magnitude = min_of(abs_of(t), splat(f.largest));
   // Half a step less one, plus one if the last bit kept is odd: carries exactly when nearest-even rounds up.
@@ -108,18 +108,18 @@ Ints magnitude_code(Floats t, const SmallFloat& f) noexcept {
   return select(magnitude < splat(f.smallest_normal), subnormal, normal);
 }
 
-Ints fp8_code(Floats t, const SmallFloat& f) noexcept {
+inline Ints fp8_code(Floats t, const SmallFloat& f) noexcept {
   const Ints sign = shift_left(shift_right(bits_of(t), 31), 7);
   return select(t == t, magnitude_code(t, f), splat_int(0x7F)) | sign;
 }
 
-Ints fp4_code(Floats t) noexcept {
+inline Ints fp4_code(Floats t) noexcept {
   const Ints sign = shift_left(shift_right(bits_of(t), 31), 3);
   return select(t == t, magnitude_code(t, kE2M1) | sign, splat_int(0));
 }
 
 /// `code` is sign-extended. All NaN codes give the same NaN, with their sign.
-Floats fp8e4m3_value(Ints code) noexcept {
+inline Floats fp8e4m3_value(Ints code) noexcept {
   const Ints magnitude = code & splat_int(0x7F);
   const Floats subnormal = to_floats(magnitude) * splat(0x1p-9f);
   const Floats normal = from_bits(shift_left(magnitude, 20) + splat_int((127 - kE4M3.bias) << 23));
@@ -128,12 +128,12 @@ Floats fp8e4m3_value(Ints code) noexcept {
   return from_bits(pattern | (code & splat_int(kSignBit)));
 }
 
-Floats fp8e5m2_value(Ints code) noexcept {  // the upper byte of a binary16
+inline Floats fp8e5m2_value(Ints code) noexcept {  // the upper byte of a binary16
   const Ints nan = splat_int(0x7FC00000) | (code & splat_int(kSignBit));
   return select((code & splat_int(0x7F)) > splat_int(0x7C), from_bits(nan), half_value(shift_left(code, 8)));
 }
 
-Ints bfloat16_code(Floats w) noexcept {
+inline Ints bfloat16_code(Floats w) noexcept {
   const Ints upper = shift_right(bits_of(w), 16);
   const Ints rounded = shift_right(bits_of(w) + splat_int(0x7FFF) + (upper & splat_int(1)), 16);
   return select(w == w, rounded, upper | splat_int(0x40));
@@ -172,7 +172,7 @@ inline constexpr FieldValues kFieldValues = field_values<T>();
 
 /// The codes of scaled types of at most 32 bits, in the low bits of each lane.
 template <Numeric T>
-Ints scaled_codes(Floats weights, Floats scales) noexcept {
+inline Ints scaled_codes(Floats weights, Floats scales) noexcept {
   if constexpr (std::same_as<T, Binary>) {
     return select(weights >= splat(0), splat_int(1), splat_int(0));
   } else {
@@ -209,7 +209,7 @@ void encode_lanes(Floats weights, Floats scales, std::byte* to) noexcept {
 
 /// Codes as floats, before the scale.
 template <Numeric T>
-Floats decode_lanes(const std::byte* from) noexcept {
+inline Floats decode_lanes(const std::byte* from) noexcept {
   if constexpr (std::same_as<T, double>) return load_doubles(from);
   if constexpr (std::same_as<T, float>) return from_bits(load_32(from));
   if constexpr (std::same_as<T, Half>) return load_halves(from);

@@ -1,0 +1,177 @@
+// Scalar types of 8 bits and more with float32 activations: their run form keeps the codes as they are, kLanes rows
+// side by side, column by column. Scales of groups stand in front of the columns they belong to; a scale per row in
+// front of the panel.
+
+/// The codes of one column as floats, in units of kColumnUnit. fp8 goes by way of binary16: e5m2 is its upper byte,
+/// e4m3 its exponent and mantissa moved into place, 2^8 too small. NaN of e4m3 would come out as a number; pack makes
+/// the scale of such a row NaN, which is what any sum with a NaN is.
+template <class T>
+inline constexpr float kColumnUnit = std::is_same_v<T, Fp8E4M3> ? 256.0f : 1.0f;
+
+template <class T>
+inline Floats column_values(const std::byte* codes) noexcept {
+  if constexpr (std::is_same_v<T, Fp8E5M2>) {
+    return upper_bytes_of_halves(codes);
+  } else if constexpr (std::is_same_v<T, Fp8E4M3>) {
+    return e4m3_in_halves(codes);
+  } else {
+    return decode_lanes<T>(codes);
+  }
+}
+
+template <class T>
+struct ColumnForm {
+  static constexpr std::size_t kColumnBytes = sizeof(T) * kLanes;
+  static constexpr std::size_t kScaleBytes = 4 * kLanes;
+
+  static std::size_t panel_bytes(std::size_t cols, std::size_t scale_group) noexcept {
+    const std::size_t groups = scale_group == 0 ? 0 : (cols + scale_group - 1) / scale_group;
+    return kScaleBytes + groups * kScaleBytes + cols * kColumnBytes;
+  }
+
+  static Floats row_scale(const std::byte* panel) noexcept { return from_bits(load_32(panel)); }
+
+  /// Calls body(columns, first column, count, scale) for runs of columns with one scale, from `first` on.
+  template <class Body>
+  static void each_run(const std::byte* panel, std::size_t scale_group, std::size_t first, std::size_t count,
+                       Body body) noexcept {
+    const std::byte* at = panel + kScaleBytes;
+    if (scale_group == 0) return body(at + first * kColumnBytes, first, count, splat(1.0f));
+    const std::size_t group_bytes = kScaleBytes + scale_group * kColumnBytes;
+    while (count != 0) {
+      const std::size_t inside = first % scale_group;
+      const std::size_t run = scale_group - inside < count ? scale_group - inside : count;
+      const std::byte* group = at + first / scale_group * group_bytes;
+      body(group + kScaleBytes + inside * kColumnBytes, first, run, from_bits(load_32(group)));
+      first += run;
+      count -= run;
+    }
+  }
+
+  template <int kTokens>
+  static void tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
+    constexpr std::size_t kChains = kTokens == 1 ? 4 : 1;  // one token alone would wait for each sum
+    Floats sums[kTokens];
+    for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
+    each_run(panel, a.scale_group, 0, a.cols,
+             [&](const std::byte* columns, std::size_t first, std::size_t count, Floats scale) {
+               Floats parts[kTokens][kChains];
+               for (int t = 0; t < kTokens; ++t) {
+                 for (std::size_t i = 0; i < kChains; ++i) parts[t][i] = splat(0.0f);
+               }
+               const auto column = [&](std::size_t c, std::size_t chain) {
+                 const Floats w = column_values<T>(columns + c * kColumnBytes);
+                 for (int t = 0; t < kTokens; ++t) {
+                   const float x = a.in.x[(token + static_cast<std::size_t>(t)) * a.in.stride + first + c];
+                   parts[t][chain] = fma(w, splat(x), parts[t][chain]);
+                 }
+               };
+               std::size_t c = 0;
+               for (; c + kChains <= count; c += kChains) {
+                 for (std::size_t i = 0; i < kChains; ++i) column(c + i, i);
+               }
+               for (; c < count; ++c) column(c, 0);
+               for (int t = 0; t < kTokens; ++t) {
+                 Floats part = parts[t][0];
+                 if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
+                 sums[t] = fma(scale, part, sums[t]);
+               }
+             });
+    for (int t = 0; t < kTokens; ++t)
+      store(sums[t] * row_scale(panel), a, first_row, token + static_cast<std::size_t>(t));
+  }
+
+  static void store(Floats sum, const ProductArgs& a, std::size_t first_row, std::size_t token) noexcept {
+    const std::size_t left = a.rows - first_row;
+    const int count = left < kLanes ? static_cast<int>(left) : kLanes;
+    if (a.bias != nullptr) {
+      float bias[kLanes] = {};
+      __builtin_memcpy(bias, a.bias + first_row, static_cast<std::size_t>(count) * sizeof(float));
+      sum = sum + load_floats(bias);
+    }
+    store_some(sum, a.y + token * a.y_stride + first_row, count);
+  }
+
+  static void matvec(const ProductArgs& a) noexcept {
+    const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
+    for (std::size_t p = a.first_panel; p < a.last_panel; ++p) tile<1>(a, a.run + p * bytes, p * kLanes, 0);
+  }
+
+  static void matmul(const ProductArgs& a) noexcept {
+    const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
+    if (a.in.batch > kExactTile) {
+      float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
+        const Floats rows = row_scale(panel);
+        each_run(panel, a.scale_group, first, count,
+                 [&](const std::byte* columns, std::size_t begin, std::size_t run, Floats scale) {
+                   const Floats factor = scale * rows;
+                   float* to = out + (begin - first) * kLanes;
+                   for (std::size_t c = 0; c < run; ++c) {
+                     store_floats(column_values<T>(columns + c * kColumnBytes) * factor, to + c * kLanes);
+                   }
+                 });
+      });
+      return;
+    }
+    for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
+      each_tile<kExactTile>(a.in.batch, [&](auto tokens, std::size_t token) {
+        tile<decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
+      });
+    }
+  }
+
+  // ---- int8 activations, turned back into floats: exact products with what they stand for
+
+  static std::size_t fast_scratch_bytes(std::size_t cols, std::size_t batch) noexcept {
+    return float_scratch_bytes(cols, batch) + (cols + kTokenGap + 31) / 32 * 32 * batch * sizeof(float);
+  }
+  static ProductArgs with_floats(const ProductArgs& a, float* x) noexcept {
+    for (std::size_t i = 0; i < a.in.batch * a.in.stride; ++i)
+      x[i] = static_cast<float>(a.in.q[i]) * a.in.scales[i / 32];
+    ProductArgs converted = a;
+    converted.in.x = x;
+    return converted;
+  }
+  static void fast_matvec(const ProductArgs& a) noexcept {
+    matvec(with_floats(a, reinterpret_cast<float*>(a.scratch)));
+  }
+  static void fast_matmul(const ProductArgs& a) noexcept {
+    float* x = reinterpret_cast<float*>(a.scratch + float_scratch_bytes(a.cols, a.in.batch));
+    matmul(with_floats(a, x));
+  }
+
+  static void pack(const PackArgs& args) noexcept {
+    const MatrixSource& s = args.source;
+    const std::size_t scale_group = columns_per_scale(s);
+    const std::size_t bytes = panel_bytes(s.cols, scale_group);
+    for (std::size_t p = args.first_panel; p < args.last_panel; ++p) {
+      std::byte* panel = args.run + p * bytes;
+      __builtin_memset(panel, 0, bytes);  // rows past the end are zeros
+      for (std::size_t lane = 0; lane < kLanes && p * kLanes + lane < s.rows; ++lane) {
+        pack_row(s, p * kLanes + lane, scale_group, panel, lane);
+      }
+    }
+  }
+
+  static void pack_row(const MatrixSource& s, std::size_t row, std::size_t scale_group, std::byte* panel,
+                       std::size_t lane) noexcept {
+    const std::byte* codes = s.packed + row * s.cols * sizeof(T);
+    float row_scale = (scale_group == 0 ? scale_of(s, row, 0) : 1.0f) * kColumnUnit<T>;
+    if constexpr (std::is_same_v<T, Fp8E4M3>) {
+      for (std::size_t c = 0; c < s.cols; ++c) {
+        if ((codes[c] & std::byte{0x7F}) == std::byte{0x7F}) row_scale = __builtin_nanf("");
+      }
+    }
+    __builtin_memcpy(panel + lane * 4, &row_scale, 4);
+    std::byte* at = panel + kScaleBytes;
+    for (std::size_t c = 0; c < s.cols; ++c) {
+      if (scale_group != 0 && c % scale_group == 0) {
+        const float scale = scale_of(s, row, c);
+        __builtin_memcpy(at + lane * 4, &scale, 4);
+        at += kScaleBytes;
+      }
+      __builtin_memcpy(at + lane * sizeof(T), codes + c * sizeof(T), sizeof(T));
+      at += kColumnBytes;
+    }
+  }
+};

@@ -1,0 +1,82 @@
+#pragma once
+
+// Products of packed weights with activations: the table of kernels, and matrices laid out for one of them.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/cpu.h"
+#include "imago/device.h"
+#include "imago/format.h"
+#include "kernels/matrix_args.h"
+#include "kernels/ops_args.h"
+
+namespace imago::kernels {
+
+/// How activations meet the weights.
+enum class Arithmetic : std::uint8_t {
+  exact,  ///< float32 activations; weights decoded in registers
+  fast,   ///< activations quantized to int8 in blocks of 32; for types of 8 bits and fewer and all block formats
+};
+
+/// A row of the table.
+struct MatrixKernel {
+  std::string name;  ///< "q4_0/avx512vnni"
+  Format format;
+  Arithmetic arithmetic;
+  CpuFeatures needs;
+  int panel_rows;  ///< rows laid out and computed together
+  MatrixFunctions functions;
+};
+
+/// The whole table, best rows of a format first, `ref` last.
+std::span<const MatrixKernel> all_matrix_kernels();
+
+/// The first row for this format and arithmetic whose needs are within `features`; null if the format has no such form
+/// (fast products of types wider than 8 bits).
+const MatrixKernel* choose_matrix_kernel(Format format, Arithmetic arithmetic, CpuFeatures features);
+
+/// What is done to a product while it is still in the cache.
+struct Epilogue {
+  std::span<const float> bias;  ///< one per row, or empty
+  Activation activation = Activation::linear;
+};
+
+/// A weight matrix in the run form of one kernel. Immutable; products may run from many threads at once.
+class RunMatrix {
+ public:
+  /// Lays out `source` in parallel. `scale_group` of the source: columns per scale of a dtype (32, 64 or 128), the row
+  /// length for one per row, rows · cols for one per tensor. Throws UnsupportedError if the format has no kernel for
+  /// this arithmetic, ShapeError if sizes do not fit.
+  RunMatrix(Format format, const MatrixSource& source, Arithmetic arithmetic);
+  /// As above with a given kernel: for tests and benchmarks.
+  RunMatrix(const MatrixKernel& kernel, const MatrixSource& source);
+
+  std::size_t rows() const noexcept { return rows_; }
+  std::size_t cols() const noexcept { return cols_; }
+  const MatrixKernel& kernel() const noexcept { return *kernel_; }
+  /// Bytes that a product reads: the run form.
+  std::size_t bytes() const noexcept { return data_.size(); }
+
+  /// y[t][row] = activation(W x[t] + bias) for `batch` tokens, rows of x `cols` and rows of y `rows` long, both
+  /// contiguous. Throws ShapeError if the spans do not fit. The result does not depend on the number of threads.
+  void multiply(std::span<const float> x, std::size_t batch, std::span<float> y, const Epilogue& epilogue = {}) const;
+
+ private:
+  friend void multiply_gated(const RunMatrix&, const RunMatrix&, std::span<const float>, std::size_t, std::span<float>);
+  /// `up`: results to multiply with, laid out as y, or null.
+  void run(const Activations& in, std::span<float> y, const Epilogue& epilogue, const float* up) const;
+
+  const MatrixKernel* kernel_;
+  std::size_t rows_, cols_, scale_group_;
+  Buffer data_;
+};
+
+/// y = silu(gate x) · (up x), the middle of a gated feed-forward layer; activations are prepared once for both.
+/// Throws ShapeError if the matrices differ in shape or the spans do not fit.
+void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
+                    std::span<float> y);
+
+}  // namespace imago::kernels

@@ -1,0 +1,71 @@
+#pragma once
+
+// Plain arguments of the matrix kernels. Included by files with instruction-set flags: no functions here, no includes
+// that bring any.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace imago::kernels {
+
+/// Columns that share one scale of an int8 activation; every run form is cut into blocks of this width.
+inline constexpr std::size_t kBlockColumns = 32;
+
+/// Tokens of a batch lie this many columns further apart than they are long: with rows of 4096 bytes all of them would
+/// compete for the same sets of the first-level cache.
+inline constexpr std::size_t kTokenGap = 64;
+
+/// A weight matrix as files have it: canonical layout, row by row.
+struct MatrixSource {
+  const std::byte* packed;
+  const float* scales;      // dtypes: weight i (counted over the whole matrix) has scales[i / scale_group]
+  std::size_t scale_group;  // a multiple of the row, or a divisor of it that is a multiple of 32
+  std::size_t rows, cols;
+};
+
+/// Lays out the panels [first, last) of a run form.
+struct PackArgs {
+  MatrixSource source;
+  std::byte* run;  // the whole run form
+  std::size_t first_panel, last_panel;
+};
+
+/// Activations of `batch` tokens. Rows are padded with zeros to a multiple of 32 columns.
+struct Activations {
+  const float* x;                 // exact form: token t at x + t · stride
+  const std::int8_t* q;           // fast form: int8 values, token t at q + t · stride
+  const float* scales;            // fast form: one per 32 columns, token t at scales + t · stride / 32
+  const std::int32_t* code_sums;  // fast form: the sum of q per 16 columns, token t at code_sums + t · stride / 16
+  const float* sums;              // the sum of the activations (fast form: dequantized) per 16 columns, likewise
+  std::size_t stride;             // columns rounded up to a multiple of 32, plus kTokenGap in a batch
+  std::size_t batch;
+};
+
+/// y = W x + bias for the rows of the panels [first, last).
+struct ProductArgs {
+  const std::byte* run;
+  std::size_t rows, cols;
+  std::size_t scale_group;  // columns per scale of a dtype; 0: one per row
+  std::size_t first_panel, last_panel;
+  Activations in;
+  float* y;  // token t, row r at y[t · y_stride + r]
+  std::size_t y_stride;
+  const float* bias;   // one per row, or null
+  std::byte* scratch;  // scratch_bytes of this thread, 64-byte aligned
+};
+
+using PackFunction = void (*)(const PackArgs&) noexcept;
+using ProductFunction = void (*)(const ProductArgs&) noexcept;
+
+/// One way to multiply with one format. The functions belong together: only they know the layout.
+struct MatrixFunctions {
+  /// Bytes of one panel of the run form; scale_group: columns per scale of a dtype, 0 for one per row.
+  std::size_t (*panel_bytes)(std::size_t cols, std::size_t scale_group) noexcept;
+  PackFunction pack;
+  ProductFunction matvec;  // batch 1
+  ProductFunction matmul;  // any batch
+  /// Bytes of scratch that one thread needs.
+  std::size_t (*scratch_bytes)(std::size_t cols, std::size_t batch) noexcept;
+};
+
+}  // namespace imago::kernels

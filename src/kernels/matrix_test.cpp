@@ -1,0 +1,267 @@
+// Every row of the matrix table against `ref`, and `ref` against sums in double.
+
+#include "kernels/matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+
+#include "imago/codec.h"
+#include "imago/error.h"
+#include "imago/numeric.h"
+#include "imago/quant.h"
+#include "imago/system.h"
+#include "testing/blocks.h"
+#include "testing/safetensors.h"
+
+namespace imago::kernels {
+namespace {
+
+/// A matrix packed in one format, with everything that belongs to it.
+struct Packed {
+  Format format = DType::float32;
+  std::size_t rows = 0, cols = 0;
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+  std::size_t scale_group = 0;
+  std::vector<float> decoded;
+
+  MatrixSource source() const {
+    return {bytes.data(), scales.empty() ? nullptr : scales.data(), scale_group, rows, cols};
+  }
+};
+
+/// `group`: columns per scale of a dtype, 0: one per tensor, 1: one per row.
+Packed pack(Format format, std::size_t rows, std::size_t cols, std::size_t group, std::span<const float> weights) {
+  Packed m{.format = format, .rows = rows, .cols = cols, .bytes = {}, .scales = {}, .scale_group = 0, .decoded = {}};
+  m.bytes.resize(packed_bytes(format, weights.size()));
+  m.decoded.resize(weights.size());
+  if (format.is_block()) {
+    encode(format.block(), weights, m.bytes);
+    decode(format.block(), m.bytes, m.decoded);
+    return m;
+  }
+  m.scale_group = group == 0 ? rows * cols : group == 1 ? cols : group;
+  if (is_scaled(format.dtype())) {
+    for (std::size_t i = 0; i < weights.size(); i += m.scale_group) {
+      const std::size_t length = std::min(m.scale_group, weights.size() - i);
+      m.scales.push_back(derive_mse_scale(format.dtype(), weights.subspan(i, length)));
+    }
+  }
+  const Scales scales{m.scales, m.scale_group};
+  encode(format.dtype(), weights, scales, m.bytes);
+  decode(format.dtype(), m.bytes, scales, m.decoded);
+  return m;
+}
+
+struct Expected {
+  std::vector<double> y, bound;  // the sum in double, and how far a kernel may be from it
+};
+
+/// The definition: activations as they are, or as int8 has them, times the decoded weights.
+Expected expected(const Packed& m, std::span<const float> x, std::size_t batch, Arithmetic arithmetic) {
+  Expected e{std::vector<double>(batch * m.rows), std::vector<double>(batch * m.rows)};
+  for (std::size_t t = 0; t < batch; ++t) {
+    std::vector<double> token(m.cols);
+    const std::vector<Int8Block> blocks = quantize_activations(x.subspan(t * m.cols, m.cols));
+    for (std::size_t c = 0; c < m.cols; ++c) {
+      const Int8Block& block = blocks[c / 32];
+      token[c] = arithmetic == Arithmetic::exact ? static_cast<double>(x[t * m.cols + c])
+                                                 : static_cast<double>(block.scale) * block.q[c % 32];
+    }
+    for (std::size_t r = 0; r < m.rows; ++r) {
+      double sum = 0;
+      double magnitude = 0;
+      for (std::size_t c = 0; c < m.cols; ++c) {
+        const double product = static_cast<double>(m.decoded[r * m.cols + c]) * token[c];
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      e.y[t * m.rows + r] = sum;
+      e.bound[t * m.rows + r] = 1e-5 * magnitude + 1e-6;
+    }
+  }
+  return e;
+}
+
+bool host_runs(const MatrixKernel& row) { return (row.needs & host_cpu_features()) == row.needs; }
+
+void expect_matches(const MatrixKernel& kernel, const Packed& m, std::size_t batch, std::span<const float> x) {
+  const RunMatrix matrix(kernel, m.source());
+  std::vector<float> y(batch * m.rows + 1, 77.0f);
+  matrix.multiply(x, batch, std::span(y).first(batch * m.rows));
+  ASSERT_EQ(y.back(), 77.0f) << kernel.name << " writes past the end";
+  const Expected e = expected(m, x, batch, kernel.arithmetic);
+  for (std::size_t i = 0; i < e.y.size(); ++i) {
+    ASSERT_NEAR(y[i], e.y[i], e.bound[i])
+        << kernel.name << (kernel.arithmetic == Arithmetic::fast ? " fast " : " exact ") << m.rows << " × " << m.cols
+        << ", batch " << batch << ", token " << i / m.rows << ", row " << i % m.rows << ", groups of " << m.scale_group;
+  }
+}
+
+/// Columns must be whole blocks; scalar types take any number.
+std::vector<std::size_t> column_counts(Format format) {
+  const std::size_t block = static_cast<std::size_t>(format.block_values());
+  if (block == 1) return {1, 31, 32, 33, 100, 288, 520};
+  return {block, 3 * block, block == 256 ? 512 : 544 / block * block};
+}
+
+TEST(Matrix, EveryRowMatchesTheDefinition) {
+  int compared = 0;
+  int skipped = 0;
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel)) {
+      ++skipped;
+      continue;
+    }
+    unsigned seed = 1;
+    for (const std::size_t rows : {1, 17, 33}) {
+      for (const std::size_t cols : column_counts(kernel.format)) {
+        const Packed m = pack(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
+        for (const std::size_t batch : {1, 3, 9, 14, 27}) {
+          if (batch > 3 && rows > 17) continue;
+          expect_matches(kernel, m, batch, testing::gaussian(batch * cols, ++seed));
+          if (HasFatalFailure()) return;
+          ++compared;
+        }
+      }
+    }
+  }
+  std::printf("%d products compared, %d rows skipped: this CPU lacks their instructions\n", compared, skipped);
+  EXPECT_GT(compared, 0);
+}
+
+TEST(Matrix, GroupsOfScales) {
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel) || kernel.format.is_block() || !is_scaled(kernel.format.dtype())) continue;
+    for (const std::size_t group : {32, 64, 128}) {
+      const Packed m = pack(kernel.format, 19, 640, group, testing::gaussian(19 * 640, 5));
+      for (const std::size_t batch : {1, 4, 20}) {
+        expect_matches(kernel, m, batch, testing::gaussian(batch * 640, 6));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Matrix, ZerosExtremesAndDenormals) {
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel)) continue;
+    const std::size_t cols = 512;
+    for (const float size : {0.0f, 1e-20f, 1e4f}) {
+      std::vector<float> weights = testing::gaussian(17 * cols, 3, size);
+      if (kernel.format == Format(DType::float16) && size == 1e-20f) continue;  // all zeros there, tested by 0
+      const Packed m = pack(kernel.format, 17, cols, 0, weights);
+      for (const float x_size : {0.0f, 1e-38f, 1e3f}) {
+        std::vector<float> x = testing::gaussian(2 * cols, 4, x_size);
+        expect_matches(kernel, m, 1, std::span(x).first(cols));
+        expect_matches(kernel, m, 2, x);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Matrix, NanWeightsGiveNan) {
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    const bool keeps_nan = kernel.format == Format(DType::fp8e4m3) || kernel.format == Format(DType::fp8e5m2) ||
+                           kernel.format == Format(DType::float16) || kernel.format == Format(DType::float32);
+    if (!host_runs(kernel) || !keeps_nan) continue;
+    std::vector<float> weights = testing::gaussian(20 * 64, 3);
+    weights[5 * 64 + 7] = std::numeric_limits<float>::quiet_NaN();
+    const Packed m = pack(kernel.format, 20, 64, 0, weights);
+    for (const std::size_t batch : {1, 15}) {
+      std::vector<float> y(batch * 20);
+      RunMatrix(kernel, m.source()).multiply(testing::gaussian(batch * 64, 4), batch, y);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        EXPECT_EQ(std::isnan(y[i]), i % 20 == 5) << kernel.name << " row " << i % 20;
+    }
+  }
+}
+
+TEST(Matrix, GgmlDotProducts) {
+  const testing::SafetensorsFile file("ggml/blocks.safetensors");
+  const std::vector<float> activation = file.values<float>("activation");
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel) || !kernel.format.is_block() || !info(kernel.format.block()).in_gguf) continue;
+    std::string name(kernel.format.name());
+    if (name.ends_with("_k")) name.back() = 'K';
+    const std::vector<std::byte> bytes = file.values<std::byte>(name + ".bytes");
+    const std::vector<float> decoded = file.values<float>(name + ".dequantized");
+    const std::vector<float> dots = file.values<float>(name + ".dot_f64");
+    const RunMatrix matrix(kernel, {bytes.data(), nullptr, 0, 12, 1024});
+    std::vector<float> y(12);
+    matrix.multiply(activation, 1, y);
+    for (std::size_t r = 0; r < 12; ++r) {
+      double scale = 0;
+      for (std::size_t c = 0; c < 1024; ++c)
+        scale += std::fabs(static_cast<double>(decoded[r * 1024 + c]) * static_cast<double>(activation[c]));
+      EXPECT_NEAR(y[r], dots[r], 2e-3 * scale + 1e-9) << kernel.name << " row " << r;
+    }
+  }
+}
+
+TEST(Matrix, DoesNotDependOnThreads) {
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel)) continue;
+    const Packed m = pack(kernel.format, 100, 256, 0, testing::gaussian(100 * 256, 8));
+    for (const std::size_t batch : {1, 5, 30}) {
+      const std::vector<float> x = testing::gaussian(batch * 256, 9);
+      std::vector<float> one(batch * 100), three(batch * 100);
+      set_thread_count(1);
+      RunMatrix(kernel, m.source()).multiply(x, batch, one);
+      set_thread_count(3);
+      RunMatrix(kernel, m.source()).multiply(x, batch, three);
+      ASSERT_EQ(one, three) << kernel.name << " batch " << batch;
+    }
+  }
+  set_thread_count(0);
+}
+
+TEST(Matrix, BiasActivationAndGate) {
+  const std::vector<float> weights = testing::gaussian(40 * 96, 1);
+  const std::vector<float> bias = testing::gaussian(40, 2);
+  const std::vector<float> x = testing::gaussian(3 * 96, 3);
+  for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+    const Packed m = pack(DType::int8, 40, 96, 0, weights);
+    const Packed other = pack(BlockFormat::q4_0, 40, 96, 0, testing::gaussian(40 * 96, 4));
+    const RunMatrix matrix(m.format, m.source(), arithmetic);
+    const RunMatrix second(other.format, other.source(), arithmetic);
+    for (const std::size_t batch : {1, 3}) {
+      const auto input = std::span(x).first(batch * 96);
+      std::vector<float> plain(batch * 40), with(batch * 40), up(batch * 40), gated(batch * 40);
+      matrix.multiply(input, batch, plain);
+      matrix.multiply(input, batch, with, {.bias = bias, .activation = Activation::relu});
+      second.multiply(input, batch, up);
+      multiply_gated(matrix, second, input, batch, gated);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_NEAR(with[i], std::max(0.0f, plain[i] + bias[i % 40]), 1e-5);
+        const double silu = plain[i] / (1 + std::exp(-static_cast<double>(plain[i])));
+        EXPECT_NEAR(gated[i], silu * up[i], 1e-4 * (1 + std::fabs(silu * up[i])));
+      }
+    }
+  }
+}
+
+TEST(Matrix, BadShapesAreRefused) {
+  const std::vector<float> weights(64 * 64);
+  const Packed m = pack(DType::int4, 64, 64, 0, weights);
+  const RunMatrix matrix(m.format, m.source(), Arithmetic::exact);
+  std::vector<float> x(64), y(64);
+  EXPECT_NO_THROW(matrix.multiply(x, 1, y));
+  EXPECT_THROW(matrix.multiply(std::span(x).first(63), 1, y), ShapeError);
+  EXPECT_THROW(matrix.multiply(x, 1, std::span(y).first(63)), ShapeError);
+  EXPECT_THROW(matrix.multiply(x, 2, y), ShapeError);
+  EXPECT_THROW(matrix.multiply(x, 1, y, {.bias = std::span(x).first(3), .activation = Activation::linear}), ShapeError);
+  MatrixSource odd = m.source();
+  odd.scale_group = 33;
+  EXPECT_THROW(RunMatrix(m.format, odd, Arithmetic::exact), ShapeError);
+  EXPECT_THROW(RunMatrix(DType::float32, {m.bytes.data(), nullptr, 0, 1, 8}, Arithmetic::fast), UnsupportedError);
+  EXPECT_THROW(RunMatrix(BlockFormat::q4_k, {m.bytes.data(), nullptr, 0, 1, 64}, Arithmetic::exact), ShapeError);
+}
+
+}  // namespace
+}  // namespace imago::kernels

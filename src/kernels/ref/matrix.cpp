@@ -1,0 +1,96 @@
+#include "kernels/ref/matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/ref/block_codec.h"
+#include "kernels/ref/dtype_codec.h"
+#include "quant/block_format.h"
+
+namespace imago::kernels::ref {
+
+namespace {
+
+// The run form is the decoded matrix in float32, a panel one row.
+
+std::size_t panel_bytes(std::size_t cols, std::size_t) noexcept { return cols * sizeof(float); }
+std::size_t scratch_bytes(std::size_t, std::size_t) noexcept { return 0; }
+
+float* row_of(const PackArgs& args, std::size_t row) noexcept {
+  return reinterpret_cast<float*>(args.run) + row * args.source.cols;
+}
+
+template <class Block>
+void pack_block(const PackArgs& args) noexcept {
+  const MatrixSource& s = args.source;
+  const std::size_t row_bytes = s.cols / Block::kValues * sizeof(Block);
+  const DecodeFunction decode = block_decoder(quant::block_format_of<Block>);
+  for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
+    decode({s.packed + row * row_bytes, s.cols, row_of(args, row), nullptr, 0, 0});
+  }
+}
+
+template <class T>
+void pack_dtype(const PackArgs& args) noexcept {
+  const MatrixSource& s = args.source;
+  constexpr float kOne = 1.0f;
+  const DecodeFunction decode = dtype_decoder(dtype_of<T>);
+  for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
+    // Rows may begin amid a byte: decode from the last multiple of 8 weights, eight at a time.
+    const std::size_t begin = row * s.cols;
+    const std::size_t end = begin + s.cols;
+    for (std::size_t i = begin / 8 * 8; i < end; i += 8) {
+      float values[8];
+      const std::size_t count = std::min<std::size_t>(8, s.rows * s.cols - i);
+      const std::byte* packed = s.packed + i / 8 * static_cast<std::size_t>(bits(dtype_of<T>));
+      const bool scaled = s.scales != nullptr;
+      decode({packed, count, values, scaled ? s.scales : &kOne, scaled ? s.scale_group : s.rows * s.cols + 8, i});
+      for (std::size_t j = 0; j < count; ++j) {
+        if (i + j >= begin && i + j < end) row_of(args, row)[i + j - begin] = values[j];
+      }
+    }
+  }
+}
+
+/// `activation(token, column)` gives x as a double.
+template <class X>
+void multiply(const ProductArgs& a, X activation) noexcept {
+  for (std::size_t row = a.first_panel; row < a.last_panel; ++row) {
+    const float* w = reinterpret_cast<const float*>(a.run) + row * a.cols;
+    for (std::size_t t = 0; t < a.in.batch; ++t) {
+      double sum = a.bias != nullptr ? static_cast<double>(a.bias[row]) : 0.0;
+      for (std::size_t c = 0; c < a.cols; ++c) sum += static_cast<double>(w[c]) * activation(t, c);
+      a.y[t * a.y_stride + row] = static_cast<float>(sum);
+    }
+  }
+}
+
+void exact_product(const ProductArgs& a) noexcept {
+  multiply(a, [&](std::size_t t, std::size_t c) { return static_cast<double>(a.in.x[t * a.in.stride + c]); });
+}
+
+void fast_product(const ProductArgs& a) noexcept {
+  multiply(a, [&](std::size_t t, std::size_t c) {
+    const std::size_t i = t * a.in.stride + c;
+    return static_cast<double>(a.in.scales[i / kBlockColumns]) * a.in.q[i];
+  });
+}
+
+MatrixFunctions functions(PackFunction pack, bool fast) noexcept {
+  const ProductFunction product = fast ? fast_product : exact_product;
+  return {panel_bytes, pack, product, product, scratch_bytes};
+}
+
+}  // namespace
+
+MatrixFunctions block_matrix(BlockFormat format, bool fast) noexcept {
+  return quant::visit(format,
+                      [=]<class Block>(std::type_identity<Block>) { return functions(pack_block<Block>, fast); });
+}
+
+MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept {
+  if (fast && bits(dtype) > 8) return {};
+  return visit(dtype, [=]<class T>(std::type_identity<T>) { return functions(pack_dtype<T>, fast); });
+}
+
+}  // namespace imago::kernels::ref
