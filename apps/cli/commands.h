@@ -18,5 +18,6 @@ struct Command {
 
 Command add_dtypes(CLI::App& program);
 Command add_doctor(CLI::App& program);
+Command add_bench(CLI::App& program);
 
 }  // namespace imago::cli

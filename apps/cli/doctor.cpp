@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,10 +70,14 @@ std::vector<std::string> kernel_lines(const SystemReport& system) {
   }
   std::vector<std::string> lines;
   for (const auto& [operation, sets] : chosen) {
+    // The most common instruction set is counted, the exceptions are named.
+    const auto common = std::max_element(
+        sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    lines.push_back(fmt::format("{} with {}: {} {} types", operation, common->first,
+                                sets.size() == 1 ? "all" : "all other", common->second.size()));
     for (const auto& [instructions, formats] : sets) {
-      lines.push_back(sets.size() == 1
-                          ? fmt::format("{} with {}: all {} types", operation, instructions, formats.size())
-                          : fmt::format("{} with {}: {}", operation, instructions, join(formats, " ")));
+      if (instructions == common->first) continue;
+      lines.push_back(fmt::format("{} with {}: {}", operation, instructions, join(formats, " ")));
     }
   }
   lines.push_back(system.kernel_limit.empty()

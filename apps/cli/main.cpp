@@ -33,7 +33,7 @@ int run(int argc, const char* const* argv) {
       "'imago COMMAND --help' tells more about a command.\n"
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
       "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
-  const Command commands[] = {add_dtypes(program), add_doctor(program)};
+  const Command commands[] = {add_dtypes(program), add_doctor(program), add_bench(program)};
 
   if (const auto text = read_command_line(program, argc, argv)) {
     print(*text);

@@ -2,14 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "imago/format.h"
 
 namespace imago {
 
 /// What this machine offers and which kernels would run on it.
 struct KernelChoice {
-  std::string operation;  ///< "encode", "decode", "matvec", …
+  std::string operation;  ///< "encode", "decode", "matvec exact", "matvec fast"
   std::string format;
   std::string kernel;  ///< "q4_k/avx512"
 };
@@ -39,5 +42,43 @@ double measure_read_bandwidth();
 /// above 1024. Not while another thread computes.
 void set_thread_count(int threads);
 int thread_count();
+
+struct KernelBenchOptions {
+  std::vector<Format> formats = {};  ///< empty: the 21 dtypes and the 16 block formats of GGUF
+  std::size_t batch = 1;             ///< tokens per product
+  std::size_t matrix_bytes = 0;      ///< run form of a matrix, about; 0: well beyond the last-level cache
+  double seconds = 1.0;              ///< spent on each kernel, at least three passes; a longer pass is taken alone
+  /// Called before each kernel with its name and how many are done, in all; once more at the end with an empty name.
+  std::function<void(const std::string& name, std::size_t done, std::size_t total)> progress = {};
+};
+
+/// One product, timed as a caller sees it: with the preparation of the activations. Figures are of the median pass.
+struct KernelSpeed {
+  std::string name;  ///< "q4_0/avx512vnni"
+  std::string format;
+  std::string operation;   ///< "matvec", or "matmul" from batch 2
+  std::string activation;  ///< "f32" (exact) or "int8" (fast)
+  std::size_t rows = 0, cols = 0, batch = 0;
+  std::size_t matrix_bytes = 0;  ///< the run form: what one pass reads of the weights
+  double gb_per_s = 0;           ///< matrix_bytes per pass
+  double gflops = 0;             ///< 2 per multiply-add
+  double read_gb_per_s = 0;      ///< plain reading of the same bytes, alternating with the kernel's passes
+  double fraction_of_read = 0;   ///< gb_per_s of that
+  double fraction_of_peak = 0;   ///< gflops of the float32 or the int8 peak, as its activations are
+  double spread = 0;             ///< between the quartiles of the passes, relative to the median
+};
+
+/// What was measured, and the limits beside it.
+struct KernelBench {
+  double read_gb_per_s = 0;        ///< the median over all kernels: on a shared machine it wanders
+  double float32_peak_gflops = 0;  ///< multiply-adds in registers, with the instructions that kernels may use
+  double int8_peak_gops = 0;
+  std::vector<KernelSpeed> kernels;  ///< in the order of the formats, exact before fast
+};
+
+/// Times the kernels that would be chosen, with the present threads: about two minutes for all formats.
+/// Throws UsageError if the batch is 0 or IMAGO_KERNELS names no known kernels, std::bad_alloc if a matrix does not
+/// fit.
+KernelBench bench_kernels(const KernelBenchOptions& options = {});
 
 }  // namespace imago

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -23,6 +25,17 @@ Ranges split(std::size_t count, std::size_t grain) {
   std::mutex mutex;
   Ranges ranges;
   parallel_for(count, grain, [&](std::size_t begin, std::size_t end) {
+    std::lock_guard lock(mutex);
+    ranges.emplace_back(begin, end);
+  });
+  std::sort(ranges.begin(), ranges.end());
+  return ranges;
+}
+
+Ranges split_dynamic(std::size_t count, std::size_t grain) {
+  std::mutex mutex;
+  Ranges ranges;
+  parallel_for_dynamic(count, grain, [&](std::size_t begin, std::size_t end) {
     std::lock_guard lock(mutex);
     ranges.emplace_back(begin, end);
   });
@@ -61,6 +74,63 @@ TEST_P(Parallel, RangesAreGrainsAndDependOnNothingElse) {
     }
     for (int repeat = 0; repeat < 10; ++repeat) EXPECT_EQ(split(count, 64), ranges);
   }
+}
+
+TEST_P(Parallel, DynamicRangesAreTheGrainsForAnyNumberOfThreads) {
+  for (const std::size_t count : {0, 1, 63, 64, 65, 4096, 4099}) {
+    for (const std::size_t grain : {std::size_t{1}, std::size_t{64}, std::size_t{1'000'000}, SIZE_MAX}) {
+      Ranges expected;
+      for (std::size_t begin = 0; begin < count; begin += std::min(grain, count)) {
+        expected.emplace_back(begin, begin + std::min(grain, count - begin));
+      }
+      EXPECT_EQ(split_dynamic(count, grain), expected) << count << " in grains of " << grain;
+    }
+  }
+}
+
+TEST_P(Parallel, DynamicWorkGoesToWhoeverIsFree) {
+  if (GetParam() == 1) GTEST_SKIP() << "there is nobody else";
+  // The first grain lasts until all others are done: with a fixed split this would never end.
+  constexpr int kGrains = 100;
+  std::atomic<int> others = 0;
+  parallel_for_dynamic(kGrains, 1, [&](std::size_t begin, std::size_t) {
+    if (begin != 0) {
+      ++others;
+    } else {
+      const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (others != kGrains - 1 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(others, kGrains - 1);
+}
+
+TEST_P(Parallel, DynamicNestedCallsRunInOrderOnTheirThread) {
+  std::atomic<int> inner_total = 0;
+  parallel_for_dynamic(8, 1, [&](std::size_t, std::size_t) {
+    const std::thread::id self = std::this_thread::get_id();
+    std::size_t next = 0;
+    parallel_for_dynamic(10, 3, [&](std::size_t begin, std::size_t end) {
+      EXPECT_EQ(std::this_thread::get_id(), self);
+      EXPECT_EQ(begin, next);
+      next = end;
+      ++inner_total;
+    });
+    EXPECT_EQ(next, 10u);
+  });
+  EXPECT_EQ(inner_total, 8 * 4);
+}
+
+TEST_P(Parallel, DynamicExceptionsComeBackOnceAllHaveEnded) {
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    std::atomic<int> visited = 0;
+    const auto body = [&](std::size_t begin, std::size_t) {
+      ++visited;
+      if (begin % 7 == 0) throw std::runtime_error("every seventh");
+    };
+    EXPECT_THROW(parallel_for_dynamic(64, 1, body), std::runtime_error);
+    EXPECT_EQ(visited, 64) << "the other grains ran";
+  }
+  EXPECT_EQ(split_dynamic(10, 1).size(), 10u) << "the pool survives";
 }
 
 TEST_P(Parallel, NestedCallsRunInOneRange) {

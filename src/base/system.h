@@ -2,9 +2,11 @@
 
 // What the operating system says about the machine: the part of imago/system.h that knows nothing of kernels.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace imago {
@@ -16,6 +18,10 @@ struct Machine {
   bool huge_pages = false;                 ///< madvise(MADV_HUGEPAGE) gives 2 MiB pages
   std::optional<double> core_quota;        ///< processor time that the control group grants, in cores
 };
+
+/// Reads all of `bytes` with the threads of the pool, and does nothing else: the yardstick of what memory can deliver.
+/// REQUIRES: 64-byte aligned, a multiple of 64 bytes long.
+void read_all(std::span<const std::byte> bytes);
 
 /// Reads /proc and /sys below `root`. Never throws for what is missing or malformed there: it stays unknown.
 Machine inspect_machine(const std::filesystem::path& root = "/");

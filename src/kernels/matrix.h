@@ -59,6 +59,8 @@ class RunMatrix {
   const MatrixKernel& kernel() const noexcept { return *kernel_; }
   /// Bytes that a product reads: the run form.
   std::size_t bytes() const noexcept { return data_.size(); }
+  /// The run form itself, for measuring how fast memory delivers it.
+  std::span<const std::byte> data() const { return data_.host(); }
 
   /// y[t][row] = activation(W x[t] + bias) for `batch` tokens, rows of x `cols` and rows of y `rows` long, both
   /// contiguous. Throws ShapeError if the spans do not fit. The result does not depend on the number of threads.

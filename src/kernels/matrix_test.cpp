@@ -121,7 +121,7 @@ TEST(Matrix, EveryRowMatchesTheDefinition) {
     for (const std::size_t rows : {1, 17, 33}) {
       for (const std::size_t cols : column_counts(kernel.format)) {
         const Packed m = pack(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
-        for (const std::size_t batch : {1, 3, 9, 14, 27}) {
+        for (const std::size_t batch : {1, 3, 9, 27}) {
           if (batch > 3 && rows > 17) continue;
           expect_matches(kernel, m, batch, testing::gaussian(batch * cols, ++seed));
           if (HasFatalFailure()) return;

@@ -11,19 +11,32 @@
 #include "base/system.h"
 #include "imago/system.h"
 #include "kernels/codec.h"
+#include "kernels/matrix.h"
 
 namespace imago {
 
 namespace {
 
-std::vector<KernelChoice> codec_choices(CpuFeatures allowed) {
+template <class Visit>
+void for_each_format(Visit&& visit) {
+  for (const DTypeInfo& type : kDTypes) visit(Format(type.id));
+  for (const BlockFormatInfo& block : kBlockFormats) visit(Format(block.id));
+}
+
+std::vector<KernelChoice> kernel_choices(CpuFeatures allowed) {
+  using kernels::Arithmetic;
   std::vector<KernelChoice> choices;
   for (const char* operation : {"encode", "decode"}) {
-    const auto add = [&](Format format) {
+    for_each_format([&](Format format) {
       choices.push_back({operation, std::string(format.name()), kernels::choose_codec(format, allowed).name});
-    };
-    for (const DTypeInfo& type : kDTypes) add(type.id);
-    for (const BlockFormatInfo& block : kBlockFormats) add(block.id);
+    });
+  }
+  for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+    const char* const operation = arithmetic == Arithmetic::exact ? "matvec exact" : "matvec fast";
+    for_each_format([&](Format format) {
+      const kernels::MatrixKernel* kernel = kernels::choose_matrix_kernel(format, arithmetic, allowed);
+      if (kernel != nullptr) choices.push_back({operation, std::string(format.name()), kernel->name});
+    });
   }
   return choices;
 }
@@ -66,7 +79,7 @@ SystemReport inspect_system() {
   report.available_bytes = machine.available_bytes;
   report.cache_bytes = machine.cache_bytes;
   report.huge_pages = machine.huge_pages;
-  report.kernels = codec_choices(allowed);
+  report.kernels = kernel_choices(allowed);
   report.advice = advice(report, machine, allowed);
   return report;
 }

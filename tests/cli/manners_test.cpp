@@ -20,11 +20,12 @@ TEST(Help, OfTheProgramListsTheCommands) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("dtypes"), std::string::npos);
     EXPECT_NE(result.out.find("doctor"), std::string::npos);
+    EXPECT_NE(result.out.find("bench"), std::string::npos);
   }
 }
 
 TEST(Help, OfEachCommandHasDefaultsAndExamples) {
-  for (const std::string command : {"dtypes", "doctor"}) {
+  for (const std::string command : {"dtypes", "doctor", "bench"}) {
     const ProcessResult result = imago_run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");

@@ -1,0 +1,164 @@
+// imago bench: how fast this machine computes, beside what its memory and its arithmetic allow.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/system.h"
+#include "imago/version.h"
+#include "output.h"
+#include "progress.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string what;
+  std::size_t batch = 1;
+  std::vector<std::string> formats;
+  std::size_t mebibytes = 0;
+  double seconds = 1.0;
+  int threads = 0;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct Findings {
+  KernelBench bench;
+  std::string cpu;
+  int threads = 0;
+  std::size_t batch = 1;
+};
+
+Json to_json(const Findings& findings) {
+  Json kernels = Json::array();
+  for (const KernelSpeed& speed : findings.bench.kernels) {
+    kernels.push_back({{"name", speed.name},
+                       {"format", speed.format},
+                       {"op", speed.operation},
+                       {"rows", speed.rows},
+                       {"cols", speed.cols},
+                       {"batch", speed.batch},
+                       {"activation", speed.activation},
+                       {"bytes", speed.matrix_bytes},
+                       {"gb_per_s", speed.gb_per_s},
+                       {"gflops", speed.gflops},
+                       {"read_gb_per_s", speed.read_gb_per_s},
+                       {"fraction_of_read", speed.fraction_of_read},
+                       {"fraction_of_peak", speed.fraction_of_peak},
+                       {"spread", speed.spread}});
+  }
+  return {{"version", kVersion},
+          {"cpu", findings.cpu},
+          {"threads", findings.threads},
+          {"read_gb_per_s", findings.bench.read_gb_per_s},
+          {"float32_peak_gflops", findings.bench.float32_peak_gflops},
+          {"int8_peak_gops", findings.bench.int8_peak_gops},
+          {"kernels", kernels}};
+}
+
+/// The rows with these activations. One token is bound by memory, several by arithmetic: that share comes first.
+std::string table_of(const Findings& findings, std::string_view activation) {
+  using enum Table::Align;
+  const bool single = findings.batch == 1;
+  Table table({{"kernel"},
+               {"rows × columns", right},
+               {single ? "of read" : "of peak", right},
+               {"spread", right},
+               {"GB/s", right},
+               {"Gop/s", right}});
+  for (const KernelSpeed& speed : findings.bench.kernels) {
+    if (speed.activation != activation) continue;
+    table.add({speed.name, fmt::format("{} × {}", speed.rows, speed.cols),
+               fmt::format("{:.2f}", single ? speed.fraction_of_read : speed.fraction_of_peak),
+               fmt::format("{:.0f} %", speed.spread * 100), fmt::format("{:.1f}", speed.gb_per_s),
+               fmt::format("{:.0f}", speed.gflops)});
+  }
+  return table.text();
+}
+
+std::string to_text(const Findings& findings) {
+  const KernelBench& bench = findings.bench;
+  std::string text = fmt::format(
+      "{}, {} thread{}, imago {}\n"
+      "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f} Gop/s\n",
+      findings.cpu, findings.threads, findings.threads == 1 ? "" : "s", kVersion, bench.read_gb_per_s,
+      bench.float32_peak_gflops, bench.int8_peak_gops);
+  const auto section = [&](std::string_view title, std::string_view activation) {
+    const bool empty = std::none_of(bench.kernels.begin(), bench.kernels.end(),
+                                    [&](const KernelSpeed& speed) { return speed.activation == activation; });
+    if (!empty) text += fmt::format("\n{}\n{}", bold(title), table_of(findings, activation));
+  };
+  const std::string batch = findings.batch == 1 ? "one token" : fmt::format("{} tokens", findings.batch);
+  section(fmt::format("Exact: float32 activations, {}", batch), "f32");
+  section(fmt::format("Fast: int8 activations, {}", batch), "int8");
+  return text;
+}
+
+void bench_matrix_kernels(const Options& options) {
+  KernelBenchOptions wanted;
+  for (const std::string& name : options.formats) wanted.formats.push_back(parse_format(name));
+  wanted.batch = options.batch;
+  wanted.matrix_bytes = options.mebibytes << 20;
+  wanted.seconds = options.seconds;
+  set_thread_count(options.threads);
+  Findings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = options.batch};
+  {
+    Progress progress(options.quiet);
+    wanted.progress = [&](const std::string& name, std::size_t done, std::size_t total) {
+      progress.show(done, total, name);
+    };
+    findings.bench = bench_kernels(wanted);
+  }
+  options.json ? print_json(to_json(findings)) : print(to_text(findings));
+}
+
+void bench(const Options& options) {
+  if (options.what != "kernels") {
+    throw UsageError(
+        fmt::format("bench knows no '{}'; 'imago bench kernels' measures the matrix products", options.what));
+  }
+  bench_matrix_kernels(options);
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("bench", "Measure how fast this machine computes");
+  const auto options = std::make_shared<Options>();
+  command->add_option("WHAT", options->what, "'kernels': products of packed matrices, for every type")->required();
+  command->add_option("--batch", options->batch, "Tokens per product (default: 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--format", options->formats, "Only this type; may be repeated (default: all)")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--mib", options->mebibytes, "Size of a matrix (default: 0, three times the last-level cache)")
+      ->type_name("MIB")
+      ->check(CLI::Range(0, 65536));
+  command->add_option("--seconds", options->seconds, "Time for each kernel (default: 1)")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0));
+  command->add_option("-t,--threads", options->threads, "Threads to compute with (default: 0, the cores it may use)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--json", options->json, "Print one JSON object (default: tables)");
+  command->add_flag("-q,--quiet", options->quiet, "No progress on standard error (default: shown on a terminal)");
+  command->footer(
+      "Examples:\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
+      "  imago bench kernels --format q4_0 --format int8 -t 1");
+  return {command, [options] { bench(*options); }};
+}
+
+}  // namespace imago::cli

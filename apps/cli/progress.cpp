@@ -1,0 +1,50 @@
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace imago::cli {
+
+namespace {
+
+constexpr const char* kEraseLine = "\r\x1b[K";
+
+bool standard_error_is_a_terminal() {
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::string minutes_and_seconds(double seconds) {
+  const int whole = static_cast<int>(seconds + 0.5);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+Progress::Progress(bool quiet) : visible_(!quiet && standard_error_is_a_terminal()) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fputs(kEraseLine, stderr);
+}
+
+void Progress::show(std::size_t done, std::size_t total, std::string_view label) {
+  if (!visible_) return;
+  constexpr std::size_t kBarWidth = 24;
+  const std::size_t filled = kBarWidth * done / total;
+  std::string line = fmt::format("{}[{}{}] {}/{}", kEraseLine, std::string(filled, '='),
+                                 std::string(kBarWidth - filled, ' '), done, total);
+  if (done > 0) {
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double rate = static_cast<double>(done) / elapsed;
+    line += fmt::format("  {:.1f}/s, {} left", rate, minutes_and_seconds(static_cast<double>(total - done) / rate));
+  }
+  line += fmt::format("  {}", label);
+  std::fputs(line.c_str(), stderr);
+  drawn_ = true;
+}
+
+}  // namespace imago::cli

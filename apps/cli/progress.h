@@ -1,0 +1,29 @@
+#pragma once
+
+// How far a long piece of work is, for people who watch.
+
+#include <chrono>
+#include <cstddef>
+#include <string_view>
+
+namespace imago::cli {
+
+/// One line on standard error with a bar, what is under way, the rate and the time left. Silent unless standard error
+/// is a terminal and `quiet` is false. The line is gone when the object is.
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();
+
+  /// REQUIRES: done <= total, total > 0.
+  void show(std::size_t done, std::size_t total, std::string_view label);
+
+ private:
+  bool visible_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace imago::cli
