@@ -12,7 +12,8 @@ inline constexpr float kPackedUnit = std::is_same_v<T, Fp4> ? 0.5f : 1.0f;
 #include "kernels/generic/matrix_formats.inl.h"
 #include "kernels/generic/matrix_product.inl.h"
 #include "kernels/generic/matrix_bits.inl.h"
-#include "kernels/generic/matrix_gemm.inl.h"
+#include "kernels/generic/matrix_fast.inl.h"
+#include "kernels/generic/matrix_exact.inl.h"
 #include "kernels/generic/matrix_pack.inl.h"
 #include "kernels/generic/matrix_columns.inl.h"
 // clang-format on
