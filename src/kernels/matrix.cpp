@@ -109,6 +109,18 @@ const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   return *kernel;
 }
 
+/// Columns that share a scale, 0 when whole rows do. Throws ShapeError for anything that a run form has no place for.
+std::size_t columns_per_scale(std::size_t scale_group, std::size_t cols) {
+  if (scale_group != 0 && scale_group % cols == 0) return 0;
+  const bool is_group = scale_group == 32 || scale_group == 64 || scale_group == 128;
+  if (!is_group || cols % scale_group != 0) {
+    throw ShapeError(fmt::format(
+        "a scale for {} weights does not fit rows of {}: groups are 32, 64 or 128 that divide the row, or whole rows",
+        scale_group, cols));
+  }
+  return scale_group;
+}
+
 void check_shape(std::size_t values, std::size_t wanted, const char* what) {
   if (values != wanted) throw ShapeError(fmt::format("{} values of {}, not {}", values, what, wanted));
 }
@@ -120,15 +132,13 @@ RunMatrix::RunMatrix(Format format, const MatrixSource& source, Arithmetic arith
 
 RunMatrix::RunMatrix(const MatrixKernel& kernel, const MatrixSource& source)
     : kernel_(&kernel), rows_(source.rows), cols_(source.cols) {
+  if (rows_ == 0 || cols_ == 0) throw ShapeError(fmt::format("a matrix of {} × {} has no products", rows_, cols_));
+  checked_mul(checked_mul(rows_, cols_, "a matrix"), sizeof(double), "a matrix");  // no index below can wrap
   if (cols_ % static_cast<std::size_t>(kernel.format.block_values()) != 0) {
     throw ShapeError(fmt::format("rows of {} columns are no multiple of the {} of a block of {}", cols_,
                                  kernel.format.block_values(), kernel.format.name()));
   }
-  scale_group_ = source.scales == nullptr || source.scale_group >= cols_ ? 0 : source.scale_group;
-  if (scale_group_ != 0 && (scale_group_ % kBlockColumns != 0 || scale_group_ > 128 || cols_ % scale_group_ != 0)) {
-    throw ShapeError(
-        fmt::format("scales for {} of {} columns; groups are 32, 64 or 128 and divide the row", scale_group_, cols_));
-  }
+  scale_group_ = source.scales == nullptr ? 0 : columns_per_scale(source.scale_group, cols_);
   const std::size_t panel_rows = static_cast<std::size_t>(kernel.panel_rows);
   const std::size_t panels = (rows_ + panel_rows - 1) / panel_rows;
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);

@@ -256,9 +256,26 @@ TEST(Matrix, BadShapesAreRefused) {
   EXPECT_THROW(matrix.multiply(x, 1, std::span(y).first(63)), ShapeError);
   EXPECT_THROW(matrix.multiply(x, 2, y), ShapeError);
   EXPECT_THROW(matrix.multiply(x, 1, y, {.bias = std::span(x).first(3), .activation = Activation::linear}), ShapeError);
-  MatrixSource odd = m.source();
-  odd.scale_group = 33;
-  EXPECT_THROW(RunMatrix(m.format, odd, Arithmetic::exact), ShapeError);
+  for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+    // Groups are 32, 64 or 128 columns, or whole rows; 96 divides neither a super-block nor a row of scales.
+    for (const std::size_t group : {0, 1, 33, 96, 100, 193}) {
+      MatrixSource odd = m.source();
+      odd.rows = 1;
+      odd.cols = 192;
+      odd.scale_group = group;
+      EXPECT_THROW(RunMatrix(m.format, odd, arithmetic), ShapeError) << group;
+    }
+    for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{0, 64}, {64, 0}, {0, 0}}) {
+      MatrixSource empty = m.source();
+      empty.rows = rows;
+      empty.cols = cols;
+      EXPECT_THROW(RunMatrix(m.format, empty, arithmetic), ShapeError) << rows << " × " << cols;
+    }
+    MatrixSource huge = m.source();
+    huge.rows = huge.cols = std::size_t{1} << 40;
+    huge.scale_group = huge.cols;
+    EXPECT_THROW(RunMatrix(m.format, huge, arithmetic), ShapeError);
+  }
   EXPECT_THROW(RunMatrix(DType::float32, {m.bytes.data(), nullptr, 0, 1, 8}, Arithmetic::fast), UnsupportedError);
   EXPECT_THROW(RunMatrix(BlockFormat::q4_k, {m.bytes.data(), nullptr, 0, 1, 64}, Arithmetic::exact), ShapeError);
 }
