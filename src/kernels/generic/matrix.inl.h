@@ -55,7 +55,7 @@ constexpr MatrixFunctions block_functions(bool fast) noexcept {
 template <class T>
 constexpr MatrixFunctions dtype_functions(bool fast) noexcept {
   constexpr bool kIsFp8 = kBits<T> == 8 && kKind<T> == NumberKind::narrow_float;
-  if constexpr (kBits < T >> 8) {
+  if constexpr (8 < kBits<T>) {
     return fast ? MatrixFunctions{} : exact_columns<T>();
   } else if constexpr (kIsFp8) {
     return fast ? fast_columns<T>() : exact_columns<T>();

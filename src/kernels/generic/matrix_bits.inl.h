@@ -53,7 +53,6 @@ inline void bit_sums_tile(const ProductArgs& a, const std::byte* panel, std::siz
                                           const std::byte* codes, int of_super) {
     const Ints bits = load_quads(kIsBinary ? codes : codes + kPlaneBytes<Format::Codes::kLow>);
     const float* x = a.in.x + b * 32;
-    const float* x_sums = a.in.sums + 2 * b;
     unrolled<kGroups>([&](auto g) {
       Floats upper[2] = {splat(0.0f), splat(0.0f)};
       unrolled<static_cast<int>(kBitTables) / kGroups>([&](auto i) {
@@ -62,11 +61,10 @@ inline void bit_sums_tile(const ProductArgs& a, const std::byte* panel, std::siz
         const float* entries = tables + b * kBitSumFloats + static_cast<std::size_t>(table) * 16;
         upper[i % 2] = upper[i % 2] + lookup16(entries, index);
       });
-      const float x_sum = kGroups == 2 ? x_sums[g] : x_sums[0] + x_sums[1];
       const Floats selected = upper[0] + upper[1];
       Floats part = selected;
       if constexpr (kIsBinary) {
-        part = (selected + selected) - splat(x_sum);  // +1 where the bit is set, -1 elsewhere
+        part = (selected + selected) + group_sum<kGroups>(a, b * 32, g);  // +1 where the bit is set, -1 elsewhere
       } else {
         Floats lower[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
         constexpr int kLow = Format::Codes::kLow;
@@ -84,10 +82,10 @@ inline void bit_sums_tile(const ProductArgs& a, const std::byte* panel, std::siz
       }
       const GroupScale group = scales.read(super, block, of_super, g);
       sum = fma(group.scale, part, sum);
-      if constexpr (Format::Scales::kHasOffset) sum = fma(group.offset, splat(-x_sum), sum);
+      if constexpr (Format::Scales::kHasOffset) sum = fma(group.offset, group_sum<kGroups>(a, b * 32, g), sum);
     });
   });
-  store_sums<Format>(sum, panel, a, first_row, 0);
+  store_tile<Format, 1>({sum}, panel, a, first_row, 0);
 }
 
 inline std::size_t bit_sums_bytes(std::size_t cols) noexcept {

@@ -77,19 +77,9 @@ struct ColumnForm {
                  sums[t] = fma(scale, part, sums[t]);
                }
              });
-    for (int t = 0; t < kTokens; ++t)
-      store(sums[t] * row_scale(panel), a, first_row, token + static_cast<std::size_t>(t));
-  }
-
-  static void store(Floats sum, const ProductArgs& a, std::size_t first_row, std::size_t token) noexcept {
-    const std::size_t left = a.rows - first_row;
-    const int count = left < kLanes ? static_cast<int>(left) : kLanes;
-    if (a.bias != nullptr) {
-      float bias[kLanes] = {};
-      __builtin_memcpy(bias, a.bias + first_row, static_cast<std::size_t>(count) * sizeof(float));
-      sum = sum + load_floats(bias);
+    for (int t = 0; t < kTokens; ++t) {
+      store_rows(sums[t] * row_scale(panel), a, first_row, token + static_cast<std::size_t>(t));
     }
-    store_some(sum, a.y + token * a.y_stride + first_row, count);
   }
 
   static void matvec(const ProductArgs& a) noexcept {

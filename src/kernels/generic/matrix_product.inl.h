@@ -44,20 +44,35 @@ std::size_t panel_bytes(std::size_t cols, std::size_t scale_group) noexcept {
   return kHeaderBytes<Format> + (blocks + 7) / 8 * scales.super_bytes() + blocks * PanelWalk<Format>::kBlockBytes;
 }
 
-/// Adds bias, applies row scales, stores the rows that exist.
-template <class Format>
-inline void store_sums(Floats sum, const std::byte* panel, const ProductArgs& a, std::size_t first_row,
-                       std::size_t token) noexcept {
-  if constexpr (kHasRowScales<Format>) sum = sum * from_bits(load_32(panel));
+/// Adds the bias and stores the rows that exist.
+inline void store_rows(Floats sum, const ProductArgs& a, std::size_t first_row, std::size_t token) noexcept {
   const std::size_t left = a.rows - first_row;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
-  float* y = a.y + token * a.y_stride + first_row;
   if (a.bias != nullptr) {
     float bias[kLanes] = {};
-    for (int i = 0; i < count; ++i) bias[i] = a.bias[first_row + static_cast<std::size_t>(i)];
+    __builtin_memcpy(bias, a.bias + first_row, static_cast<std::size_t>(count) * sizeof(float));
     sum = sum + load_floats(bias);
   }
-  store_some(sum, y, count);
+  store_some(sum, a.y + token * a.y_stride + first_row, count);
+}
+
+/// The sums of a tile, with the scales of the rows where the format has them.
+template <class Format, int kTokens>
+inline void store_tile(const Floats (&sums)[kTokens], const std::byte* panel, const ProductArgs& a,
+                       std::size_t first_row, std::size_t token) noexcept {
+  for (int t = 0; t < kTokens; ++t) {
+    Floats sum = sums[t];
+    if constexpr (kHasRowScales<Format>) sum = sum * from_bits(load_32(panel));
+    store_rows(sum, a, first_row, token + static_cast<std::size_t>(t));
+  }
+}
+
+/// Minus the sum of a token's activations over group g of the block that begins at column `at`: what an offset
+/// multiplies.
+template <int kGroups>
+inline Floats group_sum(const ProductArgs& a, std::size_t at, int g) noexcept {
+  const float* sums = a.in.sums + at / 16;
+  return splat(kGroups == 2 ? -sums[g] : -(sums[0] + sums[1]));
 }
 
 // ---- int8 activations
@@ -119,31 +134,32 @@ inline void fast_block(Quad quad, const GroupScale* groups, const ProductArgs& a
   using Dot = DotCodes<Format>;
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   constexpr int kGroupSteps = kSteps / kGroups;
-  for (int g = 0; g < kGroups; ++g) {
+  const auto of_token = [&](std::size_t t) { return (token + t) * a.in.stride + b * 32; };  // where its columns begin
+  Floats products[kTokens];
+  unrolled<kGroups>([&](auto g) {
     // What a weight of zero contributes is taken off in integers, where it cancels exactly.
     Ints dots[kTokens];
-    for (int t = 0; t < kTokens; ++t) {
-      const std::int32_t* codes = a.in.code_sums + (token + static_cast<std::size_t>(t)) * a.in.stride / 16 + 2 * b;
+    unrolled<kTokens>([&](auto t) {
+      const std::int32_t* codes = a.in.code_sums + of_token(t) / 16;
       dots[t] = splat_int(Dot::zero() == 0 ? 0 : -Dot::zero() * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
-    }
-    unrolled<kGroupSteps>([&](auto step) {
-      const int k = g * kGroupSteps + step;
-      const Ints codes = quad(k);
-      unrolled<kTokens>([&](auto t) {
-        const std::int8_t* x = a.in.q + (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
-        dots[t] = Dot::dot(dots[t], codes, splat_quad(x + 4 * k));
-      });
     });
-    for (int t = 0; t < kTokens; ++t) {
-      const std::size_t of_token = (token + static_cast<std::size_t>(t)) * a.in.stride;
-      sums[t] = fma(groups[g].scale * splat(a.in.scales[of_token / 32 + b]), to_floats(dots[t]), sums[t]);
-      if constexpr (Format::Scales::kHasOffset) {
-        const float* group_sums = a.in.sums + of_token / 16 + 2 * b;
-        const float x_sum = kGroups == 2 ? group_sums[g] : group_sums[0] + group_sums[1];
-        sums[t] = fma(groups[g].offset, splat(-x_sum), sums[t]);
+    unrolled<kGroupSteps>([&](auto step) {
+      constexpr int k = g * kGroupSteps + step;
+      const Ints codes = quad(k);
+      unrolled<kTokens>([&](auto t) { dots[t] = Dot::dot(dots[t], codes, splat_quad(a.in.q + of_token(t) + 4 * k)); });
+    });
+    unrolled<kTokens>([&](auto t) {
+      const Floats dot = to_floats(dots[t]);
+      if constexpr (g == 0) {
+        products[t] = groups[g].scale * dot;
+      } else {
+        products[t] = fma(groups[g].scale, dot, products[t]);
       }
-    }
-  }
+      if constexpr (Format::Scales::kHasOffset)
+        sums[t] = fma(groups[g].offset, group_sum<kGroups>(a, of_token(t), g), sums[t]);
+    });
+  });
+  unrolled<kTokens>([&](auto t) { sums[t] = fma(products[t], splat(a.in.scales[of_token(t) / 32]), sums[t]); });
 }
 
 template <class Format, int kTokens>
@@ -159,9 +175,7 @@ inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t 
     for (int g = 0; g < kGroups; ++g) groups[g] = scales.read(super, block, of_super, g);
     fast_block<Format>([&](int k) { return DotCodes<Format>::quad(codes, k); }, groups, a, token, b, sums);
   });
-  for (int t = 0; t < kTokens; ++t) {
-    store_sums<Format>(sums[t], panel, a, first_row, token + static_cast<std::size_t>(t));
-  }
+  store_tile<Format>(sums, panel, a, first_row, token);
 }
 
 // ---- float32 activations
@@ -235,14 +249,11 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
         if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
         sums[t] = fma(group.scale, part, sums[t]);
         if constexpr (Format::Scales::kHasOffset) {
-          const float* group_sums = a.in.sums + (token + static_cast<std::size_t>(t)) * a.in.stride / 16 + 2 * b;
-          const float x_sum = kGroups == 2 ? group_sums[g] : group_sums[0] + group_sums[1];
-          sums[t] = fma(group.offset, splat(-x_sum), sums[t]);
+          const std::size_t at = (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
+          sums[t] = fma(group.offset, group_sum<kGroups>(a, at, g), sums[t]);
         }
       }
     }
   });
-  for (int t = 0; t < kTokens; ++t) {
-    store_sums<Format>(sums[t], panel, a, first_row, token + static_cast<std::size_t>(t));
-  }
+  store_tile<Format>(sums, panel, a, first_row, token);
 }
