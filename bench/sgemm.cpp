@@ -50,9 +50,8 @@ int run() {
   const std::vector<float> x = synthetic_weights(kBatch * kCols);
   std::vector<float> ours(kBatch * kRows);
   std::vector<float> theirs(kBatch * kRows);
-  const kernels::RunMatrix matrix(
-      DType::float32, {reinterpret_cast<const std::byte*>(weights.data()), nullptr, kRows * kCols, kRows, kCols},
-      kernels::Arithmetic::exact);
+  const kernels::RunMatrix matrix({DType::float32, kRows, kCols, std::as_bytes(std::span(weights))},
+                                  kernels::Arithmetic::exact);
 
   std::vector<double> our_seconds;
   std::vector<double> their_seconds;

@@ -75,8 +75,7 @@ RunMatrix make_matrix(const MatrixKernel& kernel, std::span<const float> tile, s
       std::memcpy(source.address() + at, packed.data(), std::min(packed.size(), end - at));
     }
   });
-  const bool scaled = !format.is_block() && is_scaled(format.dtype());
-  return RunMatrix(kernel, {source.address(), scaled ? &scale : nullptr, rows * kCols, rows, kCols});
+  return RunMatrix(kernel, {format, rows, kCols, source.host(), {std::span(&scale, 1), rows * kCols}});
 }
 
 double median_of(std::vector<double>& values) {

@@ -2,13 +2,9 @@
 
 #include "imago/codec.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
-
 #include "base/parallel.h"
-#include "imago/error.h"
 #include "kernels/codec.h"
+#include "kernels/packed.h"
 #include "quant/rows.h"
 
 namespace imago {
@@ -17,28 +13,6 @@ namespace {
 
 // A part must be a multiple of every block (256) and big enough to be worth a thread: 16 Ki weights take some 10 µs.
 constexpr std::size_t kGrain = 16384;
-
-void check_packed_size(Format format, std::size_t count, std::size_t bytes) {
-  const std::size_t wanted = packed_bytes(format, count);
-  if (bytes != wanted) {
-    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, bytes));
-  }
-}
-
-void check_scales(DType dtype, std::size_t count, const Scales& scales) {
-  if (!is_scaled(dtype) || count == 0) return;
-  if (scales.group == 0) throw ShapeError("a group of scales must span at least one weight");
-  const std::size_t wanted = (count - 1) / scales.group + 1;
-  if (scales.values.size() < wanted) {
-    throw ShapeError(fmt::format("{} weights in groups of {} need {} scales, not {}", count, scales.group, wanted,
-                                 scales.values.size()));
-  }
-  for (const float scale : scales.values) {
-    if (!(scale >= 0) || !std::isfinite(scale)) {
-      throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));
-    }
-  }
-}
 
 std::size_t offset_of(Format format, std::size_t index) {
   const std::size_t values = format.is_block() ? static_cast<std::size_t>(info(format.block()).values) : 8;
@@ -76,8 +50,8 @@ void run_decode(Format format, kernels::DecodeArgs whole) {
 }  // namespace
 
 void encode(DType dtype, std::span<const float> weights, Scales scales, std::span<std::byte> packed) {
-  check_packed_size(dtype, weights.size(), packed.size());
-  check_scales(dtype, weights.size(), scales);
+  kernels::check_packed_size(dtype, weights.size(), packed.size());
+  kernels::check_scales(dtype, weights.size(), scales);
   const bool scaled = is_scaled(dtype);
   run_encode(dtype, {.weights = weights.data(),
                      .count = weights.size(),
@@ -90,8 +64,8 @@ void encode(DType dtype, std::span<const float> weights, Scales scales, std::spa
 }
 
 void decode(DType dtype, std::span<const std::byte> packed, Scales scales, std::span<float> weights) {
-  check_packed_size(dtype, weights.size(), packed.size());
-  check_scales(dtype, weights.size(), scales);
+  kernels::check_packed_size(dtype, weights.size(), packed.size());
+  kernels::check_scales(dtype, weights.size(), scales);
   const bool scaled = is_scaled(dtype);
   run_decode(dtype, {.packed = packed.data(),
                      .count = weights.size(),
@@ -103,7 +77,7 @@ void decode(DType dtype, std::span<const std::byte> packed, Scales scales, std::
 
 void encode(BlockFormat format, std::span<const float> weights, std::span<std::byte> packed,
             std::span<const float> importance) {
-  check_packed_size(format, weights.size(), packed.size());
+  kernels::check_packed_size(format, weights.size(), packed.size());
   quant::check_importance(format, weights.size(), importance);
   run_encode(format, {.weights = weights.data(),
                       .count = weights.size(),
@@ -116,7 +90,7 @@ void encode(BlockFormat format, std::span<const float> weights, std::span<std::b
 }
 
 void decode(BlockFormat format, std::span<const std::byte> packed, std::span<float> weights) {
-  check_packed_size(format, weights.size(), packed.size());
+  kernels::check_packed_size(format, weights.size(), packed.size());
   run_decode(format, {.packed = packed.data(),
                       .count = weights.size(),
                       .weights = weights.data(),

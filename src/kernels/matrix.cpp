@@ -8,13 +8,13 @@
 #include "base/checked.h"
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "kernels/matrix_activations.h"
 #include "kernels/ops_table.h"
+#include "kernels/packed.h"
 
 namespace imago::kernels {
 
 namespace {
-
-std::size_t padded(std::size_t cols) noexcept { return (cols + kBlockColumns - 1) / kBlockColumns * kBlockColumns; }
 
 /// Memory that a thread keeps from one product to the next.
 template <class T>
@@ -22,83 +22,6 @@ T* reserve(std::vector<T>& buffer, std::size_t count) {
   if (buffer.size() < count) buffer.resize(count);
   return buffer.data();
 }
-
-/// Activations as kernels want them: padded, with sums, and quantized for the fast form.
-class PreparedActivations {
- public:
-  PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols, Arithmetic arithmetic) {
-    const std::size_t stride = padded(cols) + (batch > 1 ? kTokenGap : 0);
-    view_ = {x.data(), nullptr, nullptr, nullptr, reserve(memory_.sums, batch * stride / 16), stride, batch};
-    if (arithmetic == Arithmetic::fast) {
-      quantize(x, batch, cols);
-    } else {
-      if (stride != cols) pad(x, batch, cols);
-      sum_groups(padded(cols) / 16);
-    }
-  }
-  PreparedActivations(const PreparedActivations&) = delete;  // the memory is the thread's
-  PreparedActivations& operator=(const PreparedActivations&) = delete;
-  const Activations& view() const noexcept { return view_; }
-
- private:
-  void pad(std::span<const float> x, std::size_t batch, std::size_t cols) {
-    float* to = reserve(memory_.x, batch * view_.stride);
-    for (std::size_t t = 0; t < batch; ++t) {
-      std::copy_n(x.data() + t * cols, cols, to + t * view_.stride);
-      std::fill_n(to + t * view_.stride + cols, view_.stride - cols, 0.0f);
-    }
-    view_.x = to;
-  }
-
-  void sum_groups(std::size_t groups) {
-    for (std::size_t t = 0; t < view_.batch; ++t) {
-      for (std::size_t g = 0; g < groups; ++g) {
-        const float* x = view_.x + t * view_.stride + g * 16;
-        double sum = 0;
-        for (std::size_t i = 0; i < 16; ++i) sum += static_cast<double>(x[i]);
-        memory_.sums[t * view_.stride / 16 + g] = static_cast<float>(sum);
-      }
-    }
-  }
-
-  void quantize(std::span<const float> x, std::size_t batch, std::size_t cols) {
-    const std::size_t stride = view_.stride;
-    std::int8_t* q = reserve(memory_.q, batch * stride);
-    float* scales = reserve(memory_.scales, batch * stride / 32);
-    std::int32_t* code_sums = reserve(memory_.code_sums, batch * stride / 16);
-    float* sums = memory_.sums.data();
-    const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
-    parallel_for(batch, 4, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t t = begin; t < end; ++t) {
-        op.run({x.data() + t * cols, cols, q + t * stride, scales + t * stride / 32, sums + t * stride / 16});
-        for (std::size_t g = 0; g < padded(cols) / 16; ++g) {
-          const std::int8_t* codes = q + t * stride + g * 16;
-          std::int32_t sum = 0;
-          for (int i = 0; i < 16; ++i) sum += codes[i];
-          code_sums[t * stride / 16 + g] = sum;
-        }
-      }
-    });
-    view_.x = nullptr;
-    view_.q = q;
-    view_.scales = scales;
-    view_.code_sums = code_sums;
-  }
-
-  /// Kept by the calling thread from one product to the next, so that a product allocates nothing once it has run.
-  struct Memory {
-    std::vector<float> x, sums, scales;
-    std::vector<std::int8_t> q;
-    std::vector<std::int32_t> code_sums;
-  };
-  static Memory& thread_memory() {
-    thread_local Memory memory;
-    return memory;
-  }
-
-  Memory& memory_ = thread_memory();
-  Activations view_{};
-};
 
 const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   const MatrixKernel* kernel = choose_matrix_kernel(format, arithmetic, allowed_cpu_features());
@@ -109,16 +32,36 @@ const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   return *kernel;
 }
 
-/// Columns that share a scale, 0 when whole rows do. Throws ShapeError for anything that a run form has no place for.
-std::size_t columns_per_scale(std::size_t scale_group, std::size_t cols) {
-  if (scale_group != 0 && scale_group % cols == 0) return 0;
-  const bool is_group = scale_group == 32 || scale_group == 64 || scale_group == 128;
-  if (!is_group || cols % scale_group != 0) {
+/// Columns that share a scale in the run form: 0 when whole rows do. Throws ShapeError for what a run form has no place
+/// for.
+std::size_t columns_per_scale(const PackedMatrix& m) {
+  if (m.format.is_block() || !is_scaled(m.format.dtype())) return 0;
+  const std::size_t group = m.scales.group;
+  if (m.first + m.rows * m.cols <= group) return 0;
+  if (group % m.cols == 0 && m.first % m.cols == 0) return 0;
+  const bool is_group = group == 32 || group == 64 || group == 128;
+  if (!is_group || m.cols % group != 0 || m.first % group != 0) {
     throw ShapeError(fmt::format(
         "a scale for {} weights does not fit rows of {}: groups are 32, 64 or 128 that divide the row, or whole rows",
-        scale_group, cols));
+        group, m.cols));
   }
-  return scale_group;
+  return group;
+}
+
+void check_matrix(const PackedMatrix& m) {
+  if (m.rows == 0 || m.cols == 0) throw ShapeError(fmt::format("a matrix of {} × {} has no products", m.rows, m.cols));
+  const std::size_t end = checked_add(m.first, checked_mul(m.rows, m.cols, "a matrix"), "a matrix");
+  checked_mul(end, sizeof(double), "a matrix");  // no index of a kernel can wrap
+  const std::size_t block = static_cast<std::size_t>(m.format.block_values());
+  if (m.cols % block != 0 || m.first % block != 0) {
+    throw ShapeError(fmt::format("rows of {} columns from weight {} on are not made of blocks of {}, which hold {}",
+                                 m.cols, m.first, m.format.name(), block));
+  }
+  if (const std::size_t wanted = packed_bytes(m.format, end); m.packed.size() < wanted) {
+    throw ShapeError(
+        fmt::format("{} weights in {} take {} bytes, not {}", end, m.format.name(), wanted, m.packed.size()));
+  }
+  if (!m.format.is_block()) check_scales(m.format.dtype(), end, m.scales);
 }
 
 void check_shape(std::size_t values, std::size_t wanted, const char* what) {
@@ -127,24 +70,25 @@ void check_shape(std::size_t values, std::size_t wanted, const char* what) {
 
 }  // namespace
 
-RunMatrix::RunMatrix(Format format, const MatrixSource& source, Arithmetic arithmetic)
-    : RunMatrix(require_kernel(format, arithmetic), source) {}
+RunMatrix::RunMatrix(const PackedMatrix& source, Arithmetic arithmetic)
+    : RunMatrix(require_kernel(source.format, arithmetic), source) {}
 
-RunMatrix::RunMatrix(const MatrixKernel& kernel, const MatrixSource& source)
+RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
     : kernel_(&kernel), rows_(source.rows), cols_(source.cols) {
-  if (rows_ == 0 || cols_ == 0) throw ShapeError(fmt::format("a matrix of {} × {} has no products", rows_, cols_));
-  checked_mul(checked_mul(rows_, cols_, "a matrix"), sizeof(double), "a matrix");  // no index below can wrap
-  if (cols_ % static_cast<std::size_t>(kernel.format.block_values()) != 0) {
-    throw ShapeError(fmt::format("rows of {} columns are no multiple of the {} of a block of {}", cols_,
-                                 kernel.format.block_values(), kernel.format.name()));
+  if (!(kernel.format == source.format)) {
+    throw UsageError(fmt::format("{} cannot multiply weights in {}", kernel.name, source.format.name()));
   }
-  scale_group_ = source.scales == nullptr ? 0 : columns_per_scale(source.scale_group, cols_);
+  check_matrix(source);
+  scale_group_ = columns_per_scale(source);
   const std::size_t panel_rows = static_cast<std::size_t>(kernel.panel_rows);
   const std::size_t panels = (rows_ + panel_rows - 1) / panel_rows;
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);
   data_ = host_device()->allocate(checked_mul(panels, panel_bytes, "a matrix"));
+  const bool scaled = !source.format.is_block() && is_scaled(source.format.dtype());
+  const MatrixSource plain{source.packed.data(), source.first, scaled ? source.scales.values.data() : nullptr,
+                           source.scales.group,  rows_,        cols_};
   parallel_for(panels, 1, [&](std::size_t begin, std::size_t end) {
-    kernel.functions.pack({source, data_.address(), begin, end});
+    kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
   });
 }
 
@@ -185,7 +129,7 @@ void RunMatrix::multiply(std::span<const float> x, std::size_t batch, std::span<
   check_shape(y.size(), checked_mul(batch, rows_, "a batch"), "results");
   if (!epilogue.bias.empty()) check_shape(epilogue.bias.size(), rows_, "bias");
   if (batch == 0) return;
-  run(PreparedActivations(x, batch, cols_, kernel_->arithmetic).view(), y, epilogue, nullptr);
+  run(PreparedActivations(x, batch, cols_, *kernel_).view(), y, epilogue, nullptr);
 }
 
 void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
@@ -201,12 +145,13 @@ void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const 
   const std::span<float> second(reserve(memory, y.size()), y.size());
   constexpr Epilogue kSilu{.bias = {}, .activation = Activation::silu};
   if (gate.kernel().arithmetic == up.kernel().arithmetic) {
-    const PreparedActivations prepared(x, batch, gate.cols(), gate.kernel().arithmetic);
+    const bool needs_sums = gate.kernel().functions.needs_sums || up.kernel().functions.needs_sums;
+    const PreparedActivations prepared(x, batch, gate.cols(), gate.kernel().arithmetic, needs_sums);
     up.run(prepared.view(), second, {}, nullptr);
     gate.run(prepared.view(), y, kSilu, second.data());
   } else {
     up.multiply(x, batch, second);
-    gate.run(PreparedActivations(x, batch, gate.cols(), gate.kernel().arithmetic).view(), y, kSilu, second.data());
+    gate.run(PreparedActivations(x, batch, gate.cols(), gate.kernel()).view(), y, kSilu, second.data());
   }
 }
 

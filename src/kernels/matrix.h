@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/cpu.h"
+#include "imago/codec.h"
 #include "imago/device.h"
 #include "imago/format.h"
 #include "kernels/matrix_args.h"
@@ -38,6 +39,15 @@ std::span<const MatrixKernel> all_matrix_kernels();
 /// (fast products of types wider than 8 bits).
 const MatrixKernel* choose_matrix_kernel(Format format, Arithmetic arithmetic, CpuFeatures features);
 
+/// A weight matrix as files have it: canonical layout, row by row, perhaps amid other weights.
+struct PackedMatrix {
+  Format format = DType::float32;
+  std::size_t rows = 0, cols = 0;
+  std::span<const std::byte> packed;  ///< begins with weight 0 and holds first + rows · cols of them, or more
+  Scales scales = {};                 ///< of a dtype, counted from weight 0; not read for types without a scale
+  std::size_t first = 0;              ///< weights in front of the matrix; a multiple of the block
+};
+
 /// What is done to a product while it is still in the cache.
 struct Epilogue {
   std::span<const float> bias;  ///< one per row, or empty
@@ -47,12 +57,12 @@ struct Epilogue {
 /// A weight matrix in the run form of one kernel. Immutable; products may run from many threads at once.
 class RunMatrix {
  public:
-  /// Lays out `source` in parallel. `scale_group` of the source: columns per scale of a dtype (32, 64 or 128), the row
-  /// length for one per row, rows · cols for one per tensor. Throws UnsupportedError if the format has no kernel for
-  /// this arithmetic, ShapeError if sizes do not fit.
-  RunMatrix(Format format, const MatrixSource& source, Arithmetic arithmetic);
-  /// As above with a given kernel: for tests and benchmarks.
-  RunMatrix(const MatrixKernel& kernel, const MatrixSource& source);
+  /// Lays out `source` in parallel. Each row must lie within one scale, or be cut by them into groups of 32, 64 or 128.
+  /// Throws UnsupportedError if the format has no kernel for this arithmetic, ShapeError if sizes do not fit,
+  /// UsageError for a scale that is negative or not finite.
+  RunMatrix(const PackedMatrix& source, Arithmetic arithmetic);
+  /// As above with a given kernel: for tests and benchmarks. Its format must be that of the source.
+  RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source);
 
   std::size_t rows() const noexcept { return rows_; }
   std::size_t cols() const noexcept { return cols_; }

@@ -15,18 +15,21 @@ inline constexpr std::size_t kBlockColumns = 32;
 /// compete for the same sets of the first-level cache.
 inline constexpr std::size_t kTokenGap = 64;
 
-/// A weight matrix as files have it: canonical layout, row by row.
+/// A weight matrix as files have it: canonical layout, row by row. Weight (row, column) is number
+/// i = first + row · cols + column of the packed array.
 struct MatrixSource {
   const std::byte* packed;
-  const float* scales;      // dtypes: weight i (counted over the whole matrix) has scales[i / scale_group]
-  std::size_t scale_group;  // a multiple of the row, or a divisor of it that is a multiple of 32
+  std::size_t first;
+  const float* scales;  // dtypes: weight i has scales[i / scale_group]; null: 1
+  std::size_t scale_group;
   std::size_t rows, cols;
 };
 
 /// Lays out the panels [first, last) of a run form.
 struct PackArgs {
   MatrixSource source;
-  std::byte* run;  // the whole run form
+  std::size_t scale_group;  // columns per scale in the run form of a dtype; 0: one per row
+  std::byte* run;           // the whole run form
   std::size_t first_panel, last_panel;
 };
 
@@ -36,7 +39,8 @@ struct Activations {
   const std::int8_t* q;           // fast form: int8 values, token t at q + t · stride
   const float* scales;            // fast form: one per 32 columns, token t at scales + t · stride / 32
   const std::int32_t* code_sums;  // fast form: the sum of q per 16 columns, token t at code_sums + t · stride / 16
-  const float* sums;              // the sum of the activations (fast form: dequantized) per 16 columns, likewise
+  const float* sums;              // the sum of the activations (fast form: dequantized) per 16 columns, likewise; null
+                                  // in the exact form of formats that do not need it
   std::size_t stride;             // columns rounded up to a multiple of 32, plus kTokenGap in a batch
   std::size_t batch;
 };
@@ -66,6 +70,7 @@ struct MatrixFunctions {
   ProductFunction matmul;  // any batch
   /// Bytes of scratch that one thread needs.
   std::size_t (*scratch_bytes)(std::size_t cols, std::size_t batch) noexcept;
+  bool needs_sums;  // reads Activations::sums in the exact form
 };
 
 }  // namespace imago::kernels

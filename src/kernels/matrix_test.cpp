@@ -29,9 +29,7 @@ struct Packed {
   std::size_t scale_group = 0;
   std::vector<float> decoded;
 
-  MatrixSource source() const {
-    return {bytes.data(), scales.empty() ? nullptr : scales.data(), scale_group, rows, cols};
-  }
+  PackedMatrix source() const { return {format, rows, cols, bytes, {scales, scale_group}}; }
 };
 
 /// `group`: columns per scale of a dtype, 0: one per tensor, 1: one per row.
@@ -192,7 +190,7 @@ TEST(Matrix, GgmlDotProducts) {
     const std::vector<std::byte> bytes = file.values<std::byte>(name + ".bytes");
     const std::vector<float> decoded = file.values<float>(name + ".dequantized");
     const std::vector<float> dots = file.values<float>(name + ".dot_f64");
-    const RunMatrix matrix(kernel, {bytes.data(), nullptr, 0, 12, 1024});
+    const RunMatrix matrix(kernel, {kernel.format, 12, 1024, bytes});
     std::vector<float> y(12);
     matrix.multiply(activation, 1, y);
     for (std::size_t r = 0; r < 12; ++r) {
@@ -228,8 +226,8 @@ TEST(Matrix, BiasActivationAndGate) {
   for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
     const Packed m = pack(DType::int8, 40, 96, 0, weights);
     const Packed other = pack(BlockFormat::q4_0, 40, 96, 0, testing::gaussian(40 * 96, 4));
-    const RunMatrix matrix(m.format, m.source(), arithmetic);
-    const RunMatrix second(other.format, other.source(), arithmetic);
+    const RunMatrix matrix(m.source(), arithmetic);
+    const RunMatrix second(other.source(), arithmetic);
     for (const std::size_t batch : {1, 3}) {
       const auto input = std::span(x).first(batch * 96);
       std::vector<float> plain(batch * 40), with(batch * 40), up(batch * 40), gated(batch * 40);
@@ -246,10 +244,38 @@ TEST(Matrix, BiasActivationAndGate) {
   }
 }
 
+TEST(Matrix, MayLieAmidOtherWeights) {
+  constexpr std::size_t kRows = 5, kBatch = 2;
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if ((kernel.needs & host_cpu_features()) != kernel.needs) continue;
+    const bool is_block = kernel.format.is_block();
+    const std::size_t block = static_cast<std::size_t>(kernel.format.block_values());
+    const std::size_t cols = is_block ? block : 37;
+    const std::size_t first = is_block ? 3 * block : 3;  // amid a byte for the small types
+    const Packed all =
+        pack(kernel.format, 1, first + kRows * cols + block, 0, testing::gaussian(first + kRows * cols + block, 11));
+    Packed part = all;
+    part.rows = kRows;
+    part.cols = cols;
+    part.decoded.erase(part.decoded.begin(), part.decoded.begin() + static_cast<std::ptrdiff_t>(first));
+    PackedMatrix source = all.source();
+    source.rows = kRows;
+    source.cols = cols;
+    source.first = first;
+    const std::vector<float> x = testing::gaussian(kBatch * cols, 12);
+    std::vector<float> y(kBatch * kRows);
+    RunMatrix(kernel, source).multiply(x, kBatch, y);
+    const Expected want = expected(part, x, kBatch, kernel.arithmetic);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(y[i]), want.y[i], want.bound[i]) << kernel.name << " at " << i;
+    }
+  }
+}
+
 TEST(Matrix, BadShapesAreRefused) {
   const std::vector<float> weights(64 * 64);
   const Packed m = pack(DType::int4, 64, 64, 0, weights);
-  const RunMatrix matrix(m.format, m.source(), Arithmetic::exact);
+  const RunMatrix matrix(m.source(), Arithmetic::exact);
   std::vector<float> x(64), y(64);
   EXPECT_NO_THROW(matrix.multiply(x, 1, y));
   EXPECT_THROW(matrix.multiply(std::span(x).first(63), 1, y), ShapeError);
@@ -258,26 +284,42 @@ TEST(Matrix, BadShapesAreRefused) {
   EXPECT_THROW(matrix.multiply(x, 1, y, {.bias = std::span(x).first(3), .activation = Activation::linear}), ShapeError);
   for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
     // Groups are 32, 64 or 128 columns, or whole rows; 96 divides neither a super-block nor a row of scales.
+    const std::vector<float> scales(2 * 192, 1.0f);
     for (const std::size_t group : {0, 1, 33, 96, 100, 193}) {
-      MatrixSource odd = m.source();
-      odd.rows = 1;
+      PackedMatrix odd = m.source();
+      odd.rows = 2;
       odd.cols = 192;
-      odd.scale_group = group;
-      EXPECT_THROW(RunMatrix(m.format, odd, arithmetic), ShapeError) << group;
+      odd.scales = {scales, group};
+      EXPECT_THROW(RunMatrix(odd, arithmetic), ShapeError) << group;
     }
     for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{0, 64}, {64, 0}, {0, 0}}) {
-      MatrixSource empty = m.source();
+      PackedMatrix empty = m.source();
       empty.rows = rows;
       empty.cols = cols;
-      EXPECT_THROW(RunMatrix(m.format, empty, arithmetic), ShapeError) << rows << " × " << cols;
+      EXPECT_THROW(RunMatrix(empty, arithmetic), ShapeError) << rows << " × " << cols;
     }
-    MatrixSource huge = m.source();
+    PackedMatrix huge = m.source();
     huge.rows = huge.cols = std::size_t{1} << 40;
-    huge.scale_group = huge.cols;
-    EXPECT_THROW(RunMatrix(m.format, huge, arithmetic), ShapeError);
+    huge.scales.group = huge.cols;
+    EXPECT_THROW(RunMatrix(huge, arithmetic), ShapeError);
   }
-  EXPECT_THROW(RunMatrix(DType::float32, {m.bytes.data(), nullptr, 0, 1, 8}, Arithmetic::fast), UnsupportedError);
-  EXPECT_THROW(RunMatrix(BlockFormat::q4_k, {m.bytes.data(), nullptr, 0, 1, 64}, Arithmetic::exact), ShapeError);
+  EXPECT_THROW(RunMatrix({DType::float32, 1, 8, m.bytes}, Arithmetic::fast), UnsupportedError);
+  EXPECT_THROW(RunMatrix({BlockFormat::q4_k, 1, 64, m.bytes}, Arithmetic::exact), ShapeError);
+  EXPECT_THROW(RunMatrix({BlockFormat::q4_0, 1, 64, m.bytes, {}, 16}, Arithmetic::exact), ShapeError);
+  // Bytes and scales that end too early, and a scale that is none.
+  PackedMatrix bad = m.source();
+  bad.packed = bad.packed.first(bad.packed.size() - 1);
+  EXPECT_THROW(RunMatrix(bad, Arithmetic::exact), ShapeError);
+  bad = m.source();
+  bad.first = 1;
+  EXPECT_THROW(RunMatrix(bad, Arithmetic::exact), ShapeError);
+  bad = m.source();
+  bad.scales.values = {};
+  EXPECT_THROW(RunMatrix(bad, Arithmetic::exact), ShapeError);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  bad.scales.values = std::span(&nan, 1);
+  EXPECT_THROW(RunMatrix(bad, Arithmetic::exact), UsageError);
+  EXPECT_THROW(RunMatrix(*choose_matrix_kernel(DType::int8, Arithmetic::exact, kNoFeatures), m.source()), UsageError);
 }
 
 }  // namespace

@@ -21,24 +21,27 @@ inline constexpr float kPackedUnit = std::is_same_v<T, Fp4> ? 0.5f : 1.0f;
 template <class T>
 constexpr MatrixFunctions exact_planes() noexcept {
   using Format = RunFormatOf<T>;
-  return {panel_bytes<Format>, pack_planes<T>, exact_matvec<Format>, exact_matmul<Format>, exact_scratch_bytes<Format>};
+  return {panel_bytes<Format>,         pack_planes<T>,
+          exact_matvec<Format>,        exact_matmul<Format>,
+          exact_scratch_bytes<Format>, Format::Scales::kHasOffset || (kUsesBitSums<Format> && Format::kBits == 1)};
 }
 template <class T>
 constexpr MatrixFunctions fast_planes() noexcept {
   using Format = RunFormatOf<T>;
-  return {panel_bytes<Format>, pack_planes<T>, fast_matvec<Format>, fast_matmul<Format>, fast_scratch_bytes<Format>};
+  return {
+      panel_bytes<Format>, pack_planes<T>, fast_matvec<Format>, fast_matmul<Format>, fast_scratch_bytes<Format>, true};
 }
 template <class T>
 constexpr MatrixFunctions exact_columns() noexcept {
   using Form = ColumnForm<T>;
-  return {Form::panel_bytes, Form::pack, Form::matvec, Form::matmul, float_scratch_bytes};
+  return {Form::panel_bytes, Form::pack, Form::matvec, Form::matmul, float_scratch_bytes, false};
 }
 
 /// fp8 has too wide a range for integer products: the int8 activations are turned back into floats.
 template <class T>
 constexpr MatrixFunctions fast_columns() noexcept {
   using Form = ColumnForm<T>;
-  return {Form::panel_bytes, Form::pack, Form::fast_matvec, Form::fast_matmul, Form::fast_scratch_bytes};
+  return {Form::panel_bytes, Form::pack, Form::fast_matvec, Form::fast_matmul, Form::fast_scratch_bytes, false};
 }
 
 /// The functions of a block format; none for the format of `.entity` files, which is converted when it is loaded.

@@ -132,7 +132,7 @@ struct ColumnForm {
 
   static void pack(const PackArgs& args) noexcept {
     const MatrixSource& s = args.source;
-    const std::size_t scale_group = columns_per_scale(s);
+    const std::size_t scale_group = args.scale_group;
     const std::size_t bytes = panel_bytes(s.cols, scale_group);
     for (std::size_t p = args.first_panel; p < args.last_panel; ++p) {
       std::byte* panel = args.run + p * bytes;
@@ -145,7 +145,7 @@ struct ColumnForm {
 
   static void pack_row(const MatrixSource& s, std::size_t row, std::size_t scale_group, std::byte* panel,
                        std::size_t lane) noexcept {
-    const std::byte* codes = s.packed + row * s.cols * sizeof(T);
+    const std::byte* codes = s.packed + (s.first + row * s.cols) * sizeof(T);
     float row_scale = (scale_group == 0 ? scale_of(s, row, 0) : 1.0f) * kColumnUnit<T>;
     if constexpr (std::is_same_v<T, Fp8E4M3>) {
       for (std::size_t c = 0; c < s.cols; ++c) {

@@ -1,13 +1,8 @@
 // From the canonical layout, row by row, to panels of planes.
 
-/// Columns that share a scale in the run form of a scalar type: 0 when whole rows do.
-inline std::size_t columns_per_scale(const MatrixSource& s) noexcept {
-  return s.scales == nullptr || s.scale_group >= s.cols ? 0 : s.scale_group;
-}
-
 /// The scale of a weight; a stored 0 acts as 1.
 inline float scale_of(const MatrixSource& s, std::size_t row, std::size_t column) noexcept {
-  const float scale = s.scales == nullptr ? 1.0f : s.scales[(row * s.cols + column) / s.scale_group];
+  const float scale = s.scales == nullptr ? 1.0f : s.scales[(s.first + row * s.cols + column) / s.scale_group];
   return scale == 0 ? 1.0f : scale;
 }
 
@@ -120,7 +115,7 @@ template <class T>
 inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first, RowPiece& piece) noexcept {
   const std::size_t count = s.cols - first < 256 ? s.cols - first : 256;
   if constexpr (requires { T::kValues; }) {
-    const T* blocks = reinterpret_cast<const T*>(s.packed) + (row * s.cols + first) / T::kValues;
+    const T* blocks = reinterpret_cast<const T*>(s.packed) + (s.first + row * s.cols + first) / T::kValues;
     for (std::size_t i = 0; i < count / T::kValues; ++i) {
       unsigned_codes(blocks[i], piece.codes + i * T::kValues);
       take_scales(blocks[i], static_cast<int>(i), piece);
@@ -132,7 +127,7 @@ inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first
     constexpr bool kTwosComplement = kKind<T> == NumberKind::signed_integer || kKind<T> == NumberKind::ternary;
     constexpr unsigned kFlip = kTwosComplement ? 1u << (kCodeBits - 1) : 0u;  // v + 2^(bits-1), as an unsigned number
     for (std::size_t c = 0; c < count; ++c) {
-      const std::size_t i = row * s.cols + first + c;
+      const std::size_t i = s.first + row * s.cols + first + c;
       const unsigned byte = static_cast<unsigned>(s.packed[i / kPerByte]);
       const unsigned field = byte >> (8 - kCodeBits * (i % kPerByte + 1)) & kMask;
       piece.codes[c] = static_cast<std::uint8_t>(field ^ kFlip);
@@ -180,7 +175,7 @@ template <class T>
 void pack_planes(const PackArgs& args) noexcept {
   using Format = RunFormatOf<T>;
   const MatrixSource& s = args.source;
-  const std::size_t scale_group = columns_per_scale(s);
+  const std::size_t scale_group = args.scale_group;
   const typename Format::Scales layout(scale_group);
   const std::size_t bytes = panel_bytes<Format>(s.cols, scale_group);
   for (std::size_t p = args.first_panel; p < args.last_panel; ++p) {

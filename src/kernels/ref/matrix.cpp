@@ -24,9 +24,10 @@ template <class Block>
 void pack_block(const PackArgs& args) noexcept {
   const MatrixSource& s = args.source;
   const std::size_t row_bytes = s.cols / Block::kValues * sizeof(Block);
+  const std::byte* first = s.packed + s.first / Block::kValues * sizeof(Block);
   const DecodeFunction decode = block_decoder(quant::block_format_of<Block>);
   for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
-    decode({s.packed + row * row_bytes, s.cols, row_of(args, row), nullptr, 0, 0});
+    decode({first + row * row_bytes, s.cols, row_of(args, row), nullptr, 0, 0});
   }
 }
 
@@ -37,14 +38,15 @@ void pack_dtype(const PackArgs& args) noexcept {
   const DecodeFunction decode = dtype_decoder(dtype_of<T>);
   for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
     // Rows may begin amid a byte: decode from the last multiple of 8 weights, eight at a time.
-    const std::size_t begin = row * s.cols;
+    const std::size_t begin = s.first + row * s.cols;
     const std::size_t end = begin + s.cols;
     for (std::size_t i = begin / 8 * 8; i < end; i += 8) {
       float values[8];
-      const std::size_t count = std::min<std::size_t>(8, s.rows * s.cols - i);
+      const std::size_t count = std::min<std::size_t>(8, s.first + s.rows * s.cols - i);
       const std::byte* packed = s.packed + i / 8 * static_cast<std::size_t>(bits(dtype_of<T>));
       const bool scaled = s.scales != nullptr;
-      decode({packed, count, values, scaled ? s.scales : &kOne, scaled ? s.scale_group : s.rows * s.cols + 8, i});
+      decode({packed, count, values, scaled ? s.scales : &kOne, scaled ? s.scale_group : s.first + s.rows * s.cols + 8,
+              i});
       for (std::size_t j = 0; j < count; ++j) {
         if (i + j >= begin && i + j < end) row_of(args, row)[i + j - begin] = values[j];
       }
@@ -78,7 +80,7 @@ void fast_product(const ProductArgs& a) noexcept {
 
 MatrixFunctions functions(PackFunction pack, bool fast) noexcept {
   const ProductFunction product = fast ? fast_product : exact_product;
-  return {panel_bytes, pack, product, product, scratch_bytes};
+  return {panel_bytes, pack, product, product, scratch_bytes, false};
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#include "kernels/matrix_activations.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/parallel.h"
+#include "kernels/ops_table.h"
+
+namespace imago::kernels {
+
+namespace {
+
+constexpr std::size_t kTokenGrain = 4;  // tokens that are worth a thread: some microseconds
+
+struct Memory {
+  std::vector<float> x, sums, scales;
+  std::vector<std::int8_t> q;
+  std::vector<std::int32_t> code_sums;
+};
+Memory& thread_memory() {
+  thread_local Memory memory;
+  return memory;
+}
+
+template <class T>
+T* reserve(std::vector<T>& buffer, std::size_t count) {
+  if (buffer.size() < count) buffer.resize(count);
+  return buffer.data();
+}
+
+std::size_t padded(std::size_t cols) noexcept { return (cols + kBlockColumns - 1) / kBlockColumns * kBlockColumns; }
+
+void pad(std::span<const float> x, std::size_t cols, Activations& view) {
+  float* to = reserve(thread_memory().x, view.batch * view.stride);
+  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      std::copy_n(x.data() + t * cols, cols, to + t * view.stride);
+      std::fill_n(to + t * view.stride + cols, view.stride - cols, 0.0f);
+    }
+  });
+  view.x = to;
+}
+
+void sum_groups(std::size_t groups, Activations& view) {
+  float* sums = reserve(thread_memory().sums, view.batch * view.stride / 16);
+  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      for (std::size_t g = 0; g < groups; ++g) {
+        const float* x = view.x + t * view.stride + g * 16;
+        double sum = 0;
+        for (std::size_t i = 0; i < 16; ++i) sum += static_cast<double>(x[i]);
+        sums[t * view.stride / 16 + g] = static_cast<float>(sum);
+      }
+    }
+  });
+  view.sums = sums;
+}
+
+void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
+  Memory& memory = thread_memory();
+  const std::size_t stride = view.stride;
+  std::int8_t* q = reserve(memory.q, view.batch * stride);
+  float* scales = reserve(memory.scales, view.batch * stride / 32);
+  std::int32_t* code_sums = reserve(memory.code_sums, view.batch * stride / 16);
+  float* sums = reserve(memory.sums, view.batch * stride / 16);
+  const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
+  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      op.run({x.data() + t * cols, cols, q + t * stride, scales + t * stride / 32, sums + t * stride / 16});
+      for (std::size_t g = 0; g < padded(cols) / 16; ++g) {
+        const std::int8_t* codes = q + t * stride + g * 16;
+        std::int32_t sum = 0;
+        for (int i = 0; i < 16; ++i) sum += codes[i];
+        code_sums[t * stride / 16 + g] = sum;
+      }
+    }
+  });
+  view.q = q;
+  view.scales = scales;
+  view.code_sums = code_sums;
+  view.sums = sums;
+}
+
+}  // namespace
+
+PreparedActivations::PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols,
+                                         Arithmetic arithmetic, bool needs_sums) {
+  view_.stride = padded(cols) + (batch > 1 ? kTokenGap : 0);
+  view_.batch = batch;
+  if (arithmetic == Arithmetic::fast) {
+    quantize(x, cols, view_);
+    return;
+  }
+  view_.x = x.data();
+  if (view_.stride != cols) pad(x, cols, view_);
+  if (needs_sums) sum_groups(padded(cols) / 16, view_);
+}
+
+}  // namespace imago::kernels
