@@ -144,7 +144,9 @@ Command add_bench(CLI::App& program) {
       ->type_name("NAME")
       ->expected(1)
       ->take_all();
-  command->add_option("--mib", options->mebibytes, "Size of a matrix (default: 0, four times the last-level cache, at least 256)")
+  command
+      ->add_option("--mib", options->mebibytes,
+                   "Size of a matrix (default: 0, four times the last-level cache, at least 256)")
       ->type_name("MIB")
       ->check(CLI::Range(0, 65536));
   command->add_option("--seconds", options->seconds, "Time for each kernel (default: 1)")

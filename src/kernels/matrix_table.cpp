@@ -22,17 +22,15 @@ struct Folder {
   int panel_rows;
   MatrixFunctions (*block)(BlockFormat, bool fast) noexcept;
   MatrixFunctions (*dtype)(DType, bool fast) noexcept;
-  bool only_fast;  // its exact form is that of the next folder
 };
 
 constexpr Folder kFolders[] = {
 #if defined(__x86_64__)
-    {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_block_matrix, avx512::vnni_dtype_matrix,
-     true},
-    {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::block_matrix, avx512::dtype_matrix, false},
-    {"avx2", kAvx2, avx2::kPanelRows, avx2::block_matrix, avx2::dtype_matrix, false},
+    {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_block_matrix, avx512::vnni_dtype_matrix},
+    {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::block_matrix, avx512::dtype_matrix},
+    {"avx2", kAvx2, avx2::kPanelRows, avx2::block_matrix, avx2::dtype_matrix},
 #endif
-    {"ref", kNoFeatures, ref::kPanelRows, ref::block_matrix, ref::dtype_matrix, false},
+    {"ref", kNoFeatures, ref::kPanelRows, ref::block_matrix, ref::dtype_matrix},
 };
 
 std::vector<MatrixKernel> make_table() {
@@ -41,7 +39,6 @@ std::vector<MatrixKernel> make_table() {
     for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
       const bool fast = arithmetic == Arithmetic::fast;
       for (const Folder& f : kFolders) {
-        if (f.only_fast && !fast) continue;
         const MatrixFunctions functions =
             format.is_block() ? f.block(format.block(), fast) : f.dtype(format.dtype(), fast);
         if (functions.pack == nullptr) continue;

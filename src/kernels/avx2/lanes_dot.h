@@ -28,6 +28,13 @@ inline Floats e4m3_in_halves(const std::byte* from) noexcept {
 inline Ints load_quads(const std::byte* from) noexcept {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
 }
+/// The same, kept in a register: of a value that is shifted many ways the compiler would otherwise load it anew for
+/// each.
+inline Ints load_quads_once(const std::byte* from) noexcept {
+  Ints v = load_quads(from);
+  asm("" : "+x"(v.v));
+  return v;
+}
 inline void store_quads(Ints v, std::byte* to) noexcept { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v.v); }
 /// The same four activations in every lane.
 inline Ints splat_quad(const std::int8_t* from) noexcept {
@@ -46,8 +53,6 @@ inline Ints flip_bits(Ints v, std::int32_t pattern) noexcept {
 inline Ints minus_bytes(Ints v, int value) noexcept {
   return {_mm256_sub_epi8(v.v, _mm256_set1_epi8(static_cast<char>(value)))};
 }
-/// Copies of the sign bit move in.
-inline Ints shift_right_signed(Ints v, int by) noexcept { return {_mm256_sra_epi32(v.v, _mm_cvtsi32_si128(by))}; }
 /// The first `count` lanes.
 inline void store_some(Floats v, float* to, int count) noexcept {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

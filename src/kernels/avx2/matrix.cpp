@@ -21,11 +21,15 @@ namespace {
 }  // namespace
 
 MatrixFunctions block_matrix(BlockFormat format, bool fast) noexcept {
-  return quant::visit(format, [=]<class Block>(std::type_identity<Block>) { return block_functions<Block>(fast); });
+  return quant::visit(format, [=]<class Block>(std::type_identity<Block>) {
+    return fast ? fast_block_functions<Block>() : exact_block_functions<Block>();
+  });
 }
 
 MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept {
-  return imago::visit(dtype, [=]<class T>(std::type_identity<T>) { return dtype_functions<T>(fast); });
+  return imago::visit(dtype, [=]<class T>(std::type_identity<T>) {
+    return fast ? fast_dtype_functions<T>() : exact_dtype_functions<T>();
+  });
 }
 
 }  // namespace imago::kernels::avx2

@@ -11,7 +11,7 @@ inline constexpr int kPanelRows = 16;
 MatrixFunctions block_matrix(BlockFormat format, bool fast) noexcept;
 MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept;
 
-/// The same for processors with VNNI. Only the int8 forms differ.
+/// The same for processors with VNNI: only integer products, all else is as above.
 MatrixFunctions vnni_block_matrix(BlockFormat format, bool fast) noexcept;
 MatrixFunctions vnni_dtype_matrix(DType dtype, bool fast) noexcept;
 

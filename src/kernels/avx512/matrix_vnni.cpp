@@ -21,11 +21,13 @@ namespace {
 }  // namespace
 
 MatrixFunctions vnni_block_matrix(BlockFormat format, bool fast) noexcept {
-  return quant::visit(format, [=]<class Block>(std::type_identity<Block>) { return block_functions<Block>(fast); });
+  if (!fast) return {};
+  return quant::visit(format, []<class Block>(std::type_identity<Block>) { return fast_block_functions<Block>(); });
 }
 
 MatrixFunctions vnni_dtype_matrix(DType dtype, bool fast) noexcept {
-  return imago::visit(dtype, [=]<class T>(std::type_identity<T>) { return dtype_functions<T>(fast); });
+  if (!fast) return {};
+  return imago::visit(dtype, []<class T>(std::type_identity<T>) { return integer_dtype_functions<T>(); });
 }
 
 }  // namespace imago::kernels::avx512

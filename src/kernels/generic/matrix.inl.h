@@ -11,7 +11,9 @@ inline constexpr float kPackedUnit = std::is_same_v<T, Fp4> ? 0.5f : 1.0f;
 #include "kernels/generic/matrix_scales.inl.h"
 #include "kernels/generic/matrix_formats.inl.h"
 #include "kernels/generic/matrix_product.inl.h"
-#include "kernels/generic/matrix_bits.inl.h"
+#include "kernels/generic/matrix_dot.inl.h"
+#include "kernels/generic/matrix_levels.inl.h"
+#include "kernels/generic/matrix_tables.inl.h"
 #include "kernels/generic/matrix_fast.inl.h"
 #include "kernels/generic/matrix_exact.inl.h"
 #include "kernels/generic/matrix_pack.inl.h"
@@ -23,7 +25,7 @@ constexpr MatrixFunctions exact_planes() noexcept {
   using Format = RunFormatOf<T>;
   return {panel_bytes<Format>,         pack_planes<T>,
           exact_matvec<Format>,        exact_matmul<Format>,
-          exact_scratch_bytes<Format>, Format::Scales::kHasOffset || (kUsesBitSums<Format> && Format::kBits == 1)};
+          exact_scratch_bytes<Format>, Format::Scales::kHasOffset};
 }
 template <class T>
 constexpr MatrixFunctions fast_planes() noexcept {
@@ -44,27 +46,51 @@ constexpr MatrixFunctions fast_columns() noexcept {
   return {Form::panel_bytes, Form::pack, Form::fast_matvec, Form::fast_matmul, Form::fast_scratch_bytes, false};
 }
 
-/// The functions of a block format; none for the format of `.entity` files, which is converted when it is loaded.
+// The functions of each format; none for the format of `.entity` files, which is converted when it is loaded, and no
+// fast ones for types of more than 8 bits. Apart, because a file with other integer products needs only those.
+
 template <class Block>
-constexpr MatrixFunctions block_functions(bool fast) noexcept {
+constexpr MatrixFunctions fast_block_functions() noexcept {
   if constexpr (std::is_same_v<Block, EntityQ4_0>) {
     return {};
   } else {
-    return fast ? fast_planes<Block>() : exact_planes<Block>();
+    return fast_planes<Block>();
+  }
+}
+template <class Block>
+constexpr MatrixFunctions exact_block_functions() noexcept {
+  if constexpr (std::is_same_v<Block, EntityQ4_0>) {
+    return {};
+  } else {
+    return exact_planes<Block>();
   }
 }
 
-/// The functions of a scalar type; no fast ones for types of more than 8 bits.
 template <class T>
-constexpr MatrixFunctions dtype_functions(bool fast) noexcept {
-  constexpr bool kIsFp8 = kBits<T> == 8 && kKind<T> == NumberKind::narrow_float;
-  if constexpr (8 < kBits<T>) {
-    return fast ? MatrixFunctions{} : exact_columns<T>();
-  } else if constexpr (kIsFp8) {
-    return fast ? fast_columns<T>() : exact_columns<T>();
-  } else if constexpr (kBits<T> == 8) {
-    return fast ? fast_planes<T>() : exact_columns<T>();
+inline constexpr bool kIsFp8 = kBits<T> == 8 && kKind<T> == NumberKind::narrow_float;
+
+/// Products of integers.
+template <class T>
+constexpr MatrixFunctions integer_dtype_functions() noexcept {
+  if constexpr (8 < kBits<T> || kIsFp8<T>) {
+    return {};
   } else {
-    return fast ? fast_planes<T>() : exact_planes<T>();
+    return fast_planes<T>();
+  }
+}
+template <class T>
+constexpr MatrixFunctions fast_dtype_functions() noexcept {
+  if constexpr (kIsFp8<T>) {
+    return fast_columns<T>();
+  } else {
+    return integer_dtype_functions<T>();
+  }
+}
+template <class T>
+constexpr MatrixFunctions exact_dtype_functions() noexcept {
+  if constexpr (kBits<T> < 8) {
+    return exact_planes<T>();
+  } else {
+    return exact_columns<T>();
   }
 }

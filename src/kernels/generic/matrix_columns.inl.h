@@ -89,7 +89,7 @@ struct ColumnForm {
 
   static void matmul(const ProductArgs& a) noexcept {
     const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
-    if (a.in.batch > kExactTile) {
+    if (a.in.batch > kFewTokens) {
       float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
         const Floats rows = row_scale(panel);
         each_run(panel, a.scale_group, first, count,
@@ -104,7 +104,7 @@ struct ColumnForm {
       return;
     }
     for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-      each_tile<kExactTile>(a.in.batch, [&](auto tokens, std::size_t token) {
+      each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
         tile<decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
       });
     }

@@ -1,23 +1,29 @@
 // Products with float32 activations. Of many tokens, two panels share each broadcast activation, so that loads stay
 // behind multiplications: 24 sums of 32 registers (2 × 12), or 12 of 16 (2 × 6).
 
-inline constexpr int kExactTile = kLanes == 16 ? 8 : 4;
 inline constexpr int kFloatTile = kLanes == 16 ? 12 : 6;
 /// Columns that are decoded at a time: two panels of them take 64 KiB with 16 lanes.
 inline constexpr std::size_t kChunkColumns = 512;
 
-/// Bytes of a float32 product: two decoded panels, and all tokens of a chunk of columns.
+/// Bytes of a float32 product: two decoded panels, and all tokens of a chunk of columns. None for few tokens.
 inline std::size_t float_scratch_bytes(std::size_t, std::size_t batch) noexcept {
   const std::size_t tokens = (batch + kFloatTile - 1) / kFloatTile * kFloatTile;
-  return (2 * kLanes + tokens) * kChunkColumns * sizeof(float);
+  return batch <= kFewTokens ? 0 : (2 * kLanes + tokens) * kChunkColumns * sizeof(float);
+}
+
+/// Tokens of the tile that begins at `token`: all of a tile or, at the end of a batch, one or two thirds.
+inline std::size_t float_tile_tokens(std::size_t batch, std::size_t token) noexcept {
+  constexpr std::size_t kThird = kFloatTile / 3;
+  return batch - token >= kFloatTile ? kFloatTile : (batch - token + kThird - 1) / kThird * kThird;
 }
 
 /// Tokens of columns [first, first + count), regrouped so that the tokens of a tile lie together; missing tokens are
 /// zeros.
 inline void regroup_tokens(const Activations& in, std::size_t first, std::size_t count, float* out) noexcept {
   for (std::size_t token = 0; token < in.batch; token += kFloatTile) {
+    const std::size_t tokens = float_tile_tokens(in.batch, token);
     for (std::size_t c = 0; c < count; ++c) {
-      for (std::size_t t = 0; t < kFloatTile; ++t) {
+      for (std::size_t t = 0; t < tokens; ++t) {
         *out++ = token + t < in.batch ? in.x[(token + t) * in.stride + first + c] : 0.0f;
       }
     }
@@ -25,21 +31,22 @@ inline void regroup_tokens(const Activations& in, std::size_t first, std::size_t
 }
 
 /// y[tokens][2 · kLanes rows] += the products of `count` columns; sums start from y unless this is the first chunk.
+template <int kTokens>
 inline void float_tile(const float* weights, const float* x, std::size_t count, const ProductArgs& a,
                        std::size_t first_row, std::size_t token, bool is_first) noexcept {
-  Floats sums[2][kFloatTile];
-  for (int t = 0; t < kFloatTile; ++t) sums[0][t] = sums[1][t] = splat(0.0f);
+  Floats sums[2][kTokens];
+  for (int t = 0; t < kTokens; ++t) sums[0][t] = sums[1][t] = splat(0.0f);
   const float* second = weights + kChunkColumns * kLanes;
   for (std::size_t c = 0; c < count; ++c) {
     const Floats w0 = load_floats(weights + c * kLanes);
     const Floats w1 = load_floats(second + c * kLanes);
-    for (int t = 0; t < kFloatTile; ++t) {
-      const Floats xt = splat(x[c * kFloatTile + static_cast<std::size_t>(t)]);
+    for (int t = 0; t < kTokens; ++t) {
+      const Floats xt = splat(x[c * kTokens + static_cast<std::size_t>(t)]);
       sums[0][t] = fma(w0, xt, sums[0][t]);
       sums[1][t] = fma(w1, xt, sums[1][t]);
     }
   }
-  for (std::size_t t = 0; t < kFloatTile && token + t < a.in.batch; ++t) {
+  for (std::size_t t = 0; t < kTokens && token + t < a.in.batch; ++t) {
     for (std::size_t half = 0; half < 2; ++half) {
       const std::size_t row = first_row + half * kLanes;
       if (row >= a.rows) break;
@@ -68,7 +75,11 @@ inline void float_matmul(const ProductArgs& a, std::size_t bytes, Decode decode)
       ProductArgs part = a;
       if (!is_pair && part.rows > (p + 1) * kLanes) part.rows = (p + 1) * kLanes;  // the second half is not ours
       for (std::size_t token = 0; token < a.in.batch; token += kFloatTile) {
-        float_tile(weights, x + token * count, count, part, p * kLanes, token, first == 0);
+        const std::size_t tokens = float_tile_tokens(a.in.batch, token);
+        const auto tile = tokens == kFloatTile           ? float_tile<kFloatTile>
+                          : tokens == kFloatTile / 3 * 2 ? float_tile<kFloatTile / 3 * 2>
+                                                         : float_tile<kFloatTile / 3>;
+        tile(weights, x + token * count, count, part, p * kLanes, token, first == 0);
       }
     }
   }
@@ -83,6 +94,7 @@ inline void decode_columns(const std::byte* panel, const ProductArgs& a, std::si
   const typename Format::Scales scales(a.scale_group);
   Floats row_scale = splat(1.0f);
   if constexpr (kHasRowScales<Format>) row_scale = from_bits(load_32(panel));
+  row_scale = row_scale * splat(Levels::kUnit);
   // Chunks begin at a multiple of 256 columns: skip whole super-blocks.
   const std::size_t super_size = scales.super_bytes() + 8 * PanelWalk<Format>::kBlockBytes;
   PanelWalk<Format> walk(panel + kHeaderBytes<Format> + first / 256 * super_size, scales);
@@ -102,17 +114,64 @@ inline void decode_columns(const std::byte* panel, const ProductArgs& a, std::si
   });
 }
 
+// ---- Few tokens: weights are decoded in registers
+
+template <class Format, int kTokens>
+inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row,
+                       std::size_t token) noexcept {
+  using Levels = FloatLevels<Format>;
+  constexpr int kGroups = 32 / Format::Scales::kGroup;
+  constexpr int kGroupSteps = kSteps / kGroups;
+  constexpr int kChains = kTokens == 1 ? 4 : 1;  // one token alone would wait for each sum
+  const typename Format::Scales scales(a.scale_group);
+  Floats sums[kTokens];
+  for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
+  walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
+                                          const std::byte* codes, int of_super) {
+    for (int g = 0; g < kGroups; ++g) {
+      Floats parts[kTokens][kChains];
+      for (int t = 0; t < kTokens; ++t) {
+        for (int c = 0; c < kChains; ++c) parts[t][c] = splat(0.0f);
+      }
+      for (int k = g * kGroupSteps; k < (g + 1) * kGroupSteps; ++k) {
+        Floats columns[4];
+        Levels::step(codes, k, columns);
+        for (int j = 0; j < 4; ++j) {
+          for (int t = 0; t < kTokens; ++t) {
+            const float* x = a.in.x + (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
+            Floats& part = parts[t][j % kChains];
+            part = fma(columns[j], splat(x[4 * k + j]), part);
+          }
+        }
+      }
+      GroupScale group = scales.read(super, block, of_super, g);
+      if constexpr (Levels::kUnit != 1.0f) group.scale = group.scale * splat(Levels::kUnit);
+      for (int t = 0; t < kTokens; ++t) {
+        Floats part = parts[t][0];
+        if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
+        sums[t] = fma(group.scale, part, sums[t]);
+        if constexpr (Format::Scales::kHasOffset) {
+          const std::size_t at = (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
+          sums[t] = fma(group.offset, group_sum<kGroups>(a, at, g), sums[t]);
+        }
+      }
+    }
+  });
+  store_tile(sums, row_scales<Format>(panel), a, first_row, token);
+}
+
 template <class Format>
 void exact_matmul(const ProductArgs& a) noexcept {
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  if (a.in.batch > kExactTile) {
+  if (a.in.batch > kFewTokens) {
     float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
       decode_columns<Format>(panel, a, first, count, out);
     });
     return;
   }
   for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-    each_tile<kExactTile>(a.in.batch, [&](auto tokens, std::size_t token) {
+    each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
       exact_tile<Format, decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
     });
   }
@@ -120,21 +179,20 @@ void exact_matmul(const ProductArgs& a) noexcept {
 
 template <class Format>
 std::size_t exact_scratch_bytes(std::size_t cols, std::size_t batch) noexcept {
-  const std::size_t floats = float_scratch_bytes(cols, batch);
-  const std::size_t bits = kUsesBitSums<Format> ? bit_sums_bytes(cols) : 0;
-  return batch == 1 ? bits : floats;
+  if constexpr (kUsesTables<Format>) {
+    if (batch == 1) return tables_bytes<Format>(cols);
+  }
+  return float_scratch_bytes(cols, batch);
 }
 
 template <class Format>
 void exact_matvec(const ProductArgs& a) noexcept {
-  const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  if constexpr (kUsesBitSums<Format>) {
-    float* tables = reinterpret_cast<float*>(a.scratch);
-    make_bit_sums(a.in.x, (a.cols + 31) / 32, tables);
+  if constexpr (kUsesTables<Format>) {
+    tables_matvec<Format>(a);
+  } else {
+    const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
     for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-      bit_sums_tile<Format>(a, a.run + p * bytes, p * kLanes, tables);
+      exact_tile<Format, 1>(a, a.run + p * bytes, p * kLanes, 0);
     }
-    return;
   }
-  for (std::size_t p = a.first_panel; p < a.last_panel; ++p) exact_tile<Format, 1>(a, a.run + p * bytes, p * kLanes, 0);
 }

@@ -5,10 +5,14 @@
 // lanes a tile of 12 tokens keeps 12 integer and 12 float sums in registers and leaves 8 for codes and scales. Offsets
 // and a second group need more of both kinds of registers: 8 tokens. With 8 lanes and 16 registers, 4.
 
-template <class Format>
-inline constexpr int kFastTile = kLanes != 16                                                 ? 4
-                                 : Format::Scales::kHasOffset || Format::Scales::kGroup == 16 ? 8
-                                                                                              : 12;
+template <class Kind>
+inline constexpr int kFastTile = kLanes != 16                             ? 4
+                                 : Kind::kHasOffset || Kind::kGroups == 2 ? 8
+                                                                          : 12;
+
+/// Up to this many tokens a product reads the planes themselves: decoding is hidden behind memory, and the buffer would
+/// cost more than it saves.
+inline constexpr int kFewTokens = 4;
 
 /// Calls tile(integral_constant<tokens>, first token) until all tokens are covered, in tiles of kMost and then halves
 /// of it.
@@ -23,21 +27,25 @@ inline void each_tile(std::size_t batch, Tile tile) noexcept {
   }
 }
 
-/// A panel with one byte per code and float32 scales. Per block of 32 columns: 8 vectors of codes, one per step, then
-/// scale and offset of each group.
-template <class Format>
+/// A panel with one byte per code and float32 scales, the same for all formats of a kind. Per block of 32 columns: 8
+/// vectors of codes, one per step, then scale and offset of each group.
+template <class Kind>
 struct ExpandedPanel {
-  static constexpr int kGroups = 32 / Format::Scales::kGroup;
+  static constexpr int kGroups = Kind::kGroups;
   static constexpr std::size_t kCodeBytes = kSteps * kVectorBytes;
   static constexpr std::size_t kGroupBytes = 2 * kVectorBytes;
   static constexpr std::size_t kBlockBytes = kCodeBytes + kGroups * kGroupBytes;
 
+  template <class Format>
   static void make(const ProductArgs& a, const std::byte* panel, std::byte* out) noexcept {
     const typename Format::Scales scales(a.scale_group);
     PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
     walk.each_block((a.cols + 31) / 32, [&](std::size_t, const std::byte* super, const std::byte* block,
                                             const std::byte* codes, int of_super) {
-      for (int k = 0; k < kSteps; ++k) store_quads(DotCodes<Format>::quad(codes, k), out + k * kVectorBytes);
+      for (int k = 0; k < kSteps; ++k) {
+        const Ints quad = DotCodes<Format>::quad(codes, k);
+        store_quads(DotCodes<Format>::kStep == 1 ? quad : quad + quad, out + k * kVectorBytes);
+      }
       for (int g = 0; g < kGroups; ++g) {
         const GroupScale group = scales.read(super, block, of_super, g);
         std::byte* at = out + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
@@ -49,8 +57,8 @@ struct ExpandedPanel {
   }
 
   template <int kTokens>
-  static void tile(const ProductArgs& a, const std::byte* expanded, const std::byte* panel, std::size_t first_row,
-                   std::size_t token) noexcept {
+  static void tile(const ProductArgs& a, const std::byte* expanded, std::int32_t zero, const std::byte* row_scales,
+                   std::size_t first_row, std::size_t token) noexcept {
     Floats sums[kTokens];
     for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
     for (std::size_t b = 0; b < (a.cols + 31) / 32; ++b, expanded += kBlockBytes) {
@@ -59,53 +67,59 @@ struct ExpandedPanel {
         const std::byte* at = expanded + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
         groups[g] = {from_bits(load_quads(at)), from_bits(load_quads(at + kVectorBytes))};
       }
-      fast_block<Format>([&](int k) { return load_quads(expanded + k * kVectorBytes); }, groups, a, token, b, sums);
+      fast_block<Kind>([&](int k) { return load_quads(expanded + k * kVectorBytes); }, zero, 1, groups, a, token, b,
+                       sums);
     }
-    store_tile<Format>(sums, panel, a, first_row, token);
+    store_tile(sums, row_scales, a, first_row, token);
+  }
+
+  /// Panels that are expanded together: as many as half of a second-level cache of 1 MiB holds, so that each tile of
+  /// tokens, once fetched, meets all of them.
+  static std::size_t panels_together(std::size_t blocks) noexcept {
+    const std::size_t fitting = (std::size_t{512} << 10) / (blocks * kBlockBytes);
+    return fitting < 1 ? 1 : fitting > 16 ? 16 : fitting;
+  }
+
+  /// All tokens with `count` expanded panels, the first of them panel `first` of the matrix.
+  static void multiply(const ProductArgs& a, std::size_t first, std::size_t count, std::int32_t zero,
+                       std::size_t panel_bytes, bool has_row_scales) noexcept {
+    const std::size_t expanded_bytes = (a.cols + 31) / 32 * kBlockBytes;
+    each_tile<kFastTile<Kind>>(a.in.batch, [&](auto tokens, std::size_t token) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::byte* scales = has_row_scales ? a.run + (first + i) * panel_bytes : nullptr;
+        tile<decltype(tokens)::value>(a, a.scratch + i * expanded_bytes, zero, scales, (first + i) * kLanes, token);
+      }
+    });
   }
 };
 
-/// Panels that are expanded together: as many as half of a second-level cache of 1 MiB holds, so that each tile of
-/// tokens, once fetched, meets all of them.
 template <class Format>
-inline std::size_t panels_together(std::size_t blocks) noexcept {
-  const std::size_t fitting = (std::size_t{512} << 10) / (blocks * ExpandedPanel<Format>::kBlockBytes);
-  return fitting < 1 ? 1 : fitting > 16 ? 16 : fitting;
-}
-
-template <class Format>
-std::size_t fast_scratch_bytes(std::size_t cols, std::size_t) noexcept {
+std::size_t fast_scratch_bytes(std::size_t cols, std::size_t batch) noexcept {
+  using Expanded8 = ExpandedPanel<DotKindOf<Format>>;
   const std::size_t blocks = (cols + 31) / 32;
-  return blocks * panels_together<Format>(blocks) * ExpandedPanel<Format>::kBlockBytes;
+  return batch <= kFewTokens ? 0 : blocks * Expanded8::panels_together(blocks) * Expanded8::kBlockBytes;
 }
 
 template <class Format>
 void fast_matmul(const ProductArgs& a) noexcept {
+  using Expanded8 = ExpandedPanel<DotKindOf<Format>>;
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  if (a.in.batch <= kFastTile<Format>) {
+  if (a.in.batch <= kFewTokens) {
     for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-      each_tile<kFastTile<Format>>(a.in.batch, [&](auto tokens, std::size_t token) {
+      each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
         fast_tile<Format, decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
       });
     }
     return;
   }
-  using Expanded8 = ExpandedPanel<Format>;
   const std::size_t blocks = (a.cols + 31) / 32;
-  const std::size_t together = panels_together<Format>(blocks);
-  const std::size_t expanded_bytes = blocks * Expanded8::kBlockBytes;
+  const std::size_t together = Expanded8::panels_together(blocks);
   for (std::size_t first = a.first_panel; first < a.last_panel; first += together) {
     const std::size_t count = a.last_panel - first < together ? a.last_panel - first : together;
     for (std::size_t i = 0; i < count; ++i) {
-      Expanded8::make(a, a.run + (first + i) * bytes, a.scratch + i * expanded_bytes);
+      Expanded8::template make<Format>(a, a.run + (first + i) * bytes, a.scratch + i * blocks * Expanded8::kBlockBytes);
     }
-    each_tile<kFastTile<Format>>(a.in.batch, [&](auto tokens, std::size_t token) {
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t p = first + i;
-        Expanded8::template tile<decltype(tokens)::value>(a, a.scratch + i * expanded_bytes, a.run + p * bytes,
-                                                          p * kLanes, token);
-      }
-    });
+    Expanded8::multiply(a, first, count, DotCodes<Format>::zero(), bytes, kHasRowScales<Format>);
   }
 }
 

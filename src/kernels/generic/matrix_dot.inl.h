@@ -1,0 +1,121 @@
+// Products of codes with int8 activations, for one or a few tokens.
+
+/// How the codes of a format enter an integer product, and what a zero weight is there.
+template <class Format>
+struct DotCodes {
+  using Levels = typename Format::Levels;
+  static constexpr bool kWide = [] {
+    if constexpr (Levels::kIsTable) {
+      return Levels::largest > 63;
+    } else {
+      return Format::kBits == 8;
+    }
+  }();
+  /// Codes of 8 bits do not fit the unsigned product of processors without VNNI.
+  static constexpr bool kSigned = kWide && !kWholeBytes;
+
+  struct Table {
+    std::int8_t bytes[16];
+  };
+  static constexpr int kBias = kSigned ? 0 : kWide ? 128 : 12;
+  static constexpr Table make_table() noexcept {
+    Table t{};
+    if constexpr (Levels::kIsTable) {
+      for (int i = 0; i < 16; ++i) {
+        t.bytes[i] = static_cast<std::int8_t>(static_cast<std::uint8_t>(static_cast<int>(Levels::level(i)) + kBias));
+      }
+    }
+    return t;
+  }
+  static constexpr Table kTable = make_table();
+
+  static constexpr std::int32_t zero() noexcept {
+    if constexpr (Levels::kIsTable) {
+      return kBias;
+    } else {
+      return Levels::zero - (kSigned ? 128 : 0);
+    }
+  }
+  /// From one code to the next; a factor of the finished sum.
+  static constexpr int kStep = [] {
+    if constexpr (Levels::kIsTable) {
+      return 1;
+    } else {
+      return Levels::step;
+    }
+  }();
+
+  static Ints quad(const std::byte* codes, int k) noexcept {
+    const Ints raw = Format::Codes::step(codes, k);
+    if constexpr (Levels::kIsTable) return lookup_bytes(kTable.bytes, raw);
+    if constexpr (kSigned) return flip_bits(raw, static_cast<std::int32_t>(0x80808080u));
+    return raw;
+  }
+};
+
+/// What an integer product has to know of a format at compile time. Formats that agree in this share their code.
+template <int kGroupCount, bool kOffsets, bool kSignedCodes>
+struct DotKind {
+  static constexpr int kGroups = kGroupCount;
+  static constexpr bool kHasOffset = kOffsets;
+  static constexpr bool kSigned = kSignedCodes;
+};
+template <class Format>
+using DotKindOf = DotKind<32 / Format::Scales::kGroup, Format::Scales::kHasOffset, DotCodes<Format>::kSigned>;
+
+/// sums[t] += the products of one block of 32 columns; quad(k) gives the codes of step k, whose levels are step · code
+/// - zero.
+template <class Kind, class Quad, int kTokens>
+inline void fast_block(Quad quad, std::int32_t zero, int step, const GroupScale* groups, const ProductArgs& a,
+                       std::size_t token, std::size_t b, Floats (&sums)[kTokens]) noexcept {
+  constexpr int kGroups = Kind::kGroups;
+  constexpr int kGroupSteps = kSteps / kGroups;
+  const auto of_token = [&](std::size_t t) { return (token + t) * a.in.stride + b * 32; };  // where its columns begin
+  Floats products[kTokens];
+  unrolled<kGroups>([&](auto g) {
+    // What a weight of zero contributes is taken off in integers, where it cancels exactly.
+    Ints dots[kTokens];
+    const auto of_zero = [&](auto t) {
+      const std::int32_t* codes = a.in.code_sums + of_token(t) / 16;
+      return splat_int(-zero * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
+    };
+    unrolled<kTokens>([&](auto t) { dots[t] = step == 1 ? of_zero(t) : splat_int(0); });
+    unrolled<kGroupSteps>([&](auto i) {
+      constexpr int k = g * kGroupSteps + i;
+      const Ints codes = quad(k);
+      unrolled<kTokens>([&](auto t) {
+        const Ints x = splat_quad(a.in.q + of_token(t) + 4 * k);
+        dots[t] = Kind::kSigned ? dot_signed(dots[t], codes, x) : dot_unsigned(dots[t], codes, x);
+      });
+    });
+    unrolled<kTokens>([&](auto t) {
+      const Floats dot = to_floats(step == 1 ? dots[t] : dots[t] + dots[t] + of_zero(t));
+      if constexpr (g == 0) {
+        products[t] = groups[g].scale * dot;
+      } else {
+        products[t] = fma(groups[g].scale, dot, products[t]);
+      }
+      if constexpr (Kind::kHasOffset) sums[t] = fma(groups[g].offset, group_sum<kGroups>(a, of_token(t), g), sums[t]);
+    });
+  });
+  unrolled<kTokens>([&](auto t) { sums[t] = fma(products[t], splat(a.in.scales[of_token(t) / 32]), sums[t]); });
+}
+
+template <class Format, int kTokens>
+inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
+  using Dot = DotCodes<Format>;
+  static_assert(Dot::kStep == 1 || Dot::kStep == 2);
+  constexpr int kGroups = 32 / Format::Scales::kGroup;
+  const typename Format::Scales scales(a.scale_group);
+  Floats sums[kTokens];
+  for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
+  walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
+                                          const std::byte* codes, int of_super) {
+    GroupScale groups[kGroups];
+    for (int g = 0; g < kGroups; ++g) groups[g] = scales.read(super, block, of_super, g);
+    fast_block<DotKindOf<Format>>([&](int k) { return Dot::quad(codes, k); }, Dot::zero(), Dot::kStep, groups, a, token,
+                                  b, sums);
+  });
+  store_tile(sums, row_scales<Format>(panel), a, first_row, token);
+}
