@@ -50,7 +50,7 @@ struct ColumnForm {
 
   template <int kTokens>
   static void tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
-    constexpr std::size_t kChains = kTokens == 1 ? 4 : 1;  // one token alone would wait for each sum
+    constexpr std::size_t kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
     Floats sums[kTokens];
     for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
     each_run(panel, a.scale_group, 0, a.cols,
@@ -73,6 +73,7 @@ struct ColumnForm {
                for (; c < count; ++c) column(c, 0);
                for (int t = 0; t < kTokens; ++t) {
                  Floats part = parts[t][0];
+                 if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
                  if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
                  sums[t] = fma(scale, part, sums[t]);
                }
@@ -89,7 +90,7 @@ struct ColumnForm {
 
   static void matmul(const ProductArgs& a) noexcept {
     const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
-    if (a.in.batch > kFewTokens) {
+    if (a.in.batch > kDirectTokens) {
       float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
         const Floats rows = row_scale(panel);
         each_run(panel, a.scale_group, first, count,

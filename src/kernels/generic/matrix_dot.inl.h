@@ -63,23 +63,28 @@ struct DotKind {
 template <class Format>
 using DotKindOf = DotKind<32 / Format::Scales::kGroup, Format::Scales::kHasOffset, DotCodes<Format>::kSigned>;
 
-/// sums[t] += the products of one block of 32 columns; quad(k) gives the codes of step k, whose levels are step · code
+/// What to add to an integer sum over group g of the block at column `at`, where a weight of zero has the code `zero`:
+/// integers cancel exactly. (Always inlined: a call would put all sums of a tile into memory.)
+template <int kGroups>
+[[gnu::always_inline]] inline Ints zeros_of_group(const ProductArgs& a, std::size_t at, int g,
+                                                  std::int32_t zero) noexcept {
+  const std::int32_t* codes = a.in.code_sums + at / 16;
+  return splat_int(-zero * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
+}
+
+/// sums[t] += the products of one block of 32 columns; quad(k) gives the codes of step k, whose levels are kStep · code
 /// - zero.
-template <class Kind, class Quad, int kTokens>
-inline void fast_block(Quad quad, std::int32_t zero, int step, const GroupScale* groups, const ProductArgs& a,
-                       std::size_t token, std::size_t b, Floats (&sums)[kTokens]) noexcept {
+template <class Kind, int kStep, class Quad, int kTokens>
+inline void fast_block(Quad quad, std::int32_t zero, const GroupScale* groups, const ProductArgs& a, std::size_t token,
+                       std::size_t b, Floats (&sums)[kTokens]) noexcept {
   constexpr int kGroups = Kind::kGroups;
   constexpr int kGroupSteps = kSteps / kGroups;
   const auto of_token = [&](std::size_t t) { return (token + t) * a.in.stride + b * 32; };  // where its columns begin
   Floats products[kTokens];
   unrolled<kGroups>([&](auto g) {
-    // What a weight of zero contributes is taken off in integers, where it cancels exactly.
     Ints dots[kTokens];
-    const auto of_zero = [&](auto t) {
-      const std::int32_t* codes = a.in.code_sums + of_token(t) / 16;
-      return splat_int(-zero * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
-    };
-    unrolled<kTokens>([&](auto t) { dots[t] = step == 1 ? of_zero(t) : splat_int(0); });
+    unrolled<kTokens>(
+        [&](auto t) { dots[t] = kStep == 1 ? zeros_of_group<kGroups>(a, of_token(t), g, zero) : splat_int(0); });
     unrolled<kGroupSteps>([&](auto i) {
       constexpr int k = g * kGroupSteps + i;
       const Ints codes = quad(k);
@@ -89,7 +94,8 @@ inline void fast_block(Quad quad, std::int32_t zero, int step, const GroupScale*
       });
     });
     unrolled<kTokens>([&](auto t) {
-      const Floats dot = to_floats(step == 1 ? dots[t] : dots[t] + dots[t] + of_zero(t));
+      if constexpr (kStep == 2) dots[t] = dots[t] + dots[t] + zeros_of_group<kGroups>(a, of_token(t), g, zero);
+      const Floats dot = to_floats(dots[t]);
       if constexpr (g == 0) {
         products[t] = groups[g].scale * dot;
       } else {
@@ -114,8 +120,8 @@ inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t 
                                           const std::byte* codes, int of_super) {
     GroupScale groups[kGroups];
     for (int g = 0; g < kGroups; ++g) groups[g] = scales.read(super, block, of_super, g);
-    fast_block<DotKindOf<Format>>([&](int k) { return Dot::quad(codes, k); }, Dot::zero(), Dot::kStep, groups, a, token,
-                                  b, sums);
+    fast_block<DotKindOf<Format>, Dot::kStep>([&](int k) { return Dot::quad(codes, k); }, Dot::zero(), groups, a, token,
+                                              b, sums);
   });
   store_tile(sums, row_scales<Format>(panel), a, first_row, token);
 }

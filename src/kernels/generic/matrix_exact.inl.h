@@ -1,6 +1,9 @@
 // Products with float32 activations. Of many tokens, two panels share each broadcast activation, so that loads stay
 // behind multiplications: 24 sums of 32 registers (2 × 12), or 12 of 16 (2 × 6).
 
+/// Up to this many tokens, in tiles of kFewTokens, weights are decoded in registers for each tile; from there on it is
+/// cheaper to decode them once into memory.
+inline constexpr int kDirectTokens = 12;
 inline constexpr int kFloatTile = kLanes == 16 ? 12 : 6;
 /// Columns that are decoded at a time: two panels of them take 64 KiB with 16 lanes.
 inline constexpr std::size_t kChunkColumns = 512;
@@ -8,7 +11,7 @@ inline constexpr std::size_t kChunkColumns = 512;
 /// Bytes of a float32 product: two decoded panels, and all tokens of a chunk of columns. None for few tokens.
 inline std::size_t float_scratch_bytes(std::size_t, std::size_t batch) noexcept {
   const std::size_t tokens = (batch + kFloatTile - 1) / kFloatTile * kFloatTile;
-  return batch <= kFewTokens ? 0 : (2 * kLanes + tokens) * kChunkColumns * sizeof(float);
+  return batch <= kDirectTokens ? 0 : (2 * kLanes + tokens) * kChunkColumns * sizeof(float);
 }
 
 /// Tokens of the tile that begins at `token`: all of a tile or, at the end of a batch, one or two thirds.
@@ -122,7 +125,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
   using Levels = FloatLevels<Format>;
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   constexpr int kGroupSteps = kSteps / kGroups;
-  constexpr int kChains = kTokens == 1 ? 4 : 1;  // one token alone would wait for each sum
+  constexpr int kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
   const typename Format::Scales scales(a.scale_group);
   Floats sums[kTokens];
   for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
@@ -149,6 +152,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
       if constexpr (Levels::kUnit != 1.0f) group.scale = group.scale * splat(Levels::kUnit);
       for (int t = 0; t < kTokens; ++t) {
         Floats part = parts[t][0];
+        if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
         if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
         sums[t] = fma(group.scale, part, sums[t]);
         if constexpr (Format::Scales::kHasOffset) {
@@ -164,7 +168,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
 template <class Format>
 void exact_matmul(const ProductArgs& a) noexcept {
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  if (a.in.batch > kFewTokens) {
+  if (a.in.batch > kDirectTokens) {
     float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
       decode_columns<Format>(panel, a, first, count, out);
     });

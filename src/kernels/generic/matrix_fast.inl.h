@@ -67,8 +67,8 @@ struct ExpandedPanel {
         const std::byte* at = expanded + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
         groups[g] = {from_bits(load_quads(at)), from_bits(load_quads(at + kVectorBytes))};
       }
-      fast_block<Kind>([&](int k) { return load_quads(expanded + k * kVectorBytes); }, zero, 1, groups, a, token, b,
-                       sums);
+      fast_block<Kind, 1>([&](int k) { return load_quads(expanded + k * kVectorBytes); }, zero, groups, a, token, b,
+                          sums);
     }
     store_tile(sums, row_scales, a, first_row, token);
   }
