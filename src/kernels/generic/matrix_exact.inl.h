@@ -1,8 +1,8 @@
 // Products with float32 activations. Of many tokens, two panels share each broadcast activation, so that loads stay
 // behind multiplications: 24 sums of 32 registers (2 × 12), or 12 of 16 (2 × 6).
 
-inline constexpr int kExactTile = kLanes == 16 ? 8 : 4;
-inline constexpr int kFloatTile = kLanes == 16 ? 12 : 6;
+inline constexpr int kExactTile = kRegisters == 32 ? 8 : 4;
+inline constexpr int kFloatTile = kRegisters == 32 ? 12 : 6;
 /// Columns that are decoded at a time: two panels of them take 64 KiB with 16 lanes.
 inline constexpr std::size_t kChunkColumns = 512;
 
