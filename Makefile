@@ -4,18 +4,24 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all help test demo bench fuzz format install clean
+.PHONY: all help test test-arm demo bench fuzz format install clean
 
 all: build/build.ninja ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 test: ## build, all tests, sanitizer build, format and layering checks
 	@scripts/setup.sh build test
 	@scripts/test.sh $(JOBS)
+
+test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
+	@scripts/setup.sh build test arm
+	@cmake --preset arm
+	@cmake --build --preset arm -j $(JOBS)
+	@ctest --preset arm -j $(JOBS)
 
 demo: all ## a short tour of what the program can do
 	@scripts/demo.sh build/bin/imago
@@ -41,7 +47,7 @@ install: build/build.ninja ## install program, library and headers under PREFIX
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-asan build-fuzz
+	@rm -rf build build-debug build-asan build-fuzz build-arm
 
 # Ninja runs CMake again by itself when a CMake file changes; only the presets are not among those it watches.
 # Tests and benchmarks stay out until `make test` or `make bench` has installed what they need.

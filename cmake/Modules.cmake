@@ -2,6 +2,13 @@
 
 set_property(GLOBAL PROPERTY IMAGO_MODULES "")
 
+# Seconds a test may take: far more than any does, and an emulator is some thirty times slower.
+if(CMAKE_CROSSCOMPILING)
+  set(IMAGO_TEST_SECONDS 1800)
+else()
+  set(IMAGO_TEST_SECONDS 300)
+endif()
+
 # imago_module(NAME SOURCES a.cpp ... DEPENDS x y ... TESTS a_test.cpp ...)
 function(imago_module NAME)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;TESTS" ${ARGN})
@@ -35,7 +42,7 @@ function(imago_test NAME)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${NAME} PRIVATE imago imago_flags imago_testing GTest::gtest_main ${ARG_LIBS})
   add_test(NAME ${NAME} COMMAND ${NAME})
-  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${IMAGO_TEST_SECONDS})
 endfunction()
 
 # Turns the TESTS of every module into executables; called once the library exists. Those of modules above the kernels run
@@ -51,7 +58,7 @@ function(imago_add_module_tests)
       if(NOT module MATCHES "^(base|numeric|quant|device|kernels)$")
         add_test(NAME ${module}_${stem}@ref COMMAND ${module}_${stem})
         set_tests_properties(${module}_${stem}@ref PROPERTIES
-          LABELS ${module} TIMEOUT 300 ENVIRONMENT "IMAGO_KERNELS=ref")
+          LABELS ${module} TIMEOUT ${IMAGO_TEST_SECONDS} ENVIRONMENT "IMAGO_KERNELS=ref")
       endif()
     endforeach()
   endforeach()

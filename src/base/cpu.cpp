@@ -9,6 +9,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace imago {
@@ -37,6 +40,9 @@ CpuFeatures detect() noexcept {
   if (avx512) found |= kAvx512;
   if (avx512 && __builtin_cpu_supports("avx512vnni")) found |= kVnni;
   if (avx512 && __builtin_cpu_supports("avx512vbmi")) found |= kVbmi;
+#elif defined(__aarch64__) && defined(__linux__)
+  // NEON itself is part of every 64-bit Arm.
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) found |= kNeonDot;
 #endif
   return found;
 }

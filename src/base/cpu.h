@@ -17,7 +17,7 @@ inline constexpr CpuFeatures kAvx2 = 1u << 0;     ///< AVX2, FMA, F16C, BMI1/2: 
 inline constexpr CpuFeatures kAvx512 = 1u << 1;   ///< AVX-512 F, BW, DQ, VL, CD: Skylake-SP, Zen 4
 inline constexpr CpuFeatures kVnni = 1u << 2;     ///< AVX-512 VNNI
 inline constexpr CpuFeatures kVbmi = 1u << 3;     ///< AVX-512 VBMI
-inline constexpr CpuFeatures kNeonDot = 1u << 4;  ///< Arm NEON with dot product
+inline constexpr CpuFeatures kNeonDot = 1u << 4;  ///< Arm NEON with dot product: Neoverse N1, Apple M1
 
 struct CpuFeatureName {
   CpuFeatures bit;

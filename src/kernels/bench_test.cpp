@@ -77,7 +77,7 @@ TEST(Peak, GrowsWithTheInstructionSet) {
   EXPECT_GT(plain_float32, 1e8);
   EXPECT_GT(plain_int8, 1e8);
   int compared = 0;
-  for (const CpuFeatures features : {kAvx2, kAvx2 | kAvx512, kAvx2 | kAvx512 | kVnni}) {
+  for (const CpuFeatures features : {kAvx2, kAvx2 | kAvx512, kAvx2 | kAvx512 | kVnni, kNeonDot}) {
     if ((features & host_cpu_features()) != features) continue;
     const kernels::PeakLoops loops = kernels::choose_peak_loops(features);
     EXPECT_GT(kernels::measure_peak(loops.float32), 1.5 * plain_float32) << "features " << features;

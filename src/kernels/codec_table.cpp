@@ -11,6 +11,8 @@
 #if defined(__x86_64__)
 #include "kernels/avx2/codec.h"
 #include "kernels/avx512/codec.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/codec.h"
 #endif
 
 namespace imago::kernels {
@@ -32,6 +34,8 @@ constexpr Folder kFolders[] = {
     {"avx512", kAvx512 | kAvx2, avx512::dtype_encoder, avx512::dtype_decoder, avx512::block_encoder,
      avx512::block_decoder},
     {"avx2", kAvx2, avx2::dtype_encoder, avx2::dtype_decoder, avx2::block_encoder, avx2::block_decoder},
+#elif defined(__aarch64__)
+    {"neon", kNeonDot, neon::dtype_encoder, neon::dtype_decoder, neon::block_encoder, neon::block_decoder},
 #endif
     {"ref", kNoFeatures, ref::dtype_encoder, ref::dtype_decoder, ref::block_encoder, ref::block_decoder},
 };

@@ -259,6 +259,8 @@ TEST(CodecTable, ChoosesTheFirstRowThatRuns) {
   EXPECT_EQ(kernels::choose_codec(DType::int4, kAvx2).name, "int4/avx2");
   EXPECT_EQ(kernels::choose_codec(DType::int4, kAvx2 | kAvx512).name, "int4/avx512");
   EXPECT_EQ(kernels::choose_codec(DType::int4, kAvx512).name, "int4/ref");  // no machine is like that
+#elif defined(__aarch64__)
+  EXPECT_EQ(kernels::choose_codec(DType::int4, kNeonDot).name, "int4/neon");
 #endif
 }
 

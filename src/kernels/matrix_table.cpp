@@ -9,6 +9,8 @@
 #if defined(__x86_64__)
 #include "kernels/avx2/matrix.h"
 #include "kernels/avx512/matrix.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/matrix.h"
 #endif
 
 namespace imago::kernels {
@@ -29,6 +31,8 @@ constexpr Folder kFolders[] = {
     {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_block_matrix, avx512::vnni_dtype_matrix},
     {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::block_matrix, avx512::dtype_matrix},
     {"avx2", kAvx2, avx2::kPanelRows, avx2::block_matrix, avx2::dtype_matrix},
+#elif defined(__aarch64__)
+    {"neon", kNeonDot, neon::kPanelRows, neon::block_matrix, neon::dtype_matrix},
 #endif
     {"ref", kNoFeatures, ref::kPanelRows, ref::block_matrix, ref::dtype_matrix},
 };

@@ -8,6 +8,8 @@
 #if defined(__x86_64__)
 #include "kernels/avx2/ops.h"
 #include "kernels/avx512/ops.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/ops.h"
 #endif
 
 namespace imago::kernels {
@@ -23,6 +25,8 @@ std::vector<OpKernel<Args>> make_rows() {
 #if defined(__x86_64__)
   add("avx512", kAvx512 | kAvx2, avx512::run);
   add("avx2", kAvx2, avx2::run);
+#elif defined(__aarch64__)
+  add("neon", kNeonDot, neon::run);
 #endif
   add("ref", kNoFeatures, ref::run);
   return rows;

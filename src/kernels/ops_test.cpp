@@ -37,7 +37,7 @@ std::vector<float> gaussian(std::size_t count, std::uint32_t seed, float deviati
   return values;
 }
 
-/// The folder of kernels under test: "avx512", "avx2", "ref".
+/// The folder of kernels under test: "avx512", "avx2", "neon", "ref".
 class Ops : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

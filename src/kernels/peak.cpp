@@ -9,16 +9,20 @@
 #if defined(__x86_64__)
 #include "kernels/avx2/peak.h"
 #include "kernels/avx512/peak.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/peak.h"
 #endif
 
 namespace imago::kernels {
 
-PeakLoops choose_peak_loops([[maybe_unused]] CpuFeatures features) {
+PeakLoops choose_peak_loops(CpuFeatures features) {
+  [[maybe_unused]] const auto has = [&](CpuFeatures needs) { return (needs & features) == needs; };
 #if defined(__x86_64__)
-  const auto has = [&](CpuFeatures needs) { return (needs & features) == needs; };
   if (has(kVnni | kAvx512 | kAvx2)) return avx512::vnni_peak_loops();
   if (has(kAvx512 | kAvx2)) return avx512::peak_loops();
   if (has(kAvx2)) return avx2::peak_loops();
+#elif defined(__aarch64__)
+  if (has(kNeonDot)) return neon::peak_loops();
 #endif
   return ref::peak_loops();
 }

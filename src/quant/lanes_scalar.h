@@ -3,9 +3,10 @@
 // The vocabulary of the *.inl.h algorithms, with one lane.
 //
 // An algorithm written over Floats, Ints and Mask says what happens to one block (or one value); compiled with this
-// header it does so for one at a time, with kernels/avx2/lanes.h for 8 and with kernels/avx512/lanes.h for 16. Lanes
-// never mix and every operation is a single IEEE operation, so all of them give the same bits. That is why there is no
-// fused multiply-add here, and why min_of and max_of spell out which operand an unordered comparison picks.
+// header it does so for one at a time, with the lanes.h of kernels/neon for 4, of kernels/avx2 for 8 and of
+// kernels/avx512 for 16. Lanes never mix and every operation is a single IEEE operation, so all of them give the same
+// bits. That is why there is no fused multiply-add here, and why min_of and max_of spell out which operand an unordered
+// comparison picks.
 
 #include <bit>
 #include <cmath>

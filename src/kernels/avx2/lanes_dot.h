@@ -8,6 +8,7 @@
 namespace imago::kernels::avx2 {
 namespace {  // each file has its own: they differ in flags
 
+inline constexpr int kRegisters = 16;
 inline constexpr bool kCheapLookup = false;  // lookup16 takes two permutations and a blend
 
 inline Floats fma(Floats a, Floats b, Floats c) noexcept { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }

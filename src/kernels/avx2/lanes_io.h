@@ -50,12 +50,13 @@ inline Floats load_64(const std::byte* from) noexcept {  // AVX2 has no such con
   return {_mm256_load_ps(lanes)};
 }
 
-/// Fields of kBits bits, the first weight in the top bits of the first byte. Reads kLanes · kBits / 8 bytes.
+/// Fields `first` … `first` + kLanes - 1 of kBits bits each, the first weight in the top bits of the first byte.
+/// REQUIRES: `first` is a multiple of kLanes.
 template <int kBits>
-inline Ints load_fields(const std::byte* from) noexcept {
+inline Ints load_fields(const std::byte* packed, int first) noexcept {
   static_assert(kBits == 1 || kBits == 2 || kBits == 4);
   std::uint32_t word = 0;
-  __builtin_memcpy(&word, from, kBits);
+  __builtin_memcpy(&word, packed + first * kBits / 8, kBits);
   word = __builtin_bswap32(word);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i shifts =

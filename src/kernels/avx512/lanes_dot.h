@@ -8,6 +8,7 @@
 namespace imago::kernels::avx512 {
 namespace {  // each file has its own: they differ in flags
 
+inline constexpr int kRegisters = 32;
 inline constexpr bool kCheapLookup = true;  // lookup16 is one instruction
 
 inline Floats fma(Floats a, Floats b, Floats c) noexcept { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }

@@ -49,12 +49,13 @@ inline Floats load_64(const std::byte* from) noexcept {
   }
 }
 
-/// Fields of kBits bits, the first weight in the top bits of the first byte. Reads kLanes · kBits / 8 bytes.
+/// Fields `first` … `first` + kLanes - 1 of kBits bits each, the first weight in the top bits of the first byte.
+/// REQUIRES: `first` is a multiple of kLanes.
 template <int kBits>
-inline Ints load_fields(const std::byte* from) noexcept {
+inline Ints load_fields(const std::byte* packed, int first) noexcept {
   static_assert(kBits == 1 || kBits == 2 || kBits == 4);
   std::uint64_t word = 0;
-  __builtin_memcpy(&word, from, 2 * kBits);
+  __builtin_memcpy(&word, packed + first * kBits / 8, 2 * kBits);
   word = __builtin_bswap64(word);
   // Of the 64 bits, the first 8 lanes shift the upper half and the last 8 the lower; fewer bits all lie in the upper.
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

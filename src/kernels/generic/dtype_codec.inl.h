@@ -31,7 +31,7 @@ void encode_chunk(const float* weights, const float* scales, std::byte* packed) 
 template <Numeric T>
 void decode_chunk(const std::byte* packed, const float* scales, float* weights) noexcept {
   for (int i = 0; i < kChunk; i += kLanes) {
-    const Floats values = decode_lanes<T>(packed + i * kBits<T> / 8);
+    const Floats values = decode_lanes<T>(packed, i);
     if constexpr (kKind<T> == NumberKind::wide_float) {
       store_floats(values, weights + i);
     } else {

@@ -207,9 +207,10 @@ void encode_lanes(Floats weights, Floats scales, std::byte* to) noexcept {
   }
 }
 
-/// Codes as floats, before the scale.
+/// The codes `first` … `first` + kLanes - 1 as floats, before the scale. REQUIRES: `first` is a multiple of kLanes.
 template <Numeric T>
-inline Floats decode_lanes(const std::byte* from) noexcept {
+inline Floats decode_lanes(const std::byte* packed, int first = 0) noexcept {
+  const std::byte* from = packed + first * kBits<T> / 8;
   if constexpr (std::same_as<T, double>) return load_doubles(from);
   if constexpr (std::same_as<T, float>) return from_bits(load_32(from));
   if constexpr (std::same_as<T, Half>) return load_halves(from);
@@ -223,5 +224,5 @@ inline Floats decode_lanes(const std::byte* from) noexcept {
   if constexpr (std::same_as<T, std::uint16_t>) return to_floats(load_u16(from));
   if constexpr (std::same_as<T, std::int8_t>) return to_floats(load_i8(from));
   if constexpr (std::same_as<T, std::uint8_t>) return to_floats(load_u8(from));
-  if constexpr (kBits<T> < 8) return lookup16(kFieldValues<T>.of, load_fields<kBits<T>>(from));
+  if constexpr (kBits<T> < 8) return lookup16(kFieldValues<T>.of, load_fields<kBits<T>>(packed, first));
 }

@@ -4,7 +4,7 @@
 /// Up to this many tokens, in tiles of kFewTokens, weights are decoded in registers for each tile; from there on it is
 /// cheaper to decode them once into memory.
 inline constexpr int kDirectTokens = 12;
-inline constexpr int kFloatTile = kLanes == 16 ? 12 : 6;
+inline constexpr int kFloatTile = kRegisters == 32 ? 12 : 6;
 /// Columns that are decoded at a time: two panels of them take 64 KiB with 16 lanes.
 inline constexpr std::size_t kChunkColumns = 512;
 

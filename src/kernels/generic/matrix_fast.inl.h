@@ -1,12 +1,12 @@
 // Products with int8 activations. For many tokens a panel is decoded once into a buffer of the second-level cache and
 // then multiplied with all of them, a tile at a time.
 //
-// Per 32 columns and token there are 8 integer products, one conversion and two or three float operations. With 16
-// lanes a tile of 12 tokens keeps 12 integer and 12 float sums in registers and leaves 8 for codes and scales. Offsets
-// and a second group need more of both kinds of registers: 8 tokens. With 8 lanes and 16 registers, 4.
+// Per 32 columns and token there are 8 integer products, one conversion and two or three float operations. With 32
+// registers a tile of 12 tokens keeps 12 integer and 12 float sums in them and leaves 8 for codes and scales. Offsets
+// and a second group need more of both kinds of registers: 8 tokens. With 16 registers, 4.
 
 template <class Kind>
-inline constexpr int kFastTile = kLanes != 16                             ? 4
+inline constexpr int kFastTile = kRegisters != 32                         ? 4
                                  : Kind::kHasOffset || Kind::kGroups == 2 ? 8
                                                                           : 12;
 

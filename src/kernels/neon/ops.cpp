@@ -1,0 +1,15 @@
+#include "kernels/neon/ops.h"
+
+#include "kernels/neon/ops_lanes.h"
+
+namespace imago::kernels::neon {
+
+namespace {
+#include "kernels/generic/math.inl.h"
+
+#include "kernels/generic/ops.inl.h"  // builds on the former, hence its own block
+}  // namespace
+
+#include "kernels/generic/ops_run.inl.h"
+
+}  // namespace imago::kernels::neon
