@@ -81,4 +81,9 @@ struct KernelBench {
 /// fit.
 KernelBench bench_kernels(const KernelBenchOptions& options = {});
 
+/// Removes what unfinished output files have left on disk: for a handler of SIGINT or SIGTERM that then ends the
+/// process. Async-signal-safe. The first 64 files open at a time are known; a program that opens more leaves those
+/// behind.
+void remove_unfinished_files() noexcept;
+
 }  // namespace imago

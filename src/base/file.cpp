@@ -1,0 +1,119 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <system_error>
+
+#include "imago/error.h"
+
+namespace imago {
+
+namespace {
+
+/// File systems whose pages come over a network or from another process (numbers of statfs(2)).
+bool is_remote(int fd) {
+  constexpr unsigned kRemote[] = {
+      0x6969,      // NFS
+      0x517B,      // SMB
+      0xFF534D42,  // CIFS
+      0xFE534D42,  // SMB 2
+      0x65735546,  // FUSE: sshfs and the like
+      0x00C36400,  // Ceph
+      0x01021997,  // 9P
+      0x5346414F,  // AFS
+      0x0BD00BD0,  // Lustre
+  };
+  struct statfs system {};
+  if (::fstatfs(fd, &system) != 0) return false;
+  return std::ranges::find(kRemote, static_cast<unsigned>(system.f_type)) != std::end(kRemote);
+}
+
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+std::vector<std::byte> read_whole(int fd, std::size_t size, const std::string& path) {
+  std::vector<std::byte> bytes(size);
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::pread(fd, bytes.data() + done, size - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error(path, "cannot read", errno);
+    if (got == 0) throw IoError(path, fmt::format("became shorter while it was read: {} of {} bytes", done, size));
+    done += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void throw_system_error(std::string_view path, std::string_view attempt, int error) {
+  throw IoError(path, fmt::format("{}: {}", attempt, std::generic_category().message(error)));
+}
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool UniqueFd::close() noexcept {
+  const int fd = std::exchange(fd_, -1);
+  return fd < 0 || ::close(fd) == 0;
+}
+
+MappedFile MappedFile::open(const std::string& path, Reading reading) {
+  MappedFile file(path);
+  // Without O_NONBLOCK a pipe that nobody writes to would hold us here before it can be refused.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) throw_system_error(path, "cannot open", errno);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) throw_system_error(path, "cannot look at it", errno);
+  if (!S_ISREG(status.st_mode)) throw IoError(path, fmt::format("is {}, not a file", kind_of(status.st_mode)));
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > std::numeric_limits<std::size_t>::max() / 2) throw IoError(path, "is too large for this machine");
+  if (size == 0) return file;  // an empty mapping is an error of its own
+
+  const bool eager = reading == Reading::eager || (reading == Reading::automatic && is_remote(fd.get()));
+  if (!eager) {
+    void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (memory != MAP_FAILED) {
+      file.bytes_ = {static_cast<const std::byte*>(memory), size};
+      file.mapped_ = true;
+      return file;
+    }
+    if (reading == Reading::mapped || errno != ENODEV) throw_system_error(path, "cannot map", errno);
+  }
+  file.copy_ = read_whole(fd.get(), size, path);
+  file.bytes_ = file.copy_;
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      copy_(std::move(other.copy_)),
+      mapped_(std::exchange(other.mapped_, false)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(copy_, other.copy_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (mapped_) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace imago

@@ -1,0 +1,69 @@
+#pragma once
+
+// Files as imago reads them: whole, read-only, and only if they are regular files.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace imago {
+
+/// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  /// Closes it now; false, with errno set, if the system reports an error. Empty afterwards in any case.
+  bool close() noexcept;
+
+ private:
+  int fd_ = -1;  // -1: empty
+};
+
+enum class Reading : std::uint8_t {
+  automatic,  ///< mapped, but eager on network disks, where a fault in the middle of work may wait or fail
+  mapped,     ///< pages come in when touched. Another process that shortens the file ends ours with SIGBUS
+  eager,      ///< copied to memory at once
+};
+
+/// The bytes of a regular file. Move-only; the bytes stay where they are when the object moves.
+class MappedFile {
+ public:
+  /// Throws IoError, with the path and what the system said, for whatever cannot be read: also folders, pipes, devices.
+  static MappedFile open(const std::string& path, Reading reading = Reading::automatic);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::string& path() const noexcept { return path_; }
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  std::string_view text() const noexcept { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
+  bool is_mapped() const noexcept { return mapped_; }
+
+ private:
+  explicit MappedFile(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::span<const std::byte> bytes_;
+  std::vector<std::byte> copy_;  // holds bytes_ when they are not mapped
+  bool mapped_ = false;
+};
+
+/// IoError for `path` with the text of `error`: "cannot open: No such file or directory".
+[[noreturn]] void throw_system_error(std::string_view path, std::string_view attempt, int error);
+
+}  // namespace imago
