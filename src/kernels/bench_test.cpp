@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,18 +72,29 @@ TEST(BenchKernels, TellsHowFarItIs) {
 
 TEST(BenchKernels, ABatchOfNothingIsAnError) { EXPECT_THROW(bench_kernels(quick({DType::int8}, 0)), UsageError); }
 
+/// How many times faster the first loop is. Both are measured in turn and the best of each counts: what else runs on
+/// the machine can only slow one down.
+template <class Loop>
+double ratio(const Loop& first, const Loop& second, double wanted) {
+  double best_first = 0;
+  double best_second = 0;
+  for (int i = 0; i < 20 && (i < 3 || best_first < wanted * best_second); ++i) {
+    best_first = std::max(best_first, kernels::measure_peak(first));
+    best_second = std::max(best_second, kernels::measure_peak(second));
+  }
+  return best_first / best_second;
+}
+
 TEST(Peak, GrowsWithTheInstructionSet) {
   const kernels::PeakLoops plain = kernels::choose_peak_loops(kNoFeatures);
-  const double plain_float32 = kernels::measure_peak(plain.float32);
-  const double plain_int8 = kernels::measure_peak(plain.int8);
-  EXPECT_GT(plain_float32, 1e8);
-  EXPECT_GT(plain_int8, 1e8);
+  EXPECT_GT(kernels::measure_peak(plain.float32), 1e8);
+  EXPECT_GT(kernels::measure_peak(plain.int8), 1e8);
   int compared = 0;
   for (const CpuFeatures features : {kAvx2, kAvx2 | kAvx512, kAvx2 | kAvx512 | kVnni, kNeonDot}) {
     if ((features & host_cpu_features()) != features) continue;
     const kernels::PeakLoops loops = kernels::choose_peak_loops(features);
-    EXPECT_GT(kernels::measure_peak(loops.float32), 1.5 * plain_float32) << "features " << features;
-    EXPECT_GT(kernels::measure_peak(loops.int8), 1.5 * plain_int8) << "features " << features;
+    EXPECT_GT(ratio(loops.float32, plain.float32, 1.5), 1.5) << "features " << features;
+    EXPECT_GT(ratio(loops.int8, plain.int8, 1.5), 1.5) << "features " << features;
     ++compared;
   }
   if (compared == 0) GTEST_SKIP() << "this CPU has plain instructions only";
@@ -90,8 +103,9 @@ TEST(Peak, GrowsWithTheInstructionSet) {
 TEST(Peak, OneInstructionForFourProductsBeatsThree) {
   constexpr CpuFeatures kWithVnni = kAvx2 | kAvx512 | kVnni;
   if ((kWithVnni & host_cpu_features()) != kWithVnni) GTEST_SKIP() << "this CPU has no VNNI";
-  EXPECT_GT(kernels::measure_peak(kernels::choose_peak_loops(kWithVnni).int8),
-            1.2 * kernels::measure_peak(kernels::choose_peak_loops(kAvx2 | kAvx512).int8));
+  const kernels::PeakLoops with = kernels::choose_peak_loops(kWithVnni);
+  const kernels::PeakLoops without = kernels::choose_peak_loops(kAvx2 | kAvx512);
+  EXPECT_GT(ratio(with.int8, without.int8, 1.2), 1.2);
 }
 
 }  // namespace

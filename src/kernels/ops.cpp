@@ -17,6 +17,8 @@ namespace {
 
 // Values worth a thread: at some 10 values per nanosecond, less would take no longer than waking one.
 constexpr std::size_t kGrain = 32768;
+// An optimizer touches up to seven arrays per weight.
+constexpr std::size_t kUpdateGrain = 8192;
 
 std::size_t grain_in_rows(std::size_t cols) { return std::max<std::size_t>(1, kGrain / cols); }
 
@@ -183,6 +185,37 @@ void scale(std::span<float> y, float factor) {
   parallel_for(y.size(), kGrain, [&](std::size_t begin, std::size_t end) {
     kernel.run({.x = y.data() + begin, .y = y.data() + begin, .count = end - begin, .factor = factor});
   });
+}
+
+void copy(std::span<const float> from, std::span<float> to) {
+  check_size("copy", "the target", to.size(), from.size());
+  parallel_for(from.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    std::copy_n(from.data() + begin, end - begin, to.data() + begin);
+  });
+}
+
+void clear(std::span<float> y) {
+  parallel_for(y.size(), kGrain,
+               [&](std::size_t begin, std::size_t end) { std::fill_n(y.data() + begin, end - begin, 0.0f); });
+}
+
+void update(const UpdateArgs& args) {
+  const auto& kernel = best<UpdateArgs>();
+  parallel_for(args.count, kUpdateGrain, [&](std::size_t begin, std::size_t end) {
+    UpdateArgs part = args;
+    part.weights += begin;
+    part.gradient += begin;
+    if (part.moment1 != nullptr) part.moment1 += begin;
+    if (part.moment2 != nullptr) part.moment2 += begin;
+    part.count = end - begin;
+    kernel.run(part);
+  });
+}
+
+double clipped_squares(std::span<const float> x, float bound) {
+  double sum = 0;
+  best<SquaresArgs>().run({.x = x.data(), .count = x.size(), .bound = bound, .sum = &sum});
+  return sum;
 }
 
 void quantize_tokens(std::span<const float> x, std::size_t cols, std::span<std::int8_t> q, std::span<float> scales,

@@ -67,6 +67,16 @@ void add_scaled(std::span<const float> x, float factor, std::span<float> y);
 /// y *= factor.
 void scale(std::span<float> y, float factor);
 
+/// to = from; both of one length.
+void copy(std::span<const float> from, std::span<float> to);
+/// y = 0.
+void clear(std::span<float> y);
+
+/// One step of an optimizer, see UpdateArgs. The pointers of `args` are those of whole arrays.
+void update(const UpdateArgs& args);
+/// The sum of SquaresArgs over one range, on the calling thread.
+double clipped_squares(std::span<const float> x, float bound);
+
 /// Tokens of `cols` values to int8 for the integer matrix kernels: scale = max|x| / 127 per 32 columns, halves away
 /// from zero; a block with a value that is not finite becomes zeros. The same bits on every machine. Per token, with
 /// blocks = cols / 32 rounded up: q has 32 · blocks codes (zeros past cols), scales has `blocks`, and sums16 has 2 ·

@@ -46,6 +46,8 @@ TEST(OpsTable, RowsStandBestFirstAndRefLast) {
   expect_rows<ScaleArgs>("scale");
   expect_rows<QuantizeArgs>("quantize_tokens");
   expect_rows<AttentionArgs>("attention");
+  expect_rows<UpdateArgs>("update");
+  expect_rows<SquaresArgs>("squares");
 }
 
 /// Restores the pool.

@@ -89,6 +89,35 @@ struct ScaleArgs {
   float factor;
 };
 
+enum class UpdateKind : std::uint8_t { plain, momentum, adam };
+
+/// One step of an optimizer. g = clamp(gradient, ±bound) · factor; weights end at `floor` or above. The same bits on
+/// every machine. No two arrays overlap.
+///   plain:     w -= rate · g
+///   momentum:  m1 = momentum · m1 + g, w -= rate · m1
+///   adam:      m1 += (g - m1) · blend1, m2 = m2 · beta2 + blend2 · g · g,
+///              w = w · keep - rate · (m1 / (sqrt(m2) / root_correction2 + epsilon))
+struct UpdateArgs {
+  static constexpr const char* kName = "update";
+  float* weights;
+  const float* gradient;
+  float* moment1;  // null where the kind has none
+  float* moment2;  // likewise
+  std::size_t count;
+  UpdateKind kind;
+  float rate, keep, momentum, beta2, blend1, blend2, root_correction2, epsilon;
+  float bound, factor, floor;
+};
+
+/// sum = Σ clamp(x, ±bound)² in double; NaN if some x is NaN or infinite. The same bits on every machine.
+struct SquaresArgs {
+  static constexpr const char* kName = "squares";
+  const float* x;
+  std::size_t count;
+  float bound;
+  double* sum;
+};
+
 /// One token for the integer matrix kernels, quantized as imago::quantize_activations does.
 struct QuantizeArgs {
   static constexpr const char* kName = "quantize_tokens";

@@ -49,5 +49,7 @@ template std::span<const OpKernel<AddScaledArgs>> all_ops();
 template std::span<const OpKernel<ScaleArgs>> all_ops();
 template std::span<const OpKernel<QuantizeArgs>> all_ops();
 template std::span<const OpKernel<AttentionArgs>> all_ops();
+template std::span<const OpKernel<UpdateArgs>> all_ops();
+template std::span<const OpKernel<SquaresArgs>> all_ops();
 
 }  // namespace imago::kernels

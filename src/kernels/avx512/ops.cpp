@@ -11,5 +11,6 @@ namespace {
 }  // namespace
 
 #include "kernels/generic/ops_run.inl.h"
+#include "kernels/generic/update.inl.h"
 
 }  // namespace imago::kernels::avx512

@@ -130,8 +130,8 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
   Floats sums[kTokens];
   for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
   PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
-  walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
-                                          const std::byte* codes, int of_super) {
+  walk.template each_block<true>((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
+                                                         const std::byte* codes, int of_super) {
     for (int g = 0; g < kGroups; ++g) {
       Floats parts[kTokens][kChains];
       for (int t = 0; t < kTokens; ++t) {

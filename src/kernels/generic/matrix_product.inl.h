@@ -3,9 +3,9 @@
 // A tile is one panel (kLanes rows) times kTokens tokens, with all sums in registers: every vector of codes is decoded
 // once and used for all tokens of the tile. No sum ever crosses lanes.
 
-/// Asks for the lines of a block that lies some blocks ahead. A kernel that computes much per byte fills the
-/// processor's window with arithmetic; then nothing in it touches the lines to come, and the hardware's own prefetching
-/// runs dry.
+/// Asks for the lines of a block that lies some blocks ahead. An exact product computes so much per byte that
+/// arithmetic fills the processor's window: nothing in it touches the lines to come, and the hardware's own prefetching
+/// runs dry. The few operations of a fast product do not, and asking twice costs them a tenth.
 inline void prefetch_block(const std::byte* block, std::size_t bytes) noexcept {
   constexpr std::size_t kAhead = 1024;
   for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(block + kAhead + line);
@@ -20,7 +20,7 @@ struct PanelWalk {
   PanelWalk(const std::byte* panel, const Scales& layout) noexcept : at(panel), scales(layout) {}
 
   /// Calls body(block number, super place, block place, code place, block of super).
-  template <class Body>
+  template <bool kPrefetch = false, class Body>
   void each_block(std::size_t blocks, Body body) noexcept {
     const std::byte* super = at;
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -29,7 +29,7 @@ struct PanelWalk {
         super = at;
         at += scales.super_bytes();
       }
-      prefetch_block(at, kBlockBytes);
+      if (kPrefetch) prefetch_block(at, kBlockBytes);
       body(b, super, at, at + Scales::kBlockBytes, of_super);
       at += kBlockBytes;
     }

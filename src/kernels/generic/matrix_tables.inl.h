@@ -91,8 +91,8 @@ inline void tables_tile(const ProductArgs& a, const std::byte* panel, std::size_
   Floats sums[kPanels];
   for (int p = 0; p < kPanels; ++p) sums[p] = splat(0.0f);
   PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
-  walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
-                                          const std::byte* codes, int of_super) {
+  walk.template each_block<true>((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
+                                                         const std::byte* codes, int of_super) {
     for (std::size_t p = 1; p < kPanels; ++p) prefetch_block(block + p * bytes, PanelWalk<Format>::kBlockBytes);
     const std::byte* low[kPanels];
     const std::byte* high[kPanels];

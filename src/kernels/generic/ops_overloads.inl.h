@@ -9,3 +9,5 @@ void run(const AddScaledArgs&) noexcept;
 void run(const ScaleArgs&) noexcept;
 void run(const QuantizeArgs&) noexcept;
 void run(const AttentionArgs&) noexcept;
+void run(const UpdateArgs&) noexcept;
+void run(const SquaresArgs&) noexcept;

@@ -120,6 +120,8 @@ void run(const ScaleArgs& a) noexcept {
   for (std::size_t i = 0; i < a.count; ++i) a.y[i] = a.x[i] * a.factor;
 }
 
+#include "kernels/generic/update.inl.h"
+
 void run(const QuantizeArgs& a) noexcept {
   for (std::size_t begin = 0; begin < a.cols; begin += 32) {
     const std::size_t end = std::min(begin + 32, a.cols);
