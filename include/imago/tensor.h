@@ -60,6 +60,11 @@ class Tensor {
   T& operator[](std::size_t i) noexcept { return elements_[i]; }
   const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
 
+  /// Takes another shape; memory is reused where it is enough. Elements are left as they are or, new ones, zero.
+  void resize(const Shape& shape) {
+    elements_.resize(shape.elements());
+    if (!(shape_ == shape)) shape_ = shape;
+  }
   /// The same elements under another shape. Throws ShapeError if the count differs.
   Tensor reshaped(Shape shape) const { return Tensor(std::move(shape), elements_); }
 

@@ -88,6 +88,8 @@ struct Distortion {
 /// Throws ShapeError if the lengths differ. Sums in double.
 Distortion measure_distortion(std::span<const float> reference, std::span<const float> got);
 
+class ViewCache;
+
 /// One weight array: a float32 master, and packed versions of it, each made on first use and cached.
 ///
 /// Any write to the master drops all versions. Threads: every const call and `morph`, `active` may run at the same time
@@ -159,10 +161,11 @@ class WeightStore {
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;
 
-  /// Bytes held now: master, versions.
+  /// Bytes held now: master, versions, and the forms of them that layers compute with.
   std::size_t bytes() const noexcept;
 
  private:
+  friend ViewCache& view_cache(const WeightStore& store) noexcept;
   struct State;
   std::unique_ptr<State> state_;
 };

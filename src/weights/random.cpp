@@ -10,6 +10,7 @@ namespace imago {
 namespace {
 
 constexpr std::size_t kGrain = 4096;
+constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio, odd
 
 /// The output function of splitmix64 (Steele, Lea, Flood 2014): a bijection that scatters neighbouring inputs.
 std::uint64_t mix(std::uint64_t z) noexcept {
@@ -30,7 +31,6 @@ class Draws {
   }
 
  private:
-  static constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio, odd
   std::uint64_t state_;
 };
 
@@ -61,6 +61,10 @@ double normal(Draws draws) noexcept {
 }
 
 }  // namespace
+
+std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t index) noexcept {
+  return mix(mix(seed) + (index + 1) * kStep);  // each step a bijection of the index: no two parts share a seed
+}
 
 void fill_uniform(std::span<float> weights, std::uint64_t seed, float range) {
   parallel_for(weights.size(), kGrain, [&](std::size_t begin, std::size_t end) {

@@ -8,6 +8,9 @@
 
 namespace imago {
 
+/// A seed of its own for part `index` of what is made from `seed`: layers of a network, matrices of a layer.
+std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t index) noexcept;
+
 /// Uniform in [-range, range].
 void fill_uniform(std::span<float> weights, std::uint64_t seed, float range);
 

@@ -14,9 +14,10 @@
 #include "imago/error.h"
 #include "imago/weights.h"
 #include "weights/calibrate.h"
+#include "weights/once_map.h"
 #include "weights/random.h"
 #include "weights/scheme.h"
-#include "weights/version_cache.h"
+#include "weights/view_cache.h"
 
 namespace imago {
 
@@ -54,7 +55,8 @@ struct WeightStore::State {
   std::shared_ptr<const Version> source;
 
   std::map<Scheme, std::vector<float>> explicit_scales;  // outlive the versions [D12]
-  VersionCache versions;
+  OnceMap<Scheme, Version> versions;
+  ViewCache views;  // of the versions and the master: they go with them
 
   std::span<float> read_master() {
     if (!has_master.load(std::memory_order_acquire)) {
@@ -70,6 +72,11 @@ struct WeightStore::State {
     return as_floats(master);
   }
 
+  void drop_all() {
+    versions.clear();
+    views.clear();
+  }
+
   /// The master to be overwritten as a whole: it is not unpacked first, and nothing derived from the old one stays.
   std::span<float> new_master() {
     if (!has_master.load(std::memory_order_relaxed)) {
@@ -77,14 +84,14 @@ struct WeightStore::State {
       has_master.store(true, std::memory_order_relaxed);
     }
     source.reset();
-    versions.clear();
+    drop_all();
     return as_floats(master);
   }
 
   /// Makes `version` the only truth: the master is unpacked from it when next asked for.
   void adopt(std::shared_ptr<const Version> version) {
-    versions.clear();
-    versions.put(version);
+    drop_all();
+    versions.put(version->scheme(), version);
     source = std::move(version);
     master = Buffer();
     has_master.store(false, std::memory_order_relaxed);
@@ -94,6 +101,7 @@ struct WeightStore::State {
   void drop(const Scheme& scheme) {
     read_master();
     versions.drop(scheme);
+    views.drop(scheme);
   }
 
   std::shared_ptr<const Version> make_version(const Scheme& scheme, const ScaleLayout& layout) {
@@ -139,7 +147,7 @@ void WeightStore::set_master(std::span<const float> weights) {
 
 std::span<float> WeightStore::edit_master() {
   const std::span<float> master = state_->read_master();
-  state_->versions.clear();
+  state_->drop_all();
   return master;
 }
 
@@ -218,8 +226,10 @@ std::vector<float> WeightStore::active(const Scheme& scheme) const {
 Distortion WeightStore::distortion(const Scheme& scheme) const { return measure_distortion(master(), active(scheme)); }
 
 std::size_t WeightStore::bytes() const noexcept {
-  return (has_master() ? state_->master_bytes : 0) + state_->versions.bytes();
+  return (has_master() ? state_->master_bytes : 0) + state_->versions.bytes() + state_->views.bytes();
 }
+
+ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->views; }
 
 // ---- loaded codes and explicit scales
 

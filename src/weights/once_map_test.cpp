@@ -1,4 +1,4 @@
-#include "weights/version_cache.h"
+#include "weights/once_map.h"
 
 #include <gtest/gtest.h>
 
@@ -8,20 +8,24 @@
 #include <thread>
 #include <vector>
 
+#include "imago/weights.h"
+
 namespace imago {
 namespace {
 
-VersionCache::VersionPtr make_int8() {
+using VersionCache = OnceMap<Scheme, Version>;
+
+VersionCache::Pointer make_int8() {
   return std::make_shared<const Version>(DType::int8, 4, host_device()->allocate(4), std::vector<float>{0.5f}, 4,
                                          false);
 }
 
-VersionCache::VersionPtr make_int4() {
+VersionCache::Pointer make_int4() {
   return std::make_shared<const Version>(DType::int4, 4, host_device()->allocate(2), std::vector<float>{0.5f}, 4,
                                          false);
 }
 
-TEST(VersionCache, MakesOnceAndKeeps) {
+TEST(OnceMap, MakesOnceAndKeeps) {
   VersionCache cache;
   EXPECT_EQ(cache.find(DType::int8), nullptr);
   int made = 0;
@@ -36,22 +40,22 @@ TEST(VersionCache, MakesOnceAndKeeps) {
   EXPECT_EQ(made, 1);
 }
 
-TEST(VersionCache, FailureIsNotCached) {
+TEST(OnceMap, FailureIsNotCached) {
   VersionCache cache;
-  EXPECT_THROW(cache.get(DType::int8, []() -> VersionCache::VersionPtr { throw std::runtime_error("full"); }),
+  EXPECT_THROW(cache.get(DType::int8, []() -> VersionCache::Pointer { throw std::runtime_error("full"); }),
                std::runtime_error);
   EXPECT_EQ(cache.find(DType::int8), nullptr);
   EXPECT_EQ(cache.bytes(), 0u);
   EXPECT_NE(cache.get(DType::int8, make_int8), nullptr);
 }
 
-TEST(VersionCache, PutReplacesAndDropForgets) {
+TEST(OnceMap, PutReplacesAndDropForgets) {
   VersionCache cache;
   const auto made = cache.get(DType::int8, make_int8);
   const auto other = make_int8();
-  cache.put(other);
+  cache.put(DType::int8, other);
   EXPECT_EQ(cache.find(DType::int8), other);
-  cache.put(make_int4());
+  cache.put(DType::int4, make_int4());
   EXPECT_EQ(cache.bytes(), 4 + 4 + 2 + 4u);
   cache.drop(DType::int8);
   EXPECT_EQ(cache.find(DType::int8), nullptr);
@@ -61,11 +65,20 @@ TEST(VersionCache, PutReplacesAndDropForgets) {
   EXPECT_EQ(made->count(), 4u) << "who holds a version keeps it";
 }
 
-TEST(VersionCache, ConcurrentCallersShareOneMaking) {
+TEST(OnceMap, DropsWhatAConditionHoldsFor) {
+  VersionCache cache;
+  cache.put(DType::int8, make_int8());
+  cache.put(DType::int4, make_int4());
+  cache.drop_if([](const Scheme& scheme) { return scheme == Scheme(DType::int8); });
+  EXPECT_EQ(cache.find(DType::int8), nullptr);
+  EXPECT_NE(cache.find(DType::int4), nullptr);
+}
+
+TEST(OnceMap, ConcurrentCallersShareOneMaking) {
   VersionCache cache;
   std::atomic<int> made{0};
   std::latch start(4);
-  std::vector<VersionCache::VersionPtr> got(4);
+  std::vector<VersionCache::Pointer> got(4);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
@@ -83,7 +96,7 @@ TEST(VersionCache, ConcurrentCallersShareOneMaking) {
 }
 
 // Each maker waits for the other to have begun: were they made one after the other, this would never end.
-TEST(VersionCache, DifferentSchemesAreMadeSideBySide) {
+TEST(OnceMap, DifferentSchemesAreMadeSideBySide) {
   VersionCache cache;
   std::latch both(2);
   std::thread other([&] {
@@ -101,7 +114,7 @@ TEST(VersionCache, DifferentSchemesAreMadeSideBySide) {
   EXPECT_NE(cache.find(DType::int8), nullptr);
 }
 
-TEST(VersionCache, ReadersDoNotWaitForAVersionInTheMaking) {
+TEST(OnceMap, ReadersDoNotWaitForAVersionInTheMaking) {
   VersionCache cache;
   std::latch begun(1);
   std::latch finish(1);
@@ -120,13 +133,13 @@ TEST(VersionCache, ReadersDoNotWaitForAVersionInTheMaking) {
   EXPECT_NE(cache.find(DType::int8), nullptr);
 }
 
-TEST(VersionCache, WaitersSeeTheFailureOfTheMaker) {
+TEST(OnceMap, WaitersSeeTheFailureOfTheMaker) {
   VersionCache cache;
   std::latch begun(1);
   std::atomic<bool> waiter_failed{false};
   std::thread maker([&] {
     EXPECT_THROW(cache.get(DType::int8,
-                           [&]() -> VersionCache::VersionPtr {
+                           [&]() -> VersionCache::Pointer {
                              begun.count_down();
                              std::this_thread::sleep_for(std::chrono::milliseconds(50));
                              throw std::runtime_error("full");

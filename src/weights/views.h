@@ -1,0 +1,38 @@
+#pragma once
+
+// What layers compute with: forms of a WeightStore that are made by the first reader, kept beside its versions and
+// dropped with them whenever the master changes. Safe from many threads, as `morph` is.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "imago/weights.h"
+#include "kernels/matrix.h"
+
+namespace imago {
+
+/// A matrix inside a store, `first` weights after its beginning.
+struct MatrixSlice {
+  std::size_t first = 0, rows = 0, cols = 0;
+};
+
+/// The slice packed in `scheme`, laid out for the best kernel. Where blocks or scales of the scheme do not line up with
+/// the rows of the slice, no kernel reads the codes: the run form is then the decoded weights in float32. Throws
+/// ShapeError if the slice leaves the store.
+std::shared_ptr<const kernels::RunMatrix> run_form(const WeightStore& store, const Scheme& scheme,
+                                                   const MatrixSlice& slice,
+                                                   kernels::Arithmetic arithmetic = kernels::Arithmetic::exact);
+
+/// Wq, decoded once and kept: the whole array, for training. The master itself for float32. Valid until the master
+/// changes.
+std::span<const float> decoded_weights(const WeightStore& store, const Scheme& scheme);
+
+/// Wq of `count` weights from `first` on, decoded once and kept: biases, norms. Valid until the master changes.
+std::span<const float> decoded_slice(const WeightStore& store, const Scheme& scheme, std::size_t first,
+                                     std::size_t count);
+
+/// Wq of the weights from `first` on, as many as `out` holds, decoded anew at each call: rows of large tables.
+void decode_slice(const WeightStore& store, const Scheme& scheme, std::size_t first, std::span<float> out);
+
+}  // namespace imago
