@@ -14,11 +14,20 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/imagoConfig.cmake.in $
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/imago)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/imagoConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/imagoConfig.cmake ${PROJECT_BINARY_DIR}/imagoConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/imago)
 
 # The prefix is chosen at install time, so the file finds it from where it lies.
 file(RELATIVE_PATH IMAGO_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" IMAGO_PC_TO_PREFIX ${IMAGO_PC_TO_PREFIX})
+set(IMAGO_PC_LIBS "")
+if(OneDNN_FOUND)
+  cmake_path(GET OneDNN_LIBRARY PARENT_PATH folder)
+  set(IMAGO_PC_LIBS " -L${folder} -ldnnl")
+endif()
+foreach(library ${CMAKE_DL_LIBS})
+  string(APPEND IMAGO_PC_LIBS " -l${library}")
+endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/imago.pc.in ${PROJECT_BINARY_DIR}/imago.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/imago.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,42 @@
+#pragma once
+
+// Float32 products of training, by oneDNN where the build has it. Work is split over our pool and each part computes on
+// one thread, so a result depends on the number of threads at most, never on their timing. All matrices are row-major.
+
+#include <cstddef>
+#include <span>
+
+namespace imago::math {
+
+enum class Transpose : bool { no, yes };
+
+/// What happens to the results that are already there.
+enum class Write : bool { replace, add };
+
+/// C[m][n] (+)= op(A) · op(B); op(A) is m × k, op(B) is k × n.
+struct GemmShape {
+  std::size_t m, n, k;
+  Transpose a = Transpose::no, b = Transpose::no;
+};
+/// Throws ShapeError if the spans do not hold such matrices.
+void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c,
+          Write write = Write::replace);
+
+/// A convolution over 1 to 3 axes; axes that are not there have extent 1 and kernel 1.
+struct ConvolutionExtents {
+  std::size_t batch, channels, filters;
+  std::size_t in[3], out[3];  ///< depth, height, width
+  std::size_t kernel[3], stride[3];
+  std::size_t padding[3];  ///< in front; behind it is what the output size asks for, also less than nothing
+};
+
+// y[b][f][o] = Σ x[b][c][o·s + k - p] · w[f][c][k]; taps outside are 0. Layouts [B][C][…], [F][C][…], [B][F][…].
+void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y);
+/// grad_x (all of it is written).
+void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
+                            std::span<float> grad_x);
+/// grad_w += …
+void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
+                               std::span<float> grad_w);
+
+}  // namespace imago::math
