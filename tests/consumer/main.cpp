@@ -1,8 +1,10 @@
-// Uses one function of each kind: a header-only one, one of the library, and one that needs its threads.
+// Uses one function of each kind: a header-only one, one of the library, one that needs its threads, and one that
+// brings in all layers, and with them the libraries that they compute with.
 
 #include <cstdio>
 
 #include "imago/format.h"
+#include "imago/layer.h"
 #include "imago/system.h"
 #include "imago/version.h"
 
@@ -11,5 +13,6 @@ int main() {
   const std::size_t bytes = imago::packed_bytes(format, 256);
   std::printf("imago %.*s, %d threads, a block of q4_k takes %zu bytes\n", static_cast<int>(imago::kVersion.size()),
               imago::kVersion.data(), imago::thread_count(), bytes);
-  return bytes == 144 && imago::thread_count() > 0 ? 0 : 1;
+  const std::size_t weights = imago::weight_shape(imago::dense(3, 2).config).count();
+  return bytes == 144 && imago::thread_count() > 0 && weights == 6 ? 0 : 1;
 }

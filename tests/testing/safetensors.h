@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -15,11 +16,11 @@ namespace imago::testing {
 
 class SafetensorsFile {
  public:
-  /// `name` is relative to tests/data.
+  /// `name` is relative to tests/data, or an absolute path.
   explicit SafetensorsFile(const std::string& name) {
-    const std::string path = std::string(IMAGO_TEST_DATA) + "/" + name;
+    const std::filesystem::path path = std::filesystem::path(IMAGO_TEST_DATA) / name;
     std::ifstream file(path, std::ios::binary);
-    if (!file) throw std::runtime_error("cannot open " + path);
+    if (!file) throw std::runtime_error("cannot open " + path.string());
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
     std::uint64_t header_bytes = 0;
     std::memcpy(&header_bytes, bytes_.data(), sizeof header_bytes);
@@ -28,6 +29,13 @@ class SafetensorsFile {
   }
 
   std::vector<std::size_t> shape(const std::string& tensor) const { return header_.at(tensor).at("shape"); }
+
+  bool has(const std::string& tensor) const { return header_.contains(tensor); }
+
+  /// The JSON text under `key` of __metadata__, parsed.
+  nlohmann::json metadata(const std::string& key) const {
+    return nlohmann::json::parse(header_.at("__metadata__").at(key).get<std::string>());
+  }
 
   /// The tensor's elements as they lie in the file. T must have the size of the stored type.
   template <class T>

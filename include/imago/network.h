@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "imago/layer.h"
+#include "imago/tensor.h"
+
+namespace imago {
+
+/// Weight gradients, one flat array per layer in the layout of its master, and those of the layers inside it: branches
+/// and then the gate of Parallel, sub-layers of Sequential, the observed layer of Metacognition. Empty for layers
+/// without weights and for remote links, whose gradients are those of their targets.
+struct LayerGradient {
+  std::vector<float> weights;
+  std::vector<LayerGradient> children;
+};
+
+/// A grid of depth × rows × cols cells with layers_per_cell layers each; layer (z, y, x, l) has the index
+/// ((z·rows + y)·cols + x)·layers_per_cell + l, and data flows in the order of the indices.
+///
+/// Threads: a network may be run from one thread at a time (the work itself runs on all); use one Network per thread.
+class Network {
+ public:
+  /// Every cell Dense, ReLU, float32, without weights. Throws UsageError for sizes below 1, ShapeError on overflow.
+  Network(int depth, int rows, int cols, int layers_per_cell);
+  /// 1 × 1 × 1 × n with fresh weights from `seed`. Throws UsageError for settings that make no valid layer.
+  explicit Network(std::vector<Layer> layers, std::uint64_t seed = 0);
+  Network(Network&&) noexcept;
+  Network& operator=(Network&&) noexcept;
+  ~Network();
+
+  std::string id = "network";
+  int depth() const noexcept;
+  int rows() const noexcept;
+  int cols() const noexcept;
+  int layers_per_cell() const noexcept;
+  std::span<Layer> layers() noexcept;
+  std::span<const Layer> layers() const noexcept;
+  /// Throw UsageError for a place outside the grid.
+  std::size_t index(const Coordinates& at) const;
+  Layer& at(const Coordinates& at);
+
+  /// Fresh weights everywhere. Throws UsageError for settings that make no valid layer, and if the weights are more
+  /// than this machine has memory for.
+  void initialize(std::uint64_t seed);
+  /// Checks settings, sizes of weights and remote links. Throws UsageError for a target outside the grid or a cycle
+  /// of links. Called by forward after each change of the layers; callers need not.
+  void check() const;
+  /// Weights in all layers, inner ones included.
+  std::size_t parameters() const;
+
+  /// Runs the layers on `x`. The result belongs to the network and holds until the next call. Nothing is allocated when
+  /// shapes are those of the call before. Throws ShapeError when `x` does not fit, UsageError for an enabled layer that
+  /// needs weights and has none; both name the layer.
+  const Tensor<float>& forward(const Tensor<float>& x);
+  /// As forward, keeping what `backward` needs and computing with decoded weights.
+  const Tensor<float>& forward_training(const Tensor<float>& x);
+  /// Gradients for the last forward_training: of its input, returned, and of the weights, added to `gradients()`.
+  /// Without `input_gradient` the former may be left out, where that saves a product, and what is returned means
+  /// nothing. REQUIRES: grad_output has the shape of that result.
+  const Tensor<float>& backward(const Tensor<float>& grad_output, bool input_gradient = true);
+  /// One per grid layer, as summed by `backward` since `clear_gradients`.
+  std::span<LayerGradient> gradients() noexcept;
+  void clear_gradients();
+
+  /// Seed of what layers draw while running (Gumbel noise, Metacognition noise).
+  void set_run_seed(std::uint64_t seed);
+
+ private:
+  friend class StepMesh;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The grid as a machine that ticks: every layer works on what its source gave one tick earlier (spec/layers.md §7).
+class StepMesh {
+ public:
+  /// The network must outlive the mesh. With `keep_history`, step_backward can go back through all ticks.
+  explicit StepMesh(Network& network, bool keep_history = false);
+  StepMesh(StepMesh&&) noexcept;
+  ~StepMesh();
+
+  /// Held until replaced.
+  void set_input(Tensor<float> x);
+  void step_forward();
+  /// What layer `index` gave at the last tick; empty if nothing reached it yet.
+  const Tensor<float>* output(std::size_t index) const;
+  std::uint64_t ticks() const noexcept;
+
+  struct Gradients {
+    Tensor<float> input;                 ///< of the external input, summed over ticks
+    std::vector<LayerGradient> weights;  ///< one per grid layer
+  };
+  /// Gradient `grad_output` enters at the last layer's last output and runs back through the kept history. Throws
+  /// UsageError without history.
+  Gradients step_backward(const Tensor<float>& grad_output);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Puts all layers with weights, inner ones included, into `dtype`: settings and versions; masters stay.
+void morph_network(Network& network, DType dtype);
+
+/// One grid layer as compare_networks sees it: the direction of its weights as they are computed with.
+struct LayerSignature {
+  Coordinates at;
+  LayerType type;
+  DType dtype;
+  std::vector<float> direction;  ///< unit length; zeros stay zeros; {1} without weights
+};
+std::vector<LayerSignature> extract_dna(const Network& network);
+
+/// In [-1, 1]; 0 if types or lengths differ, or with `strict_dtype` the dtypes.
+float similarity(const LayerSignature& a, const LayerSignature& b, bool strict_dtype = false);
+
+struct LogicShift {
+  Coordinates source, target;
+  float overlap = 0;
+};
+struct NetworkComparison {
+  float overall = 0;  ///< mean of the overlaps; 0 if none
+  struct Overlap {
+    Coordinates at;
+    float similarity = 0;
+  };
+  std::vector<Overlap> overlaps;  ///< every place that both have, in the order of `a`
+  std::vector<LogicShift> logic_shifts;
+};
+NetworkComparison compare_networks(const Network& a, const Network& b, bool strict_dtype = false);
+
+}  // namespace imago

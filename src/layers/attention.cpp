@@ -1,0 +1,255 @@
+// MultiHeadAttention (spec/layers.md §4.1): the projections, and the spread of heads over threads. What the settings
+// mean is in attention_shape, the arithmetic of one head in attention_core, its way in and out in attention_heads.
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "imago/error.h"
+#include "layers/attention_core.h"
+#include "layers/attention_heads.h"
+#include "layers/attention_shape.h"
+#include "layers/fixed_norm.h"
+#include "layers/linear.h"
+#include "layers/settings.h"
+#include "layers/types.h"
+
+namespace imago::layers {
+
+struct AttentionTable {
+  std::size_t head_values;
+  double base;
+  kernels::RopeTable rope;
+};
+
+namespace {
+
+// In LayerState::saved. Only training keeps the probabilities, only layers with an inner norm its result.
+enum Saved : std::size_t { kProjected, kProbabilities, kAttended, kNormed, kSavedCount };
+// In LayerState::scratch: tiles of the heads at work, gradients of kProjected and kAttended.
+enum Scratch : std::size_t { kTiles, kGradProjected, kGradAttended, kScratchCount };
+
+WeightShape weight_shape_of(const LayerConfig& config) {
+  return {.rows = 1, .cols = attention_weights(attention_dims(config))};
+}
+
+void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {
+  initialize_uniform(weights, seed, 0, attention_projection(attention_dims(config)).bias_first);
+}
+
+void ensure(Tensor<float>& tensor, std::size_t count) {
+  if (tensor.size() != count) tensor.resize(Shape{count});
+}
+
+const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, LayerState& state) {
+  if (dims.head_values < 2) return nullptr;  // nothing to turn
+  const AttentionTable* const table = state.attention_table.get();
+  if (table == nullptr || table->head_values != dims.head_values || table->base != dims.rope_base ||
+      table->rope.positions() < steps) {
+    state.attention_table = std::make_shared<AttentionTable>(
+        AttentionTable{dims.head_values, dims.rope_base, attention_rope(dims.head_values, dims.rope_base, steps)});
+  }
+  return &state.attention_table->rope;
+}
+
+/// The tiles of one thread, cut off one after the other.
+class Tiles {
+ public:
+  explicit Tiles(std::span<float> values) : left_(values) {}
+  std::span<float> next(std::size_t count) {
+    const std::span<float> tile = left_.first(count);
+    left_ = left_.subspan(count);
+    return tile;
+  }
+
+ private:
+  std::span<float> left_;
+};
+
+/// What both directions know of a call.
+struct Call {
+  const LayerConfig& config;
+  AttentionDims dims;
+  AttentionBatch batch;
+  const kernels::RopeTable* rope;
+
+  std::size_t tile() const { return checked_mul(batch.steps, dims.head_values, "attention tile"); }
+  std::size_t groups() const { return batch.sequences * dims.kv_heads; }
+
+  HeadTransform of_query(std::size_t head) const { return transform(config.q_norm, head); }
+  HeadTransform of_key(std::size_t head) const { return transform(config.k_norm, head); }
+
+  // Where the rows of one head of one sequence begin.
+  std::size_t query_at(std::size_t sequence, std::size_t head) const {
+    return sequence * batch.steps * dims.projected() + head * dims.head_values;
+  }
+  std::size_t key_at(std::size_t sequence, std::size_t head) const { return query_at(sequence, head) + dims.queries; }
+  std::size_t value_at(std::size_t sequence, std::size_t head) const { return key_at(sequence, head) + dims.keys; }
+  std::size_t attended_at(std::size_t sequence, std::size_t head) const {
+    return sequence * batch.steps * dims.queries + head * dims.head_values;
+  }
+
+ private:
+  HeadTransform transform(const std::vector<float>& norm, std::size_t head) const {
+    std::span<const float> weights = norm;
+    if (weights.size() > dims.head_values) weights = weights.subspan(head * dims.head_values, dims.head_values);
+    return {.norm = weights, .eps = dims.eps, .rope = rope};
+  }
+};
+
+/// Runs body(sequence, kv head, tiles) for each head of keys, with `values` floats of tiles per thread.
+template <class Body>
+void for_each_group(const Call& call, Tensor<float>& scratch, std::size_t values, const Body& body) {
+  const std::size_t groups = call.groups();
+  const std::size_t parts = std::min(groups, static_cast<std::size_t>(pool_threads()));
+  const std::size_t wanted = checked_mul(parts, values, "attention tiles");
+  if (scratch.size() < wanted) scratch.resize(Shape{wanted});  // backward takes more than forward: never shrinks
+  parallel_for(parts, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t part = begin; part < end; ++part) {
+      for (std::size_t group = groups * part / parts; group < groups * (part + 1) / parts; ++group) {
+        body(group / call.dims.kv_heads, group % call.dims.kv_heads,
+             Tiles(scratch.values().subspan(part * values, values)));
+      }
+    }
+  });
+}
+
+void attend_all(const Call& call, LayerState& state, bool keep) {
+  const AttentionDims& dims = call.dims;
+  const std::size_t tile = call.tile();
+  const std::size_t kept = probability_count(call.batch.steps);
+  const std::size_t block = block_probability_count(call.batch.steps);
+  const std::span<const float> rows = state.saved[kProjected].values();
+  const std::span<float> attended = state.saved[kAttended].values();
+  if (keep) {
+    ensure(state.saved[kProbabilities], checked_mul(call.batch.sequences * dims.heads, kept, "attention"));
+  }
+  const std::span<float> probabilities = state.saved[kProbabilities].values();
+  const auto gather = [&](std::size_t at, const HeadTransform& transform, std::span<float> to) {
+    gather_head({&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform, to.data());
+  };
+  const std::size_t values =
+      checked_add(checked_mul(tile, std::size_t{4}, "attention tiles"), block, "attention tiles");
+  for_each_group(call, state.scratch[kTiles], values, [&](std::size_t sequence, std::size_t kv_head, Tiles tiles) {
+    const std::span<float> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile), out = tiles.next(tile);
+    const std::span<float> one_block = tiles.next(block);
+    gather(call.key_at(sequence, kv_head), call.of_key(kv_head), k);
+    gather(call.value_at(sequence, kv_head), {}, v);
+    for (std::size_t head = kv_head * dims.group(); head < (kv_head + 1) * dims.group(); ++head) {
+      gather(call.query_at(sequence, head), call.of_query(head), q);
+      attend({call.batch.steps, dims.head_values, q, k, v},
+             keep ? probabilities.subspan((sequence * dims.heads + head) * kept, kept) : one_block, out);
+      scatter_head(out.data(), call.batch.steps, dims.head_values, &attended[call.attended_at(sequence, head)],
+                   dims.queries);
+    }
+  });
+}
+
+void attend_all_backward(const Call& call, LayerState& state) {
+  const AttentionDims& dims = call.dims;
+  const std::size_t tile = call.tile();
+  const std::size_t kept = probability_count(call.batch.steps);
+  const std::size_t block = block_probability_count(call.batch.steps);
+  const std::span<const float> rows = state.saved[kProjected].values();
+  const std::span<const float> probabilities = state.saved[kProbabilities].values();
+  const std::span<const float> grad_attended = state.scratch[kGradAttended].values();
+  const std::span<float> grad_rows = state.scratch[kGradProjected].values();
+  const auto gather = [&](std::size_t at, const HeadTransform& transform, std::span<float> to) {
+    gather_head({&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform, to.data());
+  };
+  const auto scatter = [&](std::span<const float> from, std::size_t at, const HeadTransform& transform) {
+    scatter_gradient(from.data(), {&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform,
+                     &grad_rows[at]);
+  };
+  const std::size_t values =
+      checked_add(checked_mul(tile, std::size_t{7}, "attention tiles"), block, "attention tiles");
+  for_each_group(call, state.scratch[kTiles], values, [&](std::size_t sequence, std::size_t kv_head, Tiles tiles) {
+    const std::span<float> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile);
+    const std::span<float> grad_out = tiles.next(tile), grad_q = tiles.next(tile);
+    const std::span<float> grad_k = tiles.next(tile), grad_v = tiles.next(tile);
+    const std::span<float> one_block = tiles.next(block);
+    gather(call.key_at(sequence, kv_head), call.of_key(kv_head), k);
+    gather(call.value_at(sequence, kv_head), {}, v);
+    std::ranges::fill(grad_k, 0.0f);
+    std::ranges::fill(grad_v, 0.0f);
+    for (std::size_t head = kv_head * dims.group(); head < (kv_head + 1) * dims.group(); ++head) {
+      gather(call.query_at(sequence, head), call.of_query(head), q);
+      gather_head({&grad_attended[call.attended_at(sequence, head)], dims.queries}, call.batch.steps, dims.head_values,
+                  {}, grad_out.data());
+      attend_backward({call.batch.steps, dims.head_values, q, k, v},
+                      probabilities.subspan((sequence * dims.heads + head) * kept, kept), one_block,
+                      {grad_out, grad_q, grad_k, grad_v});
+      scatter(grad_q, call.query_at(sequence, head), call.of_query(head));
+    }
+    scatter(grad_k, call.key_at(sequence, kv_head), call.of_key(kv_head));
+    scatter(grad_v, call.value_at(sequence, kv_head), {});
+  });
+}
+
+void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+  const AttentionDims dims = attention_dims(layer.config);
+  const AttentionBatch batch = attention_batch(layer, dims, x);
+  const std::size_t tokens = batch.tokens();
+  state.saved.resize(kSavedCount);
+  state.scratch.resize(kScratchCount);
+  if (x.shape().last() == dims.width) {
+    state.post.resize(x.shape());
+  } else {
+    state.post.resize(Shape{batch.sequences, batch.steps, dims.width});
+  }
+  if (tokens == 0) return;
+
+  ensure(state.saved[kProjected], checked_mul(tokens, dims.projected(), "attention"));
+  ensure(state.saved[kAttended], checked_mul(tokens, dims.queries, "attention"));
+  linear_forward(layer, attention_projection(dims), x.values(), tokens, state.saved[kProjected].values(), run);
+  const Call call{layer.config, dims, batch, rope_of(dims, batch.steps, state)};
+  attend_all(call, state, run.for_backward);
+  std::span<const float> attended = state.saved[kAttended].values();
+  if (!layer.config.inner_norm.empty()) {
+    ensure(state.saved[kNormed], attended.size());
+    norm_rows(attended, layer.config.inner_norm, dims.eps, state.saved[kNormed].values());
+    attended = state.saved[kNormed].values();
+  }
+  linear_forward(layer, attention_output(dims), attended, tokens, state.post.values(), run);
+}
+
+void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+              LayerState& state, LayerGradient& gradient, Run&) {
+  const AttentionDims dims = attention_dims(layer.config);
+  const AttentionBatch batch = attention_batch(layer, dims, x);
+  const std::size_t tokens = batch.tokens();
+  state.grad_input.resize(x.shape());
+  if (tokens == 0) return;
+
+  const std::size_t kept = checked_mul(batch.sequences * dims.heads, probability_count(batch.steps), "attention");
+  if (state.saved.size() != kSavedCount || state.saved[kProbabilities].size() != kept ||
+      state.saved[kAttended].size() != tokens * dims.queries) {
+    throw UsageError(describe(layer) + ": backward without a forward for training on the same input");
+  }
+  const bool normed = !layer.config.inner_norm.empty();
+  ensure(state.scratch[kGradAttended], state.saved[kAttended].size());
+  ensure(state.scratch[kGradProjected], state.saved[kProjected].size());
+  const std::span<float> grad_attended = state.scratch[kGradAttended].values();
+  linear_backward(layer, attention_output(dims), state.saved[normed ? kNormed : kAttended].values(), tokens,
+                  grad_output.values(), gradient.weights, grad_attended);
+  if (normed) {
+    norm_rows_backward(state.saved[kAttended].values(), layer.config.inner_norm, dims.eps, grad_attended,
+                       grad_attended);
+  }
+  const Call call{layer.config, dims, batch, rope_of(dims, batch.steps, state)};
+  attend_all_backward(call, state);
+  linear_backward(layer, attention_projection(dims), x.values(), tokens, state.scratch[kGradProjected].values(),
+                  gradient.weights, state.grad_input.values());
+}
+
+}  // namespace
+
+const LayerFunctions kMultiHeadAttention = {
+    .type = LayerType::multi_head_attention,
+    .weight_shape = weight_shape_of,
+    .initialize = initialize,
+    .forward = forward,
+    .backward = backward,
+};
+
+}  // namespace imago::layers

@@ -1,0 +1,126 @@
+#include "layers/attention_core.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "base/checked.h"
+#include "kernels/ops.h"
+#include "math/products.h"
+
+namespace imago::layers {
+
+namespace {
+
+using math::Transpose;
+using math::Write;
+
+/// Queries [first, last) and the `last` keys they may see.
+struct Block {
+  std::size_t first, last;
+  std::size_t rows() const noexcept { return last - first; }
+  std::size_t count() const noexcept { return rows() * last; }
+};
+
+Block block_at(std::size_t first, std::size_t steps) noexcept {
+  return {.first = first, .last = std::min(steps, first + kBlockRows)};
+}
+
+float score_scale(std::size_t width) noexcept { return static_cast<float>(1 / std::sqrt(static_cast<double>(width))); }
+
+/// Rows of the tile that belong to the block, or its keys.
+template <class T>
+std::span<T> rows_of_block(std::span<T> tile, const Block& block, std::size_t width) {
+  return tile.subspan(block.first * width, block.rows() * width);
+}
+template <class T>
+std::span<T> keys_of_block(std::span<T> tile, const Block& block, std::size_t width) {
+  return tile.first(block.last * width);
+}
+
+float dot(const float* a, const float* b, std::size_t count) noexcept {
+  // Sixteen sums side by side: additions that the compiler may do in vectors, in an order that is the same everywhere.
+  constexpr std::size_t kLanes = 16;
+  float lanes[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  }
+  double sum = 0;
+  for (const float lane : lanes) sum += static_cast<double>(lane);
+  for (; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return static_cast<float>(sum);
+}
+
+/// Gradients of probabilities become those of products q · k.
+void softmax_backward(const Block& block, std::span<const float> probabilities, float scale,
+                      std::span<float> gradient) {
+  for (std::size_t row = 0; row < block.rows(); ++row) {
+    const float* __restrict const p = probabilities.data() + row * block.last;
+    float* __restrict const g = gradient.data() + row * block.last;
+    const std::size_t seen = block.first + row + 1;
+    const float mean = dot(p, g, seen);
+    for (std::size_t u = 0; u < seen; ++u) g[u] = p[u] * (g[u] - mean) * scale;
+    std::fill(g + seen, g + block.last, 0.0f);
+  }
+}
+
+}  // namespace
+
+std::size_t block_probability_count(std::size_t steps) {
+  return checked_mul(std::min(steps, kBlockRows), steps, "attention probabilities");
+}
+
+std::size_t probability_count(std::size_t steps) {
+  (void)checked_mul(steps, steps, "attention probabilities");  // more than all blocks
+  std::size_t count = 0;
+  for (std::size_t first = 0; first < steps; first += kBlockRows) count += block_at(first, steps).count();
+  return count;
+}
+
+void attend(const HeadTile& head, std::span<float> probabilities, std::span<float> out) {
+  const std::size_t width = head.width;
+  const bool keep = probabilities.size() == probability_count(head.steps);
+  assert(keep || probabilities.size() == block_probability_count(head.steps));
+  std::size_t offset = 0;
+  for (std::size_t first = 0; first < head.steps; first += kBlockRows) {
+    const Block block = block_at(first, head.steps);
+    const std::span<float> p = probabilities.subspan(offset, block.count());
+    if (keep) offset += block.count();
+    math::gemm({.m = block.rows(), .n = block.last, .k = width, .b = Transpose::yes},
+               rows_of_block(head.q, block, width), keys_of_block(head.k, block, width), p);
+    for (std::size_t row = 0; row < block.rows(); ++row) {
+      float* const scores = p.data() + row * block.last;
+      std::fill(scores + block.first + row + 1, scores + block.last, -std::numeric_limits<float>::infinity());
+    }
+    kernels::softmax(p, block.last, score_scale(width));
+    math::gemm({.m = block.rows(), .n = width, .k = block.last}, p, keys_of_block(head.v, block, width),
+               rows_of_block(out, block, width));
+  }
+}
+
+void attend_backward(const HeadTile& head, std::span<const float> probabilities, std::span<float> scratch,
+                     const HeadGradient& gradient) {
+  const std::size_t width = head.width;
+  assert(probabilities.size() == probability_count(head.steps));
+  assert(scratch.size() == block_probability_count(head.steps));
+  for (std::size_t first = 0; first < head.steps; first += kBlockRows) {
+    const Block block = block_at(first, head.steps);
+    const std::span<const float> p = probabilities.first(block.count());
+    probabilities = probabilities.subspan(block.count());
+    const std::span<float> g = scratch.first(block.count());
+    const std::span<const float> grad_out = rows_of_block(gradient.out, block, width);
+    math::gemm({.m = block.last, .n = width, .k = block.rows(), .a = Transpose::yes}, p, grad_out,
+               keys_of_block(gradient.v, block, width), Write::add);
+    math::gemm({.m = block.rows(), .n = block.last, .k = width, .b = Transpose::yes}, grad_out,
+               keys_of_block(head.v, block, width), g);
+    softmax_backward(block, p, score_scale(width), g);
+    math::gemm({.m = block.rows(), .n = width, .k = block.last}, g, keys_of_block(head.k, block, width),
+               rows_of_block(gradient.q, block, width));
+    math::gemm({.m = block.last, .n = width, .k = block.rows(), .a = Transpose::yes}, g,
+               rows_of_block(head.q, block, width), keys_of_block(gradient.k, block, width), Write::add);
+  }
+}
+
+}  // namespace imago::layers

@@ -1,0 +1,157 @@
+// RMSNorm and LayerNorm, row by row. Nothing is saved for backward: the figures of a row are found anew from x, which
+// has to be read there anyway.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/parallel.h"
+#include "kernels/ops.h"
+#include "layers/column_sums.h"
+#include "layers/linear.h"
+#include "layers/settings.h"
+#include "layers/types.h"
+
+namespace imago::layers {
+
+namespace {
+
+constexpr std::size_t kGrain = 8192;  // values of rows that are worth a thread
+constexpr float kLayerNormEps = 1e-5f;
+
+std::size_t width_of(const LayerConfig& config) {
+  return required(config, config.output_height > 0 ? config.output_height : config.input_height, "input_height");
+}
+
+float rms_eps(const LayerConfig& config) {
+  return config.rms_norm_eps > 0 ? static_cast<float>(config.rms_norm_eps) : 1e-6f;
+}
+
+/// Σ value(i), i < count, in double: eight sums side by side, which compilers turn into vectors.
+template <class Value>
+double sum(std::size_t count, Value&& value) {
+  constexpr std::size_t kSums = 8;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+    for (std::size_t j = 0; j < kSums; ++j) sums[j] += static_cast<double>(value(i + j));
+  }
+  for (; i < count; ++i) sums[i % kSums] += static_cast<double>(value(i));
+  double total = 0;
+  for (const double s : sums) total += s;
+  return total;
+}
+
+/// What backward knows of a row: xh = (x - mean) · inverse.
+struct RowFigures {
+  float mean, inverse;
+};
+
+/// Σ_rows dy · xh into `grad_gamma`.
+void add_gamma(std::span<const float> x, std::span<const float> grad_y, std::span<const float> figures,
+               std::size_t width, std::span<float> grad_gamma) {
+  add_column_sums(x.size() / width, grad_gamma, [&](std::size_t row, std::size_t c) {
+    const std::size_t i = row * width + c;
+    return grad_y[i] * ((x[i] - figures[2 * row]) * figures[2 * row + 1]);
+  });
+}
+
+/// Calls row(x, dy, dx), which returns the figures, for all rows; the figures go to scratch[0] as pairs.
+template <class Row>
+void for_each_row(const Tensor<float>& x, const Tensor<float>& grad_y, std::size_t width, LayerState& state,
+                  Row&& row) {
+  const std::size_t rows = x.size() / width;
+  state.grad_input.resize(x.shape());
+  state.scratch.resize(1);
+  if (state.scratch[0].size() != 2 * rows) state.scratch[0].resize({rows, 2});
+  const std::span<float> figures = state.scratch[0].values();
+  parallel_for(rows, kGrain / width + 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t r = begin; r < end; ++r) {
+      const RowFigures found = row(x.values().data() + r * width, grad_y.values().data() + r * width,
+                                   state.grad_input.values().data() + r * width);
+      figures[2 * r] = found.mean;
+      figures[2 * r + 1] = found.inverse;
+    }
+  });
+}
+
+// ---- RMSNorm
+
+WeightShape rms_shape(const LayerConfig& config) { return {.rows = 1, .cols = width_of(config)}; }
+
+void rms_initialize(const LayerConfig&, WeightStore& weights, std::uint64_t) {
+  initialize_constant(weights, 0, weights.count(), 1);
+}
+
+void rms_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
+  const std::size_t width = width_of(layer.config);
+  rows_of(layer, x, width);
+  state.post.resize(x.shape());
+  kernels::rms_norm(x.values(), weights_of(layer, 0, width), rms_eps(layer.config), state.post.values());
+}
+
+void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+                  LayerState& state, LayerGradient& gradient, Run&) {
+  const std::size_t width = width_of(layer.config);
+  const double eps = static_cast<double>(rms_eps(layer.config));
+  const std::span<const float> gamma = weights_of(layer, 0, width);
+  for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
+    const double n = static_cast<double>(width);
+    const double squares = sum(width, [&](std::size_t i) { return xs[i] * xs[i]; });
+    const double product = sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * xs[i]; });
+    const double inverse = 1 / std::sqrt(squares / n + eps);
+    const float scale = static_cast<float>(inverse);
+    const float towards_x = static_cast<float>(product * inverse * inverse * inverse / n);
+    for (std::size_t i = 0; i < width; ++i) dx[i] = dy[i] * gamma[i] * scale - xs[i] * towards_x;
+    return {0, scale};
+  });
+  add_gamma(x.values(), grad_output.values(), state.scratch[0].values(), width, gradient.weights);
+}
+
+// ---- LayerNorm
+
+WeightShape layer_norm_shape(const LayerConfig& config) { return {.rows = 1, .cols = 2 * width_of(config)}; }
+
+void layer_norm_initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) {
+  initialize_constant(weights, 0, width_of(config), 1);
+}
+
+void layer_norm_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
+  const std::size_t width = width_of(layer.config);
+  rows_of(layer, x, width);
+  state.post.resize(x.shape());
+  const std::span<const float> weights = weights_of(layer, 0, 2 * width);
+  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), kLayerNormEps, state.post.values());
+}
+
+void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+                         LayerState& state, LayerGradient& gradient, Run&) {
+  const std::size_t width = width_of(layer.config);
+  const std::span<const float> gamma = weights_of(layer, 0, 2 * width).first(width);
+  for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
+    const double n = static_cast<double>(width);
+    const float mean = static_cast<float>(sum(width, [&](std::size_t i) { return xs[i]; }) / n);
+    const double squares = sum(width, [&](std::size_t i) { return (xs[i] - mean) * (xs[i] - mean); });
+    const float inverse = static_cast<float>(1 / std::sqrt(squares / n + static_cast<double>(kLayerNormEps)));
+    const double products = sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * ((xs[i] - mean) * inverse); });
+    const float mean_dy = static_cast<float>(sum(width, [&](std::size_t i) { return dy[i] * gamma[i]; }) / n);
+    const float mean_product = static_cast<float>(products / n);
+    for (std::size_t i = 0; i < width; ++i) {
+      dx[i] = (dy[i] * gamma[i] - mean_dy - (xs[i] - mean) * inverse * mean_product) * inverse;
+    }
+    return {mean, inverse};
+  });
+  const std::span<const float> grad_y = grad_output.values();
+  const std::span<float> weights = gradient.weights;
+  add_gamma(x.values(), grad_y, state.scratch[0].values(), width, weights.first(width));
+  add_column_sums(x.size() / width, weights.last(width),
+                  [&](std::size_t row, std::size_t c) { return grad_y[row * width + c]; });
+}
+
+}  // namespace
+
+const LayerFunctions kRmsNorm{LayerType::rms_norm, rms_shape, rms_initialize, rms_forward, rms_backward};
+const LayerFunctions kLayerNorm{LayerType::layer_norm, layer_norm_shape, layer_norm_initialize, layer_norm_forward,
+                                layer_norm_backward};
+
+}  // namespace imago::layers

@@ -1,0 +1,43 @@
+#pragma once
+
+// What a Network holds, for the files of this module.
+
+#include <deque>
+#include <vector>
+
+#include "imago/network.h"
+#include "layers/layer_functions.h"
+
+namespace imago {
+
+struct Network::State final : layers::Grid {
+  int depth = 0, rows = 0, cols = 0, layers_per_cell = 0;
+  std::vector<Layer> grid;
+  std::vector<layers::LayerState> states;  // one per grid layer
+  std::vector<LayerGradient> gradients;    // likewise
+  std::deque<layers::TensorStats> stats;
+  std::uint64_t run_seed = 0;
+  bool is_checked = false;                // nobody could change the layers since the last check
+  Tensor<float> input;                    // of the last forward_training, or what a caller lent from our results
+  const Tensor<float>* result = nullptr;  // of the last forward
+  bool can_go_back = false;               // the last forward was forward_training
+
+  std::size_t index(const Coordinates& at) const;
+  const Tensor<float>& run(const Tensor<float>& x, bool for_backward);
+
+  Layer& layer(const Coordinates& at) override { return grid[index(at)]; }
+  LayerGradient& gradient(const Coordinates& at) override { return gradients[index(at)]; }
+  std::deque<layers::TensorStats>& history() override { return stats; }
+};
+
+namespace network {
+
+/// True if the gradient has one array per weight array of the layer and those inside it, each as long.
+bool fits(const LayerGradient& gradient, const Layer& layer);
+
+/// A cell that nobody has set up: as a new grid has it, but switched off. Passed over, and nothing to check.
+bool is_vacant(const Layer& layer) noexcept;
+
+}  // namespace network
+
+}  // namespace imago
