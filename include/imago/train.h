@@ -1,0 +1,220 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "imago/network.h"
+#include "imago/tensor.h"
+
+namespace imago {
+
+/// What training makes small (spec/layers.md §6.2).
+enum class LossKind : std::uint8_t {
+  mse,
+  cross_entropy,          ///< outputs are probabilities, targets too
+  cross_entropy_logits,   ///< outputs are logits; targets class numbers, one per row, or -1: not scored; or shares
+  multi_head_softmax_ce,  ///< outputs are logits in slices, each with its own softmax
+};
+std::string_view name(LossKind kind) noexcept;
+/// "mse", "crossentropy" or "cross_entropy", "cross_entropy_logits", "multi_head_softmax_ce". Throws UsageError.
+LossKind parse_loss(std::string_view text);
+
+struct Loss {
+  LossKind kind = LossKind::mse;
+  std::vector<int> heads = {};   ///< multi_head_softmax_ce: widths of the slices
+  std::vector<float> mask = {};  ///< multi_head_softmax_ce: rows × heads, active if > 0.5; empty: all
+};
+
+/// The loss of `output` and, unless null, its gradient. Throws ShapeError if sizes do not fit, UsageError for a class
+/// outside the logits.
+double evaluate_loss(const Loss& loss, const Tensor<float>& output, const Tensor<float>& target,
+                     Tensor<float>* gradient = nullptr);
+
+enum class OptimizerKind : std::uint8_t { sgd, momentum, adam, adamw };
+std::string_view name(OptimizerKind kind) noexcept;
+/// "sgd", "momentum", "adam", "adamw". Throws UsageError.
+OptimizerKind parse_optimizer(std::string_view text);
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::sgd;
+  float momentum = 0.9f;
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float weight_decay = 0;  ///< decoupled; adamw only
+  float clip_element = 0;  ///< each element of the gradient to ±this; 0: off
+  float clip_norm = 0;     ///< the whole gradient, all layers together, to this length; 0: off. After clip_element
+  /// Scales of integer dtypes up to 8 bits, one per tensor, are trained too (LSQ) instead of being derived at each
+  /// step. They start at the least squared error, or where they were set, and stay explicit.
+  bool learn_scales = false;
+};
+
+/// Updates the masters of a network and keeps moments beside them. Formulas and defaults are PyTorch's. For unsigned
+/// dtypes, masters below 0 become 0. Versions are dropped; the next forward makes them anew. Results do not depend on
+/// the number of threads.
+class Optimizer {
+ public:
+  /// The network must outlive the optimizer. Throws UsageError for settings without meaning.
+  Optimizer(Network& network, const OptimizerOptions& options);
+  Optimizer(Optimizer&&) noexcept;
+  ~Optimizer();
+
+  /// One step with network.gradients(). Returns false, and changes nothing, if a gradient is NaN or infinite. Layers
+  /// that were added or resized since the last step start with moments of 0.
+  bool step(float rate);
+  std::uint64_t steps() const noexcept;
+
+  /// Moments and step count, for an exact resume: name and values, in a fixed order. `restore` throws ShapeError or
+  /// UsageError if they belong to another network or kind.
+  struct Moment {
+    std::string name;
+    std::vector<float> values;
+  };
+  std::vector<Moment> save() const;
+  void restore(std::uint64_t steps, std::vector<Moment> moments);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+enum class ScheduleKind : std::uint8_t { constant, cosine };
+std::string_view name(ScheduleKind kind) noexcept;
+/// "constant", "cosine". Throws UsageError.
+ScheduleKind parse_schedule(std::string_view text);
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::constant;
+  float rate = 0.01f;
+  std::uint64_t warmup_steps = 0;  ///< rate · 1/n, 2/n, … n/n in the first n steps
+  float final_fraction = 0;        ///< cosine falls after them, to rate · this at step `total`
+  /// Rate of step `step` (from 0) of `total`.
+  float at(std::uint64_t step, std::uint64_t total) const noexcept;
+};
+
+/// Examples: row i of `x` belongs to row i of `y` (first extents are equal).
+struct Dataset {
+  Tensor<float> x, y;
+  std::size_t size() const noexcept { return x.shape().rank() == 0 ? 0 : x.shape()[0]; }
+};
+struct DatasetOptions {
+  std::size_t target_columns = 1;  ///< CSV: the last columns, which are targets
+  std::string labels = {};         ///< IDX: file of the labels; empty: found beside the images by its usual name
+  bool one_hot = false;            ///< class numbers of one column become one-hot rows
+};
+/// By content: safetensors with `x` and `y`, CSV (a header line is found), IDX images, scaled to [0, 1] if they are
+/// bytes, with IDX labels. Compressed files are refused. Throws FormatError, IoError.
+Dataset load_dataset(const std::string& path, const DatasetOptions& options = {});
+
+enum class TextUnit : std::uint8_t { character, byte };
+
+/// The bytes or UTF-8 characters of a text, sorted; the place of each is its token id. Immutable.
+class TextVocabulary {
+ public:
+  TextVocabulary() = default;
+  /// Of all that `text` holds. `file` is the name for errors. Throws FormatError where characters are no UTF-8.
+  TextVocabulary(std::string_view text, TextUnit unit, std::string_view file = "text");
+
+  TextUnit unit() const noexcept { return unit_; }
+  std::size_t size() const noexcept { return tokens_.size(); }
+  std::span<const std::string> tokens() const noexcept { return tokens_; }
+  /// Throws UsageError for what the vocabulary lacks, FormatError as the constructor.
+  std::vector<int> encode(std::string_view text, std::string_view file = "text") const;
+  /// Throws UsageError for ids outside the vocabulary.
+  std::string decode(std::span<const int> ids) const;
+
+ private:
+  TextUnit unit_ = TextUnit::character;
+  std::vector<std::string> tokens_;
+};
+
+struct TextOptions {
+  std::size_t context = 64;  ///< tokens per example
+  std::size_t stride = 0;    ///< tokens from the start of one example to that of the next; 0: context
+  TextUnit unit = TextUnit::character;
+};
+/// A text to train a language model on: `x` holds `context` token ids per example, `y` the id after each of them, for
+/// cross_entropy_logits.
+struct TextDataset {
+  Dataset data;
+  TextVocabulary vocabulary;
+};
+/// Throws UsageError if the text is not longer than the context.
+TextDataset make_text_dataset(std::string_view text, const TextOptions& options = {}, std::string_view file = "text");
+TextDataset load_text_dataset(const std::string& path, const TextOptions& options = {});
+
+/// How far training is.
+struct TrainProgress {
+  int epoch = 0, epochs = 0;          ///< the one at work, from 1
+  std::uint64_t step = 0, steps = 0;  ///< done, in all
+  double loss = 0;                    ///< of the last batch
+  float rate = 0;
+  double examples_per_second = 0;
+  double seconds_left = 0;
+};
+
+struct TrainOptions {
+  int epochs = 10;
+  std::size_t batch = 32;
+  Loss loss = {};
+  OptimizerOptions optimizer = {};
+  Schedule schedule = {};
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+  double validation_share = 0;  ///< of the examples, taken from the end of a shuffled order, at least one
+  int patience = 0;             ///< epochs without a better validation loss before stopping; 0: never
+  /// Called after every step, and once at the end; return false to stop early.
+  std::function<bool(const TrainProgress&)> progress = {};
+  /// Called with what `resume` takes: every `checkpoint_steps` steps, unless that is 0, and at the end.
+  std::uint64_t checkpoint_steps = 0;
+  std::function<void(const struct TrainState&)> checkpoint = {};
+};
+
+/// All that training has beside the weights: where it is, and what its optimizer remembers.
+struct TrainState {
+  std::uint64_t steps = 0;            ///< batches done or skipped: the place in the run
+  std::uint64_t optimizer_steps = 0;  ///< of them, those that changed the weights
+  std::uint64_t skipped_steps = 0;
+  std::uint64_t seed = 0;     ///< that of the run; replaces TrainOptions::seed
+  double epoch_loss_sum = 0;  ///< over the batches of the unfinished epoch
+  double best_validation = 0;
+  int epochs_without_gain = 0;
+  std::vector<double> epoch_loss, validation_loss;  ///< of the epochs so far, as in TrainResult
+  std::vector<Optimizer::Moment> moments;
+};
+
+struct TrainResult {
+  std::vector<double> epoch_loss;       ///< mean over the batches of an epoch; batches that were skipped count 0
+  std::vector<double> validation_loss;  ///< per epoch, empty without validation
+  double final_loss = 0;                ///< of the last whole epoch; of the last batch if there is none
+  std::uint64_t steps = 0;
+  std::uint64_t skipped_steps = 0;  ///< without an update: the loss (to the end of its epoch) or a gradient not finite
+  double seconds = 0;
+  bool stopped_early = false;
+};
+
+/// Trains with mini-batches. The same seed and number of threads give the same bits; going on from a TrainState equals
+/// never having stopped. Layers whose dtype is not float32 are trained through their rounding (straight-through). The
+/// last batch of an epoch may be smaller. A mask of the loss is one for all examples, in their order. Throws UsageError
+/// and ShapeError for options and data that do not fit each other or the network.
+TrainResult train(Network& network, const Dataset& data, const TrainOptions& options,
+                  const TrainState* resume = nullptr);
+
+/// All that an exact resume needs, in one safetensors file: the state, and of each layer its type, its float32 master
+/// and the scales that are fixed or learned. Rules of Metacognition that are waiting start anew, and settings that they
+/// changed, types aside, are not kept. The file appears whole or not at all. Throws IoError.
+void save_train_state(const std::string& path, const Network& network, const TrainState& state);
+/// Gives the layers of `network` back what they had, and returns the state. Throws IoError, FormatError if the file is
+/// none of these or belongs to another network, which is then as before.
+TrainState load_train_state(const std::string& path, Network& network);
+
+/// Share of rows whose largest output is the target class: class numbers, -1 for rows that do not count, or one-hot
+/// rows.
+double accuracy(Network& network, const Dataset& data, std::size_t batch = 256);
+
+}  // namespace imago

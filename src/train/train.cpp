@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "imago/error.h"
+#include "imago/train.h"
+#include "train/batches.h"
+
+namespace imago {
+
+namespace {
+
+void check_options(const TrainOptions& options) {
+  if (options.epochs < 0) throw UsageError(fmt::format("training for {} epochs", options.epochs));
+  if (options.batch == 0) throw UsageError("training with batches of 0 examples");
+  if (options.patience < 0) throw UsageError(fmt::format("a patience of {} epochs", options.patience));
+  if (options.patience > 0 && options.validation_share == 0) {
+    throw UsageError("stopping early needs examples for validation: set validation_share");
+  }
+}
+
+class Trainer {
+ public:
+  Trainer(Network& network, const Dataset& data, const TrainOptions& options, const TrainState* resume)
+      : network_(network), data_(data), options_(options), optimizer_(network, options.optimizer) {
+    check_options(options);
+    check_dataset(data);
+    state_.seed = options.seed;
+    if (resume != nullptr) {
+      state_ = *resume;
+      optimizer_.restore(state_.optimizer_steps, std::move(state_.moments));
+      state_.moments.clear();
+    }
+    split_ = split_examples(data.size(), options.validation_share, state_.seed);
+    steps_per_epoch_ = (split_.training.size() - 1) / options.batch + 1;
+    total_steps_ = static_cast<std::uint64_t>(options.epochs) * steps_per_epoch_;
+    batch_loss_ = options.loss;
+    check_mask();
+  }
+
+  TrainResult run() {
+    const std::uint64_t first = state_.steps;
+    bool stop = false;
+    while (state_.steps < total_steps_ && !stop && !out_of_patience()) {
+      const std::uint64_t before = state_.steps;
+      if (order_.empty() || before % steps_per_epoch_ == 0) order_examples();
+      train_batch();
+      stop = options_.progress && !options_.progress(progress(first));
+      if (state_.steps % steps_per_epoch_ == 0) finish_epoch();
+      if (checkpoint_is_due(before)) checkpoint();
+    }
+    if (options_.progress) options_.progress(progress(first));
+    if (options_.checkpoint && checkpointed_ != state_.steps) checkpoint();
+    return result(stop || (out_of_patience() && state_.steps < total_steps_));
+  }
+
+ private:
+  std::uint64_t epoch() const { return state_.steps / steps_per_epoch_; }
+  bool out_of_patience() const { return options_.patience > 0 && state_.epochs_without_gain >= options_.patience; }
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  void check_mask() const {
+    if (options_.loss.mask.size() % data_.size() != 0) {
+      throw ShapeError(
+          fmt::format("training: a mask of {} values for {} examples", options_.loss.mask.size(), data_.size()));
+    }
+  }
+
+  void order_examples() {
+    order_ = split_.training;
+    if (options_.shuffle) shuffle(order_, epoch_seed(state_.seed, epoch()));
+  }
+
+  void load(std::span<const std::size_t> examples) {
+    gather_examples(data_.x, examples, x_);
+    gather_examples(data_.y, examples, y_);
+    if (options_.loss.mask.empty()) return;
+    const std::size_t width = options_.loss.mask.size() / data_.size();
+    batch_loss_.mask.resize(examples.size() * width);
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      std::copy_n(&options_.loss.mask[examples[i] * width], width, &batch_loss_.mask[i * width]);
+    }
+  }
+
+  void train_batch() {
+    const std::size_t first = static_cast<std::size_t>(state_.steps % steps_per_epoch_) * options_.batch;
+    load(std::span(order_).subspan(first, std::min(options_.batch, order_.size() - first)));
+    examples_ += x_.shape()[0];
+    // What layers draw depends on the step alone, as the order of the examples does: see TrainState.
+    network_.set_run_seed(step_seed(state_.seed, state_.steps));
+    network_.clear_gradients();
+    last_loss_ = evaluate_loss(batch_loss_, network_.forward_training(x_), y_, &gradient_);
+    rate_ = options_.schedule.at(state_.steps, total_steps_);
+    if (!std::isfinite(last_loss_)) {
+      const std::uint64_t left = steps_per_epoch_ - state_.steps % steps_per_epoch_;
+      state_.skipped_steps += left;
+      state_.steps += left;
+      return;
+    }
+    state_.epoch_loss_sum += last_loss_;
+    network_.backward(gradient_, false);
+    if (!optimizer_.step(rate_)) ++state_.skipped_steps;
+    ++state_.steps;
+  }
+
+  void finish_epoch() {
+    state_.epoch_loss.push_back(state_.epoch_loss_sum / static_cast<double>(steps_per_epoch_));
+    state_.epoch_loss_sum = 0;
+    if (split_.validation.empty()) return;
+    const double loss = validate();
+    const bool nothing_to_beat = state_.validation_loss.empty() || !std::isfinite(state_.best_validation);
+    const bool better = std::isfinite(loss) && (nothing_to_beat || loss < state_.best_validation);
+    if (better || nothing_to_beat) state_.best_validation = loss;
+    state_.epochs_without_gain = better ? 0 : state_.epochs_without_gain + 1;
+    state_.validation_loss.push_back(loss);
+  }
+
+  double validate() {
+    double sum = 0;
+    const std::span<const std::size_t> examples = split_.validation;
+    for (std::size_t first = 0; first < examples.size(); first += options_.batch) {
+      load(examples.subspan(first, std::min(options_.batch, examples.size() - first)));
+      sum += evaluate_loss(batch_loss_, network_.forward(x_), y_) * static_cast<double>(x_.shape()[0]);
+    }
+    return sum / static_cast<double>(examples.size());
+  }
+
+  bool checkpoint_is_due(std::uint64_t before) const {
+    const std::uint64_t every = options_.checkpoint_steps;
+    return every != 0 && options_.checkpoint && state_.steps / every != before / every;
+  }
+
+  void checkpoint() {
+    state_.optimizer_steps = optimizer_.steps();
+    state_.moments = optimizer_.save();
+    options_.checkpoint(state_);
+    checkpointed_ = state_.steps;
+    state_.moments.clear();
+  }
+
+  TrainProgress progress(std::uint64_t first) const {
+    TrainProgress now;
+    const std::uint64_t done = state_.steps - first;
+    now.epochs = options_.epochs;
+    now.epoch = static_cast<int>(state_.steps == 0 ? 0 : (state_.steps - 1) / steps_per_epoch_ + 1);
+    now.step = state_.steps;
+    now.steps = total_steps_;
+    now.loss = last_loss_;
+    now.rate = rate_;
+    const double elapsed = seconds();
+    if (elapsed > 0) now.examples_per_second = static_cast<double>(examples_) / elapsed;
+    if (done > 0 && total_steps_ > state_.steps) {
+      now.seconds_left = elapsed / static_cast<double>(done) * static_cast<double>(total_steps_ - state_.steps);
+    }
+    return now;
+  }
+
+  TrainResult result(bool stopped_early) const {
+    TrainResult result;
+    result.epoch_loss = state_.epoch_loss;
+    result.validation_loss = state_.validation_loss;
+    result.final_loss = state_.epoch_loss.empty() ? last_loss_ : state_.epoch_loss.back();
+    result.steps = state_.steps;
+    result.skipped_steps = state_.skipped_steps;
+    result.seconds = seconds();
+    result.stopped_early = stopped_early;
+    return result;
+  }
+
+  Network& network_;
+  const Dataset& data_;
+  const TrainOptions& options_;
+  Optimizer optimizer_;
+  TrainState state_;
+  Split split_;
+  std::vector<std::size_t> order_;  // of this epoch
+  std::uint64_t steps_per_epoch_ = 0, total_steps_ = 0;
+
+  Tensor<float> x_, y_, gradient_;  // of this batch
+  Loss batch_loss_;                 // options_.loss with the mask of this batch
+  double last_loss_ = 0;
+  float rate_ = 0;
+  std::size_t examples_ = 0;                   // seen in this run
+  std::optional<std::uint64_t> checkpointed_;  // the last step that was
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+TrainResult train(Network& network, const Dataset& data, const TrainOptions& options, const TrainState* resume) {
+  return Trainer(network, data, options, resume).run();
+}
+
+}  // namespace imago

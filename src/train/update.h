@@ -1,0 +1,51 @@
+#pragma once
+
+// One optimizer step on plain arrays: the formulas, apart from where the arrays come from.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "imago/train.h"
+
+namespace imago {
+
+/// How many arrays of moments a kind keeps beside the weights.
+int moment_count(OptimizerKind kind) noexcept;
+
+/// Throws UsageError for settings without meaning.
+void check_optimizer(const OptimizerOptions& options);
+
+/// What the formulas need in step `step` (from 1) at `rate`, computed once in double.
+class UpdateRule {
+ public:
+  /// `gradient_factor` multiplies each element of the gradient after it was clipped.
+  UpdateRule(const OptimizerOptions& options, std::uint64_t step, double rate, double gradient_factor = 1);
+
+  /// Changes `weights` and the moments (spans of the same length, empty where the kind keeps none); with
+  /// `not_negative`, weights below 0 become 0. The same bits for every number of threads.
+  void apply(std::span<float> weights, std::span<const float> gradient, std::span<float> moment1,
+             std::span<float> moment2, bool not_negative) const;
+
+ private:
+  OptimizerKind kind_;
+  float rate_;  // of one step; for Adam with the correction of the first moment
+  float keep_;  // decoupled decay: 1 - rate · decay
+  float momentum_;
+  float beta2_;
+  float blend1_, blend2_;  // 1 - beta
+  float root_correction2_;
+  float epsilon_;
+  float clip_;  // 0: off
+  float factor_;
+};
+
+/// What one pass over a gradient tells.
+struct GradientFacts {
+  bool finite = true;
+  double squares = 0;  ///< sum of the squares of the clipped elements
+};
+/// The same for every number of threads.
+GradientFacts inspect_gradient(std::span<const float> gradient, float clip_element);
+
+}  // namespace imago
