@@ -1,0 +1,47 @@
+// A header that is accepted describes metadata that are found again, and tensors that lie in the file and can all be
+// decoded.
+
+#include "formats/gguf.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "imago/error.h"
+
+namespace {
+
+/// Touches all that an array shows.
+std::size_t visit(const imago::GgufArray& array) {
+  std::size_t seen = array.bytes().size();
+  for (const std::string_view text : array.strings())
+    seen += text.empty() ? 0 : static_cast<unsigned char>(text.back());
+  for (const imago::GgufArray& inner : array.arrays()) seen += visit(inner);
+  return seen;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace imago;
+  const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
+  try {
+    const formats::GgufHeader header = formats::parse_gguf(file, "fuzz");
+    for (const GgufMetadata& entry : header.metadata) {
+      if (header.find(entry.key) != &entry.value || !(entry.value == entry.value)) std::abort();
+      if (const GgufArray* array = entry.value.array()) visit(*array);
+    }
+    std::size_t covered = 0;
+    for (const GgufTensor& tensor : header.tensors) {
+      covered += tensor.bytes.size();
+      if (tensor.shape.elements() > 8 * tensor.bytes.size()) std::abort();  // at least one bit each
+      if (!tensor.type.format) continue;
+      std::vector<float> values(tensor.shape.elements());
+      formats::decode_gguf(tensor, values);
+    }
+    if (covered > size) std::abort();
+    formats::read_gguf_split(header, "fuzz");
+  } catch (const Error&) {
+  }
+  return 0;
+}

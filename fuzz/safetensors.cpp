@@ -1,0 +1,28 @@
+// A header that is accepted describes tensors that lie in the file and can all be decoded.
+
+#include "formats/safetensors.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "imago/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace imago;
+  const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
+  try {
+    const formats::SafetensorsHeader header = formats::parse_safetensors(file, "fuzz");
+    std::size_t covered = 0;
+    for (const SafetensorsTensor& tensor : header.tensors) {
+      covered += tensor.bytes.size();
+      if (!tensor.type) continue;
+      if (tensor.shape.elements() > 2 * tensor.bytes.size()) std::abort();  // at least four bits each
+      std::vector<float> values(tensor.shape.elements());
+      formats::decode_safetensors(tensor, "fuzz", values);
+    }
+    if (covered > size) std::abort();
+  } catch (const Error&) {
+  }
+  return 0;
+}

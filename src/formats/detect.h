@@ -1,0 +1,27 @@
+#pragma once
+
+// What a file is, told from its bytes (spec/checkpoint.md §8.4).
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "formats/json.h"
+#include "imago/files.h"
+
+namespace imago::formats {
+
+/// The form by the first bytes; JSON is not looked into: `json` says that it must be.
+struct FormByStart {
+  bool json = false;
+  FileForm form = FileForm::checkpoint;  ///< unless json
+};
+
+/// Throws FormatError with what the file seems to be instead: a page of HTML, a pointer of git-lfs, nothing at all.
+FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view path);
+
+/// checkpoint or architecture. Throws FormatError if the text is no network.
+FileForm detect_json(const JsonValue& root);
+
+}  // namespace imago::formats

@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+
+#include "base/atomic_file.h"
+#include "base/checked.h"
+#include "formats/gguf.h"
+#include "imago/error.h"
+
+namespace imago {
+
+namespace {
+
+constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kLeastAlignment = 8;
+
+// ---- the header, in memory
+
+template <class T>
+void append(std::string& out, T number) {
+  char bytes[sizeof number];
+  std::memcpy(bytes, &number, sizeof number);
+  out.append(bytes, sizeof number);
+}
+
+void append_string(std::string& out, std::string_view text) {
+  append(out, std::uint64_t{text.size()});
+  out += text;
+}
+
+void append_array(std::string& out, const GgufArray& array, int depth) {
+  if (depth > formats::kMaxGgufDepth) {
+    throw UsageError(fmt::format("arrays of metadata can be nested {} deep, not more", formats::kMaxGgufDepth));
+  }
+  append(out, static_cast<std::uint32_t>(array.type()));
+  append(out, std::uint64_t{array.size()});
+  out.append(reinterpret_cast<const char*>(array.bytes().data()), array.bytes().size());
+  for (const std::string_view text : array.strings()) append_string(out, text);
+  for (const GgufArray& inner : array.arrays()) append_array(out, inner, depth + 1);
+}
+
+void append_metadata(std::string& out, const GgufMetadata& entry) {
+  append_string(out, entry.key);
+  append(out, static_cast<std::uint32_t>(entry.value.type()));
+  std::visit(
+      [&]<class T>(const T& value) {
+        if constexpr (std::is_arithmetic_v<T>) {
+          append(out, value);
+        } else if constexpr (std::is_same_v<T, GgufArray>) {
+          append_array(out, value, 1);
+        } else {
+          append_string(out, value);
+        }
+      },
+      entry.value.any());
+}
+
+void append_entry(std::string& out, const GgufEntry& entry, std::uint64_t offset) {
+  append_string(out, entry.name);
+  append(out, static_cast<std::uint32_t>(entry.shape.rank()));
+  for (std::size_t axis = entry.shape.rank(); axis-- > 0;) append(out, std::uint64_t{entry.shape[axis]});
+  append(out, entry.type.id);
+  append(out, offset);
+}
+
+// ---- what the caller asks for
+
+template <class T, class F>
+void check_names(const std::vector<T>& items, F name_of, std::string_view what, std::size_t max_bytes) {
+  if (items.size() > formats::kMaxGgufEntries) {
+    throw UsageError(
+        fmt::format("a GGUF file of {} {}s: at most {} are allowed", items.size(), what, formats::kMaxGgufEntries));
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string problem = formats::gguf_name_problem(name_of(i), max_bytes);
+    if (!problem.empty()) throw UsageError(fmt::format("the name of {} {} of a GGUF file {}", what, i, problem));
+  }
+  const auto twice = formats::find_repeated(formats::sort_by_text(items.size(), name_of), name_of);
+  if (twice) throw UsageError(fmt::format("the {} '{}' comes twice", what, name_of(*twice)));
+}
+
+void set_alignment(std::vector<GgufMetadata>& metadata, std::uint32_t alignment) {
+  if (!std::has_single_bit(alignment) || alignment < kLeastAlignment || alignment > formats::kMaxGgufAlignment) {
+    throw UsageError(fmt::format("an alignment of {}: it must be a power of two from {} to {}", alignment,
+                                 kLeastAlignment, formats::kMaxGgufAlignment));
+  }
+  const auto stated = std::ranges::find(metadata, formats::kGgufAlignmentKey, &GgufMetadata::key);
+  if (stated != metadata.end()) {
+    stated->value = alignment;
+  } else if (alignment != GgufWriter::kAlignment) {
+    metadata.push_back({std::string(formats::kGgufAlignmentKey), alignment});
+  }
+}
+
+std::size_t entry_bytes(const GgufEntry& entry) {
+  const GgufTensorType* type = formats::find_gguf_tensor_type(entry.type.id);
+  if (type == nullptr) throw UsageError(fmt::format("tensor '{}': GGUF has no type {}", entry.name, entry.type.id));
+  if (entry.shape.rank() > formats::kMaxGgufRank) {
+    throw ShapeError(fmt::format("tensor '{}' of shape {}: GGUF allows {} dimensions", entry.name,
+                                 entry.shape.to_string(), formats::kMaxGgufRank));
+  }
+  try {
+    return formats::gguf_tensor_bytes(*type, entry.shape);
+  } catch (const ShapeError& error) {
+    throw ShapeError(fmt::format("tensor '{}': {}", entry.name, error.what()));
+  }
+}
+
+}  // namespace
+
+struct GgufWriter::State {
+  State(const std::string& path, std::uint32_t padded_to) : file(path), alignment(padded_to) {}
+
+  AtomicFile file;
+  std::uint32_t alignment;
+  std::vector<GgufEntry> entries;
+  std::vector<std::size_t> bytes;  // of each entry
+  std::size_t due = 0;             // the entry whose bytes come next
+  std::size_t written = 0;         // of that entry
+
+  /// Each tensor is padded, the last one too: llama.cpp reads it so.
+  void pad() {
+    const std::uint64_t end = checked_align_up<std::uint64_t>(file.size(), alignment, "the GGUF file");
+    file.write(std::string(end - file.size(), '\0'));
+  }
+  void skip_complete() {
+    while (due < entries.size() && written == bytes[due]) {
+      pad();
+      ++due;
+      written = 0;
+    }
+  }
+};
+
+GgufWriter::GgufWriter(const std::string& path, std::vector<GgufMetadata> metadata, std::vector<GgufEntry> entries,
+                       std::uint32_t alignment) {
+  set_alignment(metadata, alignment);
+  check_names(
+      metadata, [&](std::size_t i) -> std::string_view { return metadata[i].key; }, "key", formats::kMaxGgufKey);
+  check_names(
+      entries, [&](std::size_t i) -> std::string_view { return entries[i].name; }, "tensor", formats::kMaxGgufName);
+
+  std::string header = "GGUF";
+  append(header, kVersion);
+  append(header, std::uint64_t{entries.size()});
+  append(header, std::uint64_t{metadata.size()});
+  for (const GgufMetadata& entry : metadata) append_metadata(header, entry);
+  std::vector<std::size_t> bytes;
+  std::uint64_t offset = 0;
+  for (const GgufEntry& entry : entries) {
+    bytes.push_back(entry_bytes(entry));
+    append_entry(header, entry, offset);
+    const std::uint64_t end = checked_add<std::uint64_t>(offset, bytes.back(), "the GGUF file");
+    offset = checked_align_up<std::uint64_t>(end, alignment, "the GGUF file");
+  }
+
+  state_ = std::make_unique<State>(path, alignment);
+  state_->entries = std::move(entries);
+  state_->bytes = std::move(bytes);
+  state_->file.write(header);
+  state_->pad();
+}
+
+GgufWriter::GgufWriter(GgufWriter&&) noexcept = default;
+GgufWriter::~GgufWriter() = default;
+
+std::span<const GgufEntry> GgufWriter::entries() const noexcept { return state_->entries; }
+
+void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  State& s = *state_;
+  if (bytes.empty()) return;
+  s.skip_complete();
+  if (s.due == s.entries.size()) throw UsageError(fmt::format("all tensors are written, and '{}' comes on top", name));
+  if (s.entries[s.due].name != name) {
+    throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, s.entries[s.due].name));
+  }
+  if (bytes.size() > s.bytes[s.due] - s.written) {
+    throw UsageError(fmt::format("tensor '{}' takes {} bytes, not {}", name, s.bytes[s.due], s.written + bytes.size()));
+  }
+  s.file.write(bytes);
+  s.written += bytes.size();
+}
+
+void GgufWriter::commit() {
+  State& s = *state_;
+  s.skip_complete();
+  if (s.due != s.entries.size()) {
+    throw UsageError(
+        fmt::format("{} of the {} bytes of tensor '{}' are written", s.written, s.bytes[s.due], s.entries[s.due].name));
+  }
+  s.file.commit();
+}
+
+}  // namespace imago

@@ -1,0 +1,163 @@
+// What a model file says about itself, without its values.
+
+#include "imago/inspect.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/file.h"
+#include "formats/checkpoint.h"
+#include "formats/detect.h"
+#include "formats/entity.h"
+#include "formats/json_writer.h"
+#include "formats/layer_fields.h"
+#include "formats/layer_paths.h"
+#include "imago/error.h"
+#include "network/network_state.h"
+#include "network/walk.h"
+
+namespace imago {
+
+namespace {
+
+using formats::JsonDocument;
+
+/// Its size and how many layers of which type it has.
+void describe(const Network& network, ModelSummary& summary) {
+  std::map<std::string, int> types;
+  formats::for_each_path(network, [&](const std::string&, const Layer& layer) {
+    if (!layer.config.is_remote_link) ++types[std::string(name(layer.config.type))];
+  });
+  std::string list;
+  for (const auto& [type, count] : types) {
+    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", formats::quote_json(type), count);
+  }
+  summary.metadata.emplace_back("id", formats::quote_json(network.id));
+  summary.metadata.emplace_back("depth", std::to_string(network.depth()));
+  summary.metadata.emplace_back("rows", std::to_string(network.rows()));
+  summary.metadata.emplace_back("cols", std::to_string(network.cols()));
+  summary.metadata.emplace_back("layers_per_cell", std::to_string(network.layers_per_cell()));
+  summary.metadata.emplace_back("layer_types", fmt::format("{{{}}}", list));
+}
+
+/// The weights that an architecture asks for.
+std::uint64_t count_weights(const Network& network, const std::string& path) {
+  std::uint64_t count = 0;
+  formats::for_each_path(network, [&](const std::string& place, const Layer& layer) {
+    if (layer.config.is_remote_link || network::is_vacant(layer)) return;
+    try {
+      count += weight_shape(layer.config).count();
+    } catch (const UsageError& error) {
+      throw FormatError(path, 0, fmt::format("{}: {}", place, error.what()));
+    }
+  });
+  return count;
+}
+
+void inspect_json(const MappedFile& file, ModelSummary& summary) {
+  const JsonDocument document =
+      JsonDocument::parse(file.text(), file.path(), {.max_depth = formats::kMaxCheckpointJsonDepth});
+  summary.form = formats::detect_json(document.root());
+  const Network network = formats::read_network(
+      document.root(), {.weights = formats::WeightsInJson::measure, .measured = &summary.tensors});
+  describe(network, summary);
+  if (summary.form == FileForm::architecture) {
+    summary.parameters = count_weights(network, file.path());
+  } else {
+    for (const TensorSummary& tensor : summary.tensors) summary.parameters += tensor.shape.elements();
+  }
+}
+
+void inspect_entity(const MappedFile& file, ModelSummary& summary) {
+  formats::EntityContents contents = formats::measure_entity(file.bytes(), file.path());
+  summary.parameters = contents.parameters;
+  summary.tensors = std::move(contents.tensors);
+  describe(contents.network, summary);
+  if (contents.transformer.empty()) return;
+  const JsonDocument transformer = JsonDocument::parse(contents.transformer, file.path());
+  if (const auto architecture = transformer.root().find("architecture")) {
+    summary.architecture = architecture->string("architecture");
+  }
+  summary.metadata.emplace_back("transformer", contents.transformer);
+}
+
+void inspect_safetensors(const std::string& path, ModelSummary& summary) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  for (const SafetensorsTensor& tensor : file.tensors()) {
+    summary.parameters += tensor.shape.elements();
+    summary.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes.size()});
+  }
+  for (const auto& [key, value] : file.metadata()) summary.metadata.emplace_back(key, formats::quote_json(value));
+}
+
+}  // namespace
+
+double ModelSummary::bits_per_weight() const noexcept {
+  return parameters == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(parameters);
+}
+
+ModelSummary inspect_model(const std::string& path) {
+  ModelSummary summary;
+  // Forms that are read elsewhere get a sentence of their own until they are read here.
+  const auto not_read = [&] {
+    return UnsupportedError(fmt::format("{}: this build cannot look into {} models yet", path, name(summary.form)));
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    summary.form = detect_form(path);
+    throw not_read();
+  }
+  const MappedFile file = MappedFile::open(path);
+  summary.file_bytes = file.bytes().size();
+  const formats::FormByStart start = formats::detect_by_start(file.bytes(), path);
+  summary.form = start.form;
+  if (start.json) {
+    inspect_json(file, summary);
+  } else if (start.form == FileForm::entity) {
+    inspect_entity(file, summary);
+  } else if (start.form == FileForm::safetensors) {
+    inspect_safetensors(path, summary);
+  } else {
+    throw not_read();
+  }
+  for (const TensorSummary& tensor : summary.tensors) summary.bytes += tensor.bytes;
+  return summary;
+}
+
+std::vector<NamedLayer> named_layers(const Network& network) {
+  std::vector<NamedLayer> layers;
+  formats::for_each_path(network, [&](const std::string& path, const Layer& layer) {
+    layers.push_back({path, &layer});
+  });
+  return layers;
+}
+
+std::vector<std::pair<std::string, std::vector<float>>> named_gradients(Network& network) {
+  // By address, since paths and gradients are walks of different trees: gradients leave meta networks out.
+  std::map<const Layer*, const LayerGradient*> gradient_of;
+  const auto walk = [&](const auto& self, const Layer& layer, const LayerGradient& gradient) -> void {
+    gradient_of[&layer] = &gradient;
+    std::size_t child = 0;
+    network::for_each_child(layer, [&](const Layer& inner) {
+      if (child < gradient.children.size()) self(self, inner, gradient.children[child]);
+      ++child;
+    });
+  };
+  const std::span<LayerGradient> gradients = network.gradients();
+  for (std::size_t i = 0; i < gradients.size(); ++i) walk(walk, network.layers()[i], gradients[i]);
+
+  std::vector<std::pair<std::string, std::vector<float>>> named;
+  for (const auto& [path, layer] : named_layers(network)) {
+    const bool in_meta_network = path.find(".meta_network.") != std::string::npos;
+    if (!layer->weights || in_meta_network) continue;
+    const auto found = gradient_of.find(layer);
+    std::vector<float> values = found == gradient_of.end() ? std::vector<float>() : found->second->weights;
+    values.resize(layer->weights->count());
+    named.emplace_back(path, std::move(values));
+  }
+  return named;
+}
+
+}  // namespace imago
