@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include "base/checked.h"
+#include "base/file.h"
+#include "imago/error.h"
+#include "imago/train.h"
+
+namespace imago {
+
+namespace {
+
+/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none.
+std::size_t character_bytes(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return 0;
+  // The first continuation byte also excludes overlong forms, surrogates and what lies past U+10FFFF.
+  const unsigned low = byte(0) == 0xE0 ? 0xA0 : byte(0) == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = byte(0) == 0xED ? 0x9F : byte(0) == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < low || byte(1) > high) return 0;
+  for (std::size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+/// Calls visit(unit) for each byte or character of `text`.
+template <class Visit>
+void for_each_unit(std::string_view text, TextUnit unit, std::string_view file, Visit&& visit) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = unit == TextUnit::byte ? 1 : character_bytes(text.substr(at));
+    if (length == 0) throw FormatError(file, at, "no UTF-8 text; read it as bytes");
+    visit(text.substr(at, length));
+    at += length;
+  }
+}
+
+}  // namespace
+
+TextVocabulary::TextVocabulary(std::string_view text, TextUnit unit, std::string_view file) : unit_(unit) {
+  std::array<bool, 256> bytes{};  // single bytes, which is nearly all of it, without a search
+  std::set<std::string_view> longer;
+  for_each_unit(text, unit, file, [&](std::string_view token) {
+    if (token.size() == 1) {
+      bytes[static_cast<unsigned char>(token[0])] = true;
+    } else {
+      longer.insert(token);
+    }
+  });
+  for (std::size_t byte = 0; byte < bytes.size(); ++byte) {
+    if (bytes[byte]) tokens_.emplace_back(1, static_cast<char>(byte));
+  }
+  tokens_.insert(tokens_.end(), longer.begin(), longer.end());  // they start above every single byte of UTF-8
+}
+
+std::vector<int> TextVocabulary::encode(std::string_view text, std::string_view file) const {
+  std::array<int, 256> of_byte;
+  of_byte.fill(-1);
+  for (std::size_t id = 0; id < tokens_.size(); ++id) {
+    if (tokens_[id].size() == 1) of_byte[static_cast<unsigned char>(tokens_[id][0])] = static_cast<int>(id);
+  }
+  std::vector<int> ids;
+  ids.reserve(text.size());
+  for_each_unit(text, unit_, file, [&](std::string_view token) {
+    if (token.size() == 1 && of_byte[static_cast<unsigned char>(token[0])] >= 0) {
+      ids.push_back(of_byte[static_cast<unsigned char>(token[0])]);
+      return;
+    }
+    const auto at = std::ranges::lower_bound(tokens_, token);
+    if (at == tokens_.end() || *at != token) {
+      throw UsageError(fmt::format("'{}' is not in the vocabulary of {} {}", token, tokens_.size(),
+                                   unit_ == TextUnit::byte ? "bytes" : "characters"));
+    }
+    ids.push_back(static_cast<int>(at - tokens_.begin()));
+  });
+  return ids;
+}
+
+std::string TextVocabulary::decode(std::span<const int> ids) const {
+  std::string text;
+  for (const int id : ids) {
+    if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size()) {
+      throw UsageError(fmt::format("token {} of a vocabulary of {}", id, tokens_.size()));
+    }
+    text += tokens_[static_cast<std::size_t>(id)];
+  }
+  return text;
+}
+
+TextDataset make_text_dataset(std::string_view text, const TextOptions& options, std::string_view file) {
+  if (options.context == 0) throw UsageError("a text dataset needs a context of at least one token");
+  const std::size_t stride = options.stride == 0 ? options.context : options.stride;
+  TextDataset result;
+  result.vocabulary = TextVocabulary(text, options.unit, file);
+  const std::vector<int> ids = result.vocabulary.encode(text, file);
+  if (ids.size() <= options.context) {
+    throw UsageError(fmt::format("{}: {} tokens are too few for a context of {} and the token after it", file,
+                                 ids.size(), options.context));
+  }
+  const std::size_t count = (ids.size() - 1 - options.context) / stride + 1;
+  checked_mul(checked_mul(count, options.context, "a text dataset"), sizeof(float), "a text dataset");
+  result.data.x = Tensor<float>({count, options.context});
+  result.data.y = Tensor<float>({count, options.context});
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t t = 0; t < options.context; ++t) {
+      result.data.x[i * options.context + t] = static_cast<float>(ids[i * stride + t]);
+      result.data.y[i * options.context + t] = static_cast<float>(ids[i * stride + t + 1]);
+    }
+  }
+  return result;
+}
+
+TextDataset load_text_dataset(const std::string& path, const TextOptions& options) {
+  const MappedFile file = MappedFile::open(path);
+  return make_text_dataset(file.text(), options, path);
+}
+
+}  // namespace imago
