@@ -19,5 +19,9 @@ struct Command {
 Command add_dtypes(CLI::App& program);
 Command add_doctor(CLI::App& program);
 Command add_bench(CLI::App& program);
+Command add_inspect(CLI::App& program);
+Command add_forward(CLI::App& program);
+Command add_train(CLI::App& program);
+Command add_compare(CLI::App& program);
 
 }  // namespace imago::cli

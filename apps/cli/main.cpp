@@ -2,6 +2,7 @@
 // line is wrong.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "imago/error.h"
+#include "imago/system.h"
 #include "imago/version.h"
 #include "output.h"
 
@@ -22,7 +24,7 @@ constexpr int kWorkFailed = 1;
 constexpr int kUsage = 2;
 
 int run(int argc, const char* const* argv) {
-  CLI::App program("Quantize neural networks in 21 numeric types and 16 block formats.", "imago");
+  CLI::App program("Train, quantize and run neural networks in 21 numeric types and 16 block formats.", "imago");
   program.set_help_flag("-h,--help", "Show this help and exit");
   program.set_version_flag("--version", fmt::format("imago {}", kVersion), "Show the version and exit");
   program.require_subcommand(0, 1);
@@ -33,7 +35,8 @@ int run(int argc, const char* const* argv) {
       "'imago COMMAND --help' tells more about a command.\n"
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
       "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
-  const Command commands[] = {add_dtypes(program), add_doctor(program), add_bench(program)};
+  const Command commands[] = {add_inspect(program), add_train(program),  add_forward(program), add_compare(program),
+                              add_dtypes(program),  add_doctor(program), add_bench(program)};
 
   if (const auto text = read_command_line(program, argc, argv)) {
     print(*text);
@@ -50,12 +53,29 @@ int fail(std::string_view message, int exit_code) noexcept {
   return exit_code;
 }
 
+extern "C" void end_at_signal(int signal) {
+  remove_unfinished_files();
+  ::_exit(128 + signal);  // as a shell reports it
+}
+
+/// Ctrl-C and the like leave old files as they were and nothing unfinished beside them.
+void clean_up_at_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) continue;  // as nohup wants it
+    struct sigaction wanted {};
+    wanted.sa_handler = end_at_signal;
+    ::sigaction(signal, &wanted, nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace imago::cli
 
 int main(int argc, char** argv) {
   using namespace imago::cli;
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an answer of write(), not a death
+  clean_up_at_signals();
   try {
     return run(argc, argv);
   } catch (const ReaderGone&) {

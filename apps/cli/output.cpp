@@ -93,6 +93,42 @@ std::string format_bytes(std::uint64_t bytes) {
   return whole ? fmt::format("{:.0f} {}", value, kUnits[unit]) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string format_count(std::uint64_t count) {
+  std::string text = std::to_string(count);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const std::size_t length = byte(at) < 0x80 ? 1 : byte(at) >= 0xF0 ? 4 : byte(at) >= 0xE0 ? 3 : 2;
+    bool valid = length <= text.size() - at && (length == 1 || (byte(at) >= 0xC2 && byte(at) <= 0xF4));
+    for (std::size_t i = 1; valid && i < length; ++i) valid = (byte(at + i) & 0xC0) == 0x80;
+    const bool control = byte(at) < 0x20 || byte(at) == 0x7F || (valid && byte(at) == 0xC2 && byte(at + 1) < 0xA0);
+    if (valid && !control) {
+      shown += text.substr(at, length);
+      at += length;
+    } else {
+      shown += fmt::format("\\x{:02x}", byte(at));
+      ++at;
+    }
+  }
+  return shown;
+}
+
+std::string shortened(std::string_view text, std::size_t characters) {
+  if (width(text) <= characters) return std::string(text);
+  std::size_t at = 0;
+  for (std::size_t left = characters - 1; left > 0 && at < text.size(); --left) {
+    do {
+      ++at;
+    } while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+  }
+  return std::string(text.substr(0, at)) + "…";
+}
+
 std::string Table::text() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {

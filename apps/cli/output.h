@@ -32,6 +32,16 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
 /// "31.3 GiB"
 std::string format_bytes(std::uint64_t bytes);
 
+/// "1,234,567"
+std::string format_count(std::uint64_t count);
+
+/// `text` from a file, safe to show: control characters, which could steer a terminal, and what is no UTF-8 become
+/// "\x1b".
+std::string printable(std::string_view text);
+
+/// At most `characters` of it, the last one "…" where something was left out. REQUIRES: characters > 0.
+std::string shortened(std::string_view text, std::size_t characters);
+
 /// Rows under a heading, columns as wide as their widest cell and two spaces apart.
 class Table {
  public:

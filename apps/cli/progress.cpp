@@ -25,7 +25,8 @@ std::string minutes_and_seconds(double seconds) {
 
 }  // namespace
 
-Progress::Progress(bool quiet) : visible_(!quiet && standard_error_is_a_terminal()) {}
+Progress::Progress(bool quiet, std::size_t done_before)
+    : visible_(!quiet && standard_error_is_a_terminal()), done_before_(done_before) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputs(kEraseLine, stderr);
@@ -37,9 +38,9 @@ void Progress::show(std::size_t done, std::size_t total, std::string_view label)
   const std::size_t filled = kBarWidth * done / total;
   std::string line = fmt::format("{}[{}{}] {}/{}", kEraseLine, std::string(filled, '='),
                                  std::string(kBarWidth - filled, ' '), done, total);
-  if (done > 0) {
+  if (done > done_before_) {
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const double rate = static_cast<double>(done) / elapsed;
+    const double rate = static_cast<double>(done - done_before_) / elapsed;
     line += fmt::format("  {:.1f}/s, {} left", rate, minutes_and_seconds(static_cast<double>(total - done) / rate));
   }
   line += fmt::format("  {}", label);

@@ -12,7 +12,8 @@ namespace imago::cli {
 /// is a terminal and `quiet` is false. The line is gone when the object is.
 class Progress {
  public:
-  explicit Progress(bool quiet);
+  /// `done_before`: what was done before this run, and says nothing about its rate.
+  explicit Progress(bool quiet, std::size_t done_before = 0);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
@@ -22,6 +23,7 @@ class Progress {
 
  private:
   bool visible_;
+  std::size_t done_before_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

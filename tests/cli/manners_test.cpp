@@ -20,12 +20,14 @@ TEST(Help, OfTheProgramListsTheCommands) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("dtypes"), std::string::npos);
     EXPECT_NE(result.out.find("doctor"), std::string::npos);
-    EXPECT_NE(result.out.find("bench"), std::string::npos);
+    for (const char* command : {"bench", "inspect", "train", "forward", "compare"}) {
+      EXPECT_NE(result.out.find(command), std::string::npos) << command;
+    }
   }
 }
 
 TEST(Help, OfEachCommandHasDefaultsAndExamples) {
-  for (const std::string command : {"dtypes", "doctor", "bench"}) {
+  for (const std::string command : {"dtypes", "doctor", "bench", "inspect", "train", "forward", "compare"}) {
     const ProcessResult result = imago_run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");

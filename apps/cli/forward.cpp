@@ -1,0 +1,86 @@
+// imago forward: a network run on a tensor, and backwards where a gradient of its output is given.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/inspect.h"
+#include "imago/system.h"
+#include "network_files.h"
+#include "output.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+struct Options {
+  std::string network, input, output, grad_output;
+  std::uint64_t seed = 0;
+  int threads = 0;
+  bool fp4_legacy = false;
+  bool quiet = false;
+};
+
+using Tensors = std::vector<std::pair<std::string, Tensor<float>>>;
+
+void add_gradients(Network& network, const Tensor<float>& y, const std::string& file, Tensors& tensors) {
+  const Tensor<float> dy = read_tensor(file, "dy");
+  if (!(dy.shape() == y.shape())) {
+    throw ShapeError(fmt::format("{}: 'dy' has the shape {}, but the network's output {}", file, dy.shape().to_string(),
+                                 y.shape().to_string()));
+  }
+  network.clear_gradients();
+  tensors.emplace_back("dx", network.backward(dy));
+  for (auto& [path, values] : named_gradients(network)) {
+    const Shape flat{values.size()};
+    tensors.emplace_back("dw." + path, Tensor<float>(flat, std::move(values)));
+  }
+}
+
+void forward(const Options& options) {
+  set_thread_count(options.threads);
+  LoadOptions load;
+  if (options.fp4_legacy) load.fp4 = Fp4Table::legacy;
+  Network network = load_runnable(options.network, load);
+  network.set_run_seed(options.seed);
+  const Tensor<float> x = read_tensor(options.input, "x");
+  const bool backwards = !options.grad_output.empty();
+  Tensors tensors;
+  blame(fmt::format("{} on {}", options.network, options.input),
+        [&] { tensors.emplace_back("y", backwards ? network.forward_training(x) : network.forward(x)); });
+  if (backwards) {
+    blame(options.grad_output, [&] { add_gradients(network, tensors.front().second, options.grad_output, tensors); });
+  }
+  save_safetensors(options.output, tensors);
+}
+
+}  // namespace
+
+Command add_forward(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("forward", "Run a network on a tensor");
+  const auto options = std::make_shared<Options>();
+  command->add_option("NETWORK", options->network, "A checkpoint or .entity file; an architecture without weights")
+      ->required();
+  command->add_option("--input", options->input, "Safetensors file with the tensor 'x'")->type_name("FILE")->required();
+  command->add_option("-o,--output", options->output, "Safetensors file to write: 'y'")->type_name("FILE")->required();
+  command
+      ->add_option("--grad-output", options->grad_output,
+                   "Safetensors file with 'dy': write 'dx' and 'dw.PATH' of each layer too (default: none)")
+      ->type_name("FILE");
+  command->add_option("--seed", options->seed, "Of what layers draw while running (default: 0)")->type_name("N");
+  add_fp4_legacy(*command, options->fp4_legacy);
+  add_threads(*command, options->threads);
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "Examples:\n  imago forward net.json --input x.safetensors -o y.safetensors\n"
+      "  imago forward net.json --input x.safetensors --grad-output dy.safetensors -o y.safetensors");
+  return {command, [options] { forward(*options); }};
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,138 @@
+// imago inspect: what is in a model file.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/inspect.h"
+#include "output.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model;
+  bool json = false;
+  bool tensors = false;
+};
+
+Json to_json(const ModelSummary& summary) {
+  Json metadata = Json::object();
+  for (const auto& [key, value] : summary.metadata) metadata[key] = Json::parse(value);
+  Json tensors = Json::array();
+  for (const TensorSummary& tensor : summary.tensors) {
+    tensors.push_back(
+        {{"name", tensor.name},
+         {"type", tensor.type},
+         {"shape", std::vector<std::size_t>(tensor.shape.extents().begin(), tensor.shape.extents().end())},
+         {"bytes", tensor.bytes}});
+  }
+  return {{"format", name(summary.form)},
+          {"architecture", summary.architecture.empty() ? Json(nullptr) : Json(summary.architecture)},
+          {"parameters", summary.parameters},
+          {"bytes", summary.bytes},
+          {"file_bytes", summary.file_bytes},
+          {"bits_per_weight", summary.bits_per_weight()},
+          {"metadata", metadata},
+          {"tensors", tensors}};
+}
+
+std::string shape_text(const Shape& shape) {
+  std::string text;
+  for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);
+  return text.empty() ? "scalar" : text;
+}
+
+/// A metadata value in one line that is not endless.
+std::string short_value(const std::string& json) {
+  const Json value = Json::parse(json);
+  const std::string text = value.is_string() ? value.get<std::string>() : json;
+  return shortened(printable(text), 100);
+}
+
+std::string totals_by_type(const ModelSummary& summary) {
+  struct Total {
+    std::uint64_t tensors = 0, weights = 0, bytes = 0;
+  };
+  std::map<std::string, Total> totals;
+  for (const TensorSummary& tensor : summary.tensors) {
+    Total& total = totals[tensor.type];
+    ++total.tensors;
+    total.weights += tensor.shape.elements();
+    total.bytes += tensor.bytes;
+  }
+  std::vector<std::pair<std::string, Total>> sorted(totals.begin(), totals.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& entry) { return entry.second.bytes; });
+  using enum Table::Align;
+  Table table({{"type"}, {"tensors", right}, {"weights", right}, {"size", right}});
+  for (const auto& [type, total] : sorted) {
+    table.add({printable(type), std::to_string(total.tensors), format_count(total.weights), format_bytes(total.bytes)});
+  }
+  return table.text();
+}
+
+std::string list_of_tensors(const ModelSummary& summary) {
+  using enum Table::Align;
+  Table table({{"tensor"}, {"type"}, {"shape", right}, {"size", right}});
+  for (const TensorSummary& tensor : summary.tensors) {
+    table.add({printable(tensor.name), printable(tensor.type), shape_text(tensor.shape), format_bytes(tensor.bytes)});
+  }
+  return table.text();
+}
+
+std::string to_text(const ModelSummary& summary, const Options& options) {
+  std::string text = fmt::format("{}\n", bold(printable(options.model)));
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<17}{}\n", label, value);
+  };
+  line("format", std::string(name(summary.form)));
+  if (!summary.architecture.empty()) line("architecture", printable(summary.architecture));
+  line("parameters", format_count(summary.parameters));
+  line("size",
+       fmt::format("{} of weights in a file of {}", format_bytes(summary.bytes), format_bytes(summary.file_bytes)));
+  if (summary.bytes != 0) line("bits per weight", fmt::format("{:.2f}", summary.bits_per_weight()));
+  if (!summary.metadata.empty()) {
+    text += fmt::format("\n{}\n", bold("Metadata"));
+    std::size_t width = 0;
+    for (const auto& [key, value] : summary.metadata) width = std::max(width, printable(key).size());
+    for (const auto& [key, value] : summary.metadata) {
+      text += fmt::format("{:<{}}  {}\n", printable(key), std::min<std::size_t>(width, 40), short_value(value));
+    }
+  }
+  if (!summary.tensors.empty()) {
+    text += fmt::format("\n{}\n{}", bold("By type"), totals_by_type(summary));
+    if (options.tensors) text += fmt::format("\n{}\n{}", bold("Tensors"), list_of_tensors(summary));
+    if (!options.tensors) text += dim("\n--tensors lists them one by one\n");
+  }
+  return text;
+}
+
+void inspect(const Options& options) {
+  const ModelSummary summary = inspect_model(options.model);
+  options.json ? print_json(to_json(summary)) : print(to_text(summary, options));
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("inspect", "Show what is in a model file");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A checkpoint, architecture, .entity or safetensors file")->required();
+  command->add_flag("--tensors", options->tensors, "List every tensor (default: totals by type; always in JSON)");
+  add_json(*command, options->json);
+  command->footer("Examples:\n  imago inspect net.json\n  imago inspect weights.safetensors --tensors");
+  return {command, [options] { inspect(*options); }};
+}
+
+}  // namespace imago::cli

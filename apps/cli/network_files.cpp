@@ -1,0 +1,70 @@
+#include "network_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "imago/error.h"
+#include "imago/inspect.h"
+
+namespace imago::cli {
+
+void blame(const std::string& file, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    const bool names_a_file = error.kind() == ErrorKind::io || error.kind() == ErrorKind::format;
+    if (names_a_file) throw;
+    const ErrorKind kind = error.kind() == ErrorKind::usage ? ErrorKind::shape : error.kind();
+    const std::string what = error.what();
+    throw Error(kind, what.starts_with(file) ? what : fmt::format("{}: {}", file, what));
+  }
+}
+
+Network load_runnable(const std::string& path, const LoadOptions& options) {
+  Network network = load_network(path, options);
+  blame(path, [&] {
+    network.check();
+    for (const auto& [place, layer] : named_layers(network)) {
+      const bool runs = !layer->config.is_disabled && !layer->config.is_remote_link;
+      if (!runs || layer->weights || weight_shape(layer->config).count() == 0) continue;
+      throw UnsupportedError(
+          fmt::format("{} ({}) has no weights; give it some with 'imago train {} --data FILE -o trained.json'", place,
+                      name(layer->config.type), path));
+    }
+  });
+  return network;
+}
+
+void check_output(const std::string& path) {
+  const std::filesystem::path target(path);
+  const std::string extension = target.extension();
+  if (extension != ".json" && extension != ".entity" && extension != ".safetensors") {
+    throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
+  }
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw IoError(path, fmt::format("there is no folder {}; make it first", folder.string()));
+  }
+}
+
+Tensor<float> read_tensor(const std::string& path, const std::string& name) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (file.find(name) == nullptr) {
+    throw FormatError(path, 8, fmt::format("there is no tensor '{}' in it; store the values under that name", name));
+  }
+  Tensor<float> tensor = file.read_float32(name);
+  const std::span<const float> values = tensor.values();
+  const auto wrong = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
+  if (wrong != values.end()) {
+    throw FormatError(path, 8,
+                      fmt::format("element {} of '{}' {} is NaN; replace what is no number", wrong - values.begin(),
+                                  name, tensor.shape().to_string()));
+  }
+  return tensor;
+}
+
+}  // namespace imago::cli
