@@ -4,13 +4,13 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all help test test-arm demo bench fuzz format install clean
+.PHONY: all help test test-arm demo bench bench-learning fuzz format install clean
 
 all: build/build.ninja ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 test: ## build, all tests, sanitizer build, format and layering checks
@@ -31,6 +31,12 @@ bench: ## build and run the benchmarks
 	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
 	@cmake --build build -j $(JOBS) --target imago_benches
 	@scripts/each.sh build/bench/programs.txt
+
+bench-learning: ## train networks and a small decoder, and compare with what is promised
+	@scripts/setup.sh build test
+	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
+	@cmake --build build -j $(JOBS) --target imago_bench_learning
+	@build/bench/imago_bench_learning
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS
 	@scripts/setup.sh build fuzz
