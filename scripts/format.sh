@@ -15,7 +15,7 @@ sources() {
   if git rev-parse --git-dir >/dev/null 2>&1; then
     git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp'
   else
-    find apps bench fuzz include src tests \( -name '*.h' -o -name '*.cpp' \) -print0
+    find apps bench examples fuzz include src tests \( -name '*.h' -o -name '*.cpp' \) -print0
   fi
 }
 
