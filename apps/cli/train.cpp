@@ -173,6 +173,8 @@ std::string to_text(const Outcome& outcome, const TrainCommand& command) {
   using enum Table::Align;
   const TrainResult& result = outcome.result;
   const bool validated = !result.validation_loss.empty();
+  // A resumed run may have begun to validate later: the figures belong to the last epochs.
+  const std::size_t unvalidated = result.epoch_loss.size() - result.validation_loss.size();
   Table table(validated ? std::vector<Table::Column>{{"epoch", right}, {"loss", right}, {"validation", right}}
                         : std::vector<Table::Column>{{"epoch", right}, {"loss", right}});
   constexpr std::size_t kShown = 20;  // epochs, spread over all of them
@@ -180,7 +182,9 @@ std::string to_text(const Outcome& outcome, const TrainCommand& command) {
   for (std::size_t row = 0; row < std::min(epochs, kShown); ++row) {
     const std::size_t epoch = epochs <= kShown ? row : row * (epochs - 1) / (kShown - 1);
     std::vector<std::string> cells{std::to_string(epoch + 1), fmt::format("{:.6g}", result.epoch_loss[epoch])};
-    if (validated) cells.push_back(fmt::format("{:.6g}", result.validation_loss[epoch]));
+    if (validated) {
+      cells.push_back(epoch < unvalidated ? "–" : fmt::format("{:.6g}", result.validation_loss[epoch - unvalidated]));
+    }
     table.add(std::move(cells));
   }
   std::string text = epochs == 0 ? "" : table.text() + "\n";

@@ -105,6 +105,9 @@ TrainState read_state(const SafetensorsFile& file) {
   state.best_validation = losses[1];
   state.epoch_loss = read_list<double>(file, "epoch_loss", SafetensorsType::f64);
   state.validation_loss = read_list<double>(file, "validation_loss", SafetensorsType::f64);
+  if (state.validation_loss.size() > state.epoch_loss.size()) {
+    throw FormatError(file.path(), 8, "there are more validation losses than epochs");
+  }
   for (const SafetensorsTensor& tensor : file.tensors()) {  // sorted by name, so by their number
     constexpr std::string_view kPrefix = "moments.00000000.";
     if (!tensor.name.starts_with("moments.") || tensor.name.size() < kPrefix.size()) continue;

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "base/atomic_file.h"
 #include "base/checked.h"
 #include "formats/gguf.h"
+#include "formats/tensor_stream.h"
 #include "imago/error.h"
 
 namespace imago {
@@ -110,27 +110,12 @@ std::size_t entry_bytes(const GgufEntry& entry) {
 }  // namespace
 
 struct GgufWriter::State {
-  State(const std::string& path, std::uint32_t padded_to) : file(path), alignment(padded_to) {}
+  State(const std::string& path, std::vector<formats::TensorStream::Due> due, std::size_t alignment,
+        std::vector<GgufEntry> all)
+      : stream(path, std::move(due), alignment), entries(std::move(all)) {}
 
-  AtomicFile file;
-  std::uint32_t alignment;
+  formats::TensorStream stream;
   std::vector<GgufEntry> entries;
-  std::vector<std::size_t> bytes;  // of each entry
-  std::size_t due = 0;             // the entry whose bytes come next
-  std::size_t written = 0;         // of that entry
-
-  /// Each tensor is padded, the last one too: llama.cpp reads it so.
-  void pad() {
-    const std::uint64_t end = checked_align_up<std::uint64_t>(file.size(), alignment, "the GGUF file");
-    file.write(std::string(end - file.size(), '\0'));
-  }
-  void skip_complete() {
-    while (due < entries.size() && written == bytes[due]) {
-      pad();
-      ++due;
-      written = 0;
-    }
-  }
 };
 
 GgufWriter::GgufWriter(const std::string& path, std::vector<GgufMetadata> metadata, std::vector<GgufEntry> entries,
@@ -146,20 +131,18 @@ GgufWriter::GgufWriter(const std::string& path, std::vector<GgufMetadata> metada
   append(header, std::uint64_t{entries.size()});
   append(header, std::uint64_t{metadata.size()});
   for (const GgufMetadata& entry : metadata) append_metadata(header, entry);
-  std::vector<std::size_t> bytes;
+  std::vector<formats::TensorStream::Due> due;
   std::uint64_t offset = 0;
   for (const GgufEntry& entry : entries) {
-    bytes.push_back(entry_bytes(entry));
+    due.push_back({entry.name, entry_bytes(entry)});
     append_entry(header, entry, offset);
-    const std::uint64_t end = checked_add<std::uint64_t>(offset, bytes.back(), "the GGUF file");
+    const std::uint64_t end = checked_add<std::uint64_t>(offset, due.back().bytes, "the GGUF file");
     offset = checked_align_up<std::uint64_t>(end, alignment, "the GGUF file");
   }
 
-  state_ = std::make_unique<State>(path, alignment);
-  state_->entries = std::move(entries);
-  state_->bytes = std::move(bytes);
-  state_->file.write(header);
-  state_->pad();
+  // llama.cpp reads the last tensor with its padding too.
+  state_ = std::make_unique<State>(path, std::move(due), alignment, std::move(entries));
+  state_->stream.write_header(header);
 }
 
 GgufWriter::GgufWriter(GgufWriter&&) noexcept = default;
@@ -167,29 +150,8 @@ GgufWriter::~GgufWriter() = default;
 
 std::span<const GgufEntry> GgufWriter::entries() const noexcept { return state_->entries; }
 
-void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  State& s = *state_;
-  if (bytes.empty()) return;
-  s.skip_complete();
-  if (s.due == s.entries.size()) throw UsageError(fmt::format("all tensors are written, and '{}' comes on top", name));
-  if (s.entries[s.due].name != name) {
-    throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, s.entries[s.due].name));
-  }
-  if (bytes.size() > s.bytes[s.due] - s.written) {
-    throw UsageError(fmt::format("tensor '{}' takes {} bytes, not {}", name, s.bytes[s.due], s.written + bytes.size()));
-  }
-  s.file.write(bytes);
-  s.written += bytes.size();
-}
+void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) { state_->stream.write(name, bytes); }
 
-void GgufWriter::commit() {
-  State& s = *state_;
-  s.skip_complete();
-  if (s.due != s.entries.size()) {
-    throw UsageError(
-        fmt::format("{} of the {} bytes of tensor '{}' are written", s.written, s.bytes[s.due], s.entries[s.due].name));
-  }
-  s.file.commit();
-}
+void GgufWriter::commit() { state_->stream.commit(); }
 
 }  // namespace imago

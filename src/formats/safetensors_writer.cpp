@@ -5,10 +5,10 @@
 #include <cassert>
 #include <cstring>
 
-#include "base/atomic_file.h"
 #include "base/checked.h"
 #include "formats/json_writer.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_stream.h"
 #include "imago/error.h"
 
 namespace imago {
@@ -46,20 +46,12 @@ void write_entry(formats::JsonWriter& json, const SafetensorsEntry& entry, std::
 }  // namespace
 
 struct SafetensorsWriter::State {
-  explicit State(const std::string& path) : file(path) {}
+  State(const std::string& path, std::vector<formats::TensorStream::Due> due, std::size_t alignment,
+        std::vector<SafetensorsEntry> all)
+      : stream(path, std::move(due), alignment), entries(std::move(all)) {}
 
-  AtomicFile file;
+  formats::TensorStream stream;
   std::vector<SafetensorsEntry> entries;
-  std::vector<std::size_t> bytes;  // of each entry
-  std::size_t due = 0;             // the entry whose bytes come next
-  std::size_t written = 0;         // of that entry
-
-  void skip_complete() {
-    while (due < entries.size() && written == bytes[due]) {
-      ++due;
-      written = 0;
-    }
-  }
 };
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
@@ -80,11 +72,11 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
     }
     json.end_object();
   }
-  std::vector<std::size_t> bytes;
+  std::vector<formats::TensorStream::Due> due;
   std::size_t begin = 0;
   for (const SafetensorsEntry& entry : entries) {
-    bytes.push_back(formats::safetensors_bytes(entry.type, entry.shape));
-    const std::size_t end = checked_add(begin, bytes.back(), "the safetensors file");
+    due.push_back({entry.name, formats::safetensors_bytes(entry.type, entry.shape)});
+    const std::size_t end = checked_add(begin, due.back().bytes, "the safetensors file");
     write_entry(json, entry, begin, end);
     begin = end;
   }
@@ -96,12 +88,10 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
                                  text.size(), formats::kMaxSafetensorsHeader));
   }
 
-  state_ = std::make_unique<State>(path);
-  state_->entries = std::move(entries);
-  state_->bytes = std::move(bytes);
   const std::uint64_t length = text.size();
-  state_->file.write(std::as_bytes(std::span(&length, 1)));
-  state_->file.write(text);
+  text.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
+  state_ = std::make_unique<State>(path, std::move(due), 1, std::move(entries));
+  state_->stream.write_header(text);
 }
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
@@ -110,29 +100,10 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 std::span<const SafetensorsEntry> SafetensorsWriter::entries() const noexcept { return state_->entries; }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  State& s = *state_;
-  if (bytes.empty()) return;
-  s.skip_complete();
-  if (s.due == s.entries.size()) throw UsageError(fmt::format("all tensors are written, and '{}' comes on top", name));
-  if (s.entries[s.due].name != name) {
-    throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, s.entries[s.due].name));
-  }
-  if (bytes.size() > s.bytes[s.due] - s.written) {
-    throw UsageError(fmt::format("tensor '{}' takes {} bytes, not {}", name, s.bytes[s.due], s.written + bytes.size()));
-  }
-  s.file.write(bytes);
-  s.written += bytes.size();
+  state_->stream.write(name, bytes);
 }
 
-void SafetensorsWriter::commit() {
-  State& s = *state_;
-  s.skip_complete();
-  if (s.due != s.entries.size()) {
-    throw UsageError(
-        fmt::format("{} of the {} bytes of tensor '{}' are written", s.written, s.bytes[s.due], s.entries[s.due].name));
-  }
-  s.file.commit();
-}
+void SafetensorsWriter::commit() { state_->stream.commit(); }
 
 void save_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor<float>>> tensors) {
   std::vector<const std::pair<std::string, Tensor<float>>*> sorted;

@@ -108,6 +108,14 @@ TEST_F(Train, GoingOnEqualsNeverHavingStopped) {
   EXPECT_EQ(read_text(file("end2.json")), read_text(file("whole.json")));
 }
 
+TEST_F(Train, ValidationMayBeginLater) {
+  EXPECT_EQ(run("first.json", {"--epochs", "2", "--state", file("state")}).exit_code, 0);
+  const auto later = run("second.json", {"--epochs", "6", "--resume", file("state"), "--validation", "0.25"});
+  EXPECT_EQ(later.exit_code, 0) << later.err;
+  EXPECT_NE(later.out.find("validation"), std::string::npos) << later.out;
+  EXPECT_NE(later.out.find("–"), std::string::npos) << "the first epochs had none:\n" << later.out;
+}
+
 TEST_F(Train, TextTrainsALanguageModel) {
   Network network(layer_list(embedding(4, 8), dense(8, 4)), 1);
   save_network(network, file("text.json"));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reference files of the original engine: a small set in the repository, all of them where /work/shared is.
+// Reference files of the original engine: a small set in the repository, all of them where the shared folder is.
 
 #include <gtest/gtest.h>
 
