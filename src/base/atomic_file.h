@@ -50,6 +50,8 @@ class AtomicFile {
   UniqueFd file_;
   std::vector<std::byte> buffer_;
   std::uint64_t size_ = 0;
+  std::uint64_t on_file_ = 0;      // of it, what the system has
+  std::uint64_t handed_over_ = 0;  // of that, what the disk was told to write
 };
 
 }  // namespace imago

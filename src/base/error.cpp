@@ -14,4 +14,7 @@ FormatError::FormatError(std::string_view file, std::uint64_t offset, std::strin
 
 void throw_overflow(std::string_view what) { throw ShapeError(fmt::format("{} is too large", what)); }
 
+DivergedError::DivergedError(std::string_view what, std::uint64_t steps)
+    : Error(ErrorKind::diverged, fmt::format("training has lost its way: {} not finite after {} steps", what, steps)) {}
+
 }  // namespace imago

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <mutex>
 #include <system_error>
 
 #include "imago/error.h"
@@ -56,7 +57,47 @@ std::vector<std::byte> read_whole(int fd, std::size_t size, const std::string& p
   return bytes;
 }
 
+/// The mappings that are alive. Callers hold spans and cannot tell mapped bytes from copied ones; advice that frees a
+/// mapped page would wipe a copied one.
+class Mappings {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    ranges_.push_back(bytes);
+  }
+  void remove(std::span<const std::byte> bytes) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(ranges_, [&](const auto& range) { return range.data() == bytes.data(); });
+  }
+  bool advise(std::span<const std::byte> bytes, int advice) noexcept {
+    const std::lock_guard lock(mutex_);  // held meanwhile: the mapping must not go
+    const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+    const bool mapped = std::ranges::any_of(ranges_, [&](const auto& range) {
+      const auto start = reinterpret_cast<std::uintptr_t>(range.data());
+      return begin >= start && begin + bytes.size() <= start + range.size();
+    });
+    if (!mapped || bytes.empty()) return false;
+    const std::uintptr_t page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const std::uintptr_t aligned = begin / page * page;
+    ::madvise(reinterpret_cast<void*>(aligned), begin - aligned + bytes.size(), advice);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::span<const std::byte>> ranges_;
+};
+
+Mappings& mappings() {
+  static Mappings instance;
+  return instance;
+}
+
 }  // namespace
+
+void prefetch_pages(std::span<const std::byte> bytes) noexcept { mappings().advise(bytes, MADV_WILLNEED); }
+
+bool release_pages(std::span<const std::byte> bytes) noexcept { return mappings().advise(bytes, MADV_DONTNEED); }
 
 void throw_system_error(std::string_view path, std::string_view attempt, int error) {
   throw IoError(path, fmt::format("{}: {}", attempt, std::generic_category().message(error)));
@@ -89,6 +130,7 @@ MappedFile MappedFile::open(const std::string& path, Reading reading) {
     if (memory != MAP_FAILED) {
       file.bytes_ = {static_cast<const std::byte*>(memory), size};
       file.mapped_ = true;
+      mappings().add(file.bytes_);
       return file;
     }
     if (reading == Reading::mapped || errno != ENODEV) throw_system_error(path, "cannot map", errno);
@@ -113,7 +155,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (mapped_) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (!mapped_) return;
+  mappings().remove(bytes_);
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace imago

@@ -63,6 +63,13 @@ class MappedFile {
   bool mapped_ = false;
 };
 
+/// Asks the system to bring in the pages of mapped files that `bytes` lie in, and does not wait for them.
+/// Does nothing for memory that is no MappedFile's mapping.
+void prefetch_pages(std::span<const std::byte> bytes) noexcept;
+/// Takes those pages off this process: whoever touches them again finds them in the page cache or on disk. Converting a
+/// model larger than memory stays small this way. False, and nothing happens, for memory that is no mapping.
+bool release_pages(std::span<const std::byte> bytes) noexcept;
+
 /// IoError for `path` with the text of `error`: "cannot open: No such file or directory".
 [[noreturn]] void throw_system_error(std::string_view path, std::string_view attempt, int error);
 

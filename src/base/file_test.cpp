@@ -48,6 +48,22 @@ TEST(MappedFile, BytesStayWhereTheyAreWhenItMoves) {
   }
 }
 
+TEST(MappedFile, ReleasedPagesComeBackAndCopiesAreLeftAlone) {
+  const TempDir folder;
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += static_cast<char>('a' + i % 23);
+  folder.write("a", text);
+  for (const Reading reading : {Reading::mapped, Reading::eager}) {
+    const MappedFile file = MappedFile::open(folder.path() / "a", reading);
+    EXPECT_EQ(file.text(), text);
+    prefetch_pages(file.bytes().subspan(5000, 50'000));
+    EXPECT_EQ(release_pages(file.bytes().subspan(5000, 50'000)), reading == Reading::mapped);
+    EXPECT_EQ(file.text(), text);
+  }
+  EXPECT_FALSE(release_pages(std::as_bytes(std::span(text))));
+  EXPECT_EQ(text[7], 'a' + 7) << "memory of others";
+}
+
 TEST(MappedFile, AnEmptyFileHasNoBytes) {
   const TempDir folder;
   folder.write("empty", "");

@@ -138,6 +138,8 @@ std::uint64_t sum_words(const std::uint64_t* words, std::size_t begin, std::size
 
 }  // namespace
 
+std::string_view version() noexcept { return IMAGO_VERSION; }
+
 Machine inspect_machine(const fs::path& root) {
   Machine machine;
   const std::string meminfo = read_text(root / "proc/meminfo");

@@ -74,7 +74,10 @@ void append_to_cache(const CacheShape& shape, std::span<const float> x, std::siz
   const std::size_t row_bytes = shape.row_bytes();
   const std::size_t head_bytes = shape.head_bytes();
   parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
-    std::vector<std::byte> packed(shape.heads * row_bytes);  // all heads at once: the codecs work best on many blocks
+    // All heads at once: the codecs work best on many blocks.
+    thread_local std::vector<std::byte> memory;
+    if (memory.size() < shape.heads * row_bytes) memory.resize(shape.heads * row_bytes);
+    const std::span<std::byte> packed = std::span(memory).first(shape.heads * row_bytes);
     for (std::size_t token = begin; token < end; ++token) {
       pack(shape.type, x.subspan(token * token_values, token_values), packed);
       for (std::size_t head = 0; head < shape.heads; ++head) {
@@ -120,7 +123,10 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   const std::size_t group = heads / shape.heads;
   const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
   parallel_for(shape.heads * parts, 1, [&](std::size_t begin, std::size_t end) {
-    std::vector<ScratchLine> scratch(attention_scratch_lines(shape.head_values));
+    thread_local std::vector<ScratchLine> scratch;
+    if (scratch.size() < attention_scratch_lines(shape.head_values)) {
+      scratch.resize(attention_scratch_lines(shape.head_values));
+    }
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t head = i / parts;
       const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;

@@ -17,7 +17,6 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
-#include "imago/quant.h"
 #include "kernels/ops_table.h"
 
 namespace imago::kernels {

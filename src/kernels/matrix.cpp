@@ -8,7 +8,6 @@
 #include "base/checked.h"
 #include "base/parallel.h"
 #include "imago/error.h"
-#include "kernels/matrix_activations.h"
 #include "kernels/ops_table.h"
 #include "kernels/packed.h"
 
@@ -64,10 +63,6 @@ void check_matrix(const PackedMatrix& m) {
   if (!m.format.is_block()) check_scales(m.format.dtype(), end, m.scales);
 }
 
-void check_shape(std::size_t values, std::size_t wanted, const char* what) {
-  if (values != wanted) throw ShapeError(fmt::format("{} values of {}, not {}", values, what, wanted));
-}
-
 }  // namespace
 
 RunMatrix::RunMatrix(const PackedMatrix& source, Arithmetic arithmetic)
@@ -92,66 +87,36 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   });
 }
 
-void RunMatrix::run(const Activations& in, std::span<float> y, const Epilogue& epilogue, const float* up) const {
+std::size_t RunMatrix::panels() const noexcept {
   const std::size_t panel_rows = static_cast<std::size_t>(kernel_->panel_rows);
-  const std::size_t panels = (rows_ + panel_rows - 1) / panel_rows;
-  const std::size_t scratch = kernel_->functions.scratch_bytes(cols_, in.batch) + 64;
-  parallel_for(panels, 2, [&](std::size_t begin, std::size_t end) {
-    thread_local std::vector<std::byte> memory;
-    std::byte* at = reserve(memory, scratch);
-    at += (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
-    const ProductArgs args{.run = data_.address(),
-                           .rows = rows_,
-                           .cols = cols_,
-                           .scale_group = scale_group_,
-                           .first_panel = begin,
-                           .last_panel = end,
-                           .in = in,
-                           .y = y.data(),
-                           .y_stride = rows_,
-                           .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
-                           .scratch = at};
-    (in.batch == 1 ? kernel_->functions.matvec : kernel_->functions.matmul)(args);
-    if (epilogue.activation == Activation::linear && up == nullptr) return;
-    const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
-    const std::size_t first_row = begin * panel_rows;
-    const std::size_t count = std::min(end * panel_rows, rows_) - first_row;
-    for (std::size_t t = 0; t < in.batch; ++t) {
-      float* part = y.data() + t * rows_ + first_row;
-      op.run({part, up == nullptr ? nullptr : up + t * rows_ + first_row, part, count, epilogue.activation});
-    }
-  });
+  return (rows_ + panel_rows - 1) / panel_rows;
 }
 
-void RunMatrix::multiply(std::span<const float> x, std::size_t batch, std::span<float> y,
-                         const Epilogue& epilogue) const {
-  check_shape(x.size(), checked_mul(batch, cols_, "a batch"), "activations");
-  check_shape(y.size(), checked_mul(batch, rows_, "a batch"), "results");
-  if (!epilogue.bias.empty()) check_shape(epilogue.bias.size(), rows_, "bias");
-  if (batch == 0) return;
-  run(PreparedActivations(x, batch, cols_, *kernel_).view(), y, epilogue, nullptr);
-}
-
-void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
-                    std::span<float> y) {
-  if (gate.rows() != up.rows() || gate.cols() != up.cols()) {
-    throw ShapeError(fmt::format("a gate of {} × {} and an up projection of {} × {}", gate.rows(), gate.cols(),
-                                 up.rows(), up.cols()));
-  }
-  check_shape(x.size(), checked_mul(batch, gate.cols(), "a batch"), "activations");
-  check_shape(y.size(), checked_mul(batch, gate.rows(), "a batch"), "results");
-  if (batch == 0) return;
-  thread_local std::vector<float> memory;
-  const std::span<float> second(reserve(memory, y.size()), y.size());
-  constexpr Epilogue kSilu{.bias = {}, .activation = Activation::silu};
-  if (gate.kernel().arithmetic == up.kernel().arithmetic) {
-    const bool needs_sums = gate.kernel().functions.needs_sums || up.kernel().functions.needs_sums;
-    const PreparedActivations prepared(x, batch, gate.cols(), gate.kernel().arithmetic, needs_sums);
-    up.run(prepared.view(), second, {}, nullptr);
-    gate.run(prepared.view(), y, kSilu, second.data());
-  } else {
-    up.multiply(x, batch, second);
-    gate.run(PreparedActivations(x, batch, gate.cols(), gate.kernel()).view(), y, kSilu, second.data());
+void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y,
+                           const Epilogue& epilogue, const float* up) const {
+  thread_local std::vector<std::byte> memory;
+  std::byte* at = reserve(memory, kernel_->functions.scratch_bytes(cols_, in.batch) + 64);
+  at += (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
+  const ProductArgs args{.run = data_.address(),
+                         .rows = rows_,
+                         .cols = cols_,
+                         .scale_group = scale_group_,
+                         .first_panel = begin,
+                         .last_panel = end,
+                         .in = in,
+                         .y = y,
+                         .y_stride = rows_,
+                         .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
+                         .scratch = at};
+  (in.batch == 1 ? kernel_->functions.matvec : kernel_->functions.matmul)(args);
+  if (epilogue.activation == Activation::linear && up == nullptr) return;
+  const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
+  const std::size_t panel_rows = static_cast<std::size_t>(kernel_->panel_rows);
+  const std::size_t first_row = begin * panel_rows;
+  const std::size_t count = std::min(end * panel_rows, rows_) - first_row;
+  for (std::size_t t = 0; t < in.batch; ++t) {
+    float* part = y + t * rows_ + first_row;
+    op.run({part, up == nullptr ? nullptr : up + t * rows_ + first_row, part, count, epilogue.activation});
   }
 }
 

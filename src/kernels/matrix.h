@@ -77,14 +77,32 @@ class RunMatrix {
   void multiply(std::span<const float> x, std::size_t batch, std::span<float> y, const Epilogue& epilogue = {}) const;
 
  private:
-  friend void multiply_gated(const RunMatrix&, const RunMatrix&, std::span<const float>, std::size_t, std::span<float>);
-  /// `up`: results to multiply with, laid out as y, or null.
-  void run(const Activations& in, std::span<float> y, const Epilogue& epilogue, const float* up) const;
+  friend struct ProductRegion;
+  std::size_t panels() const noexcept;
+  /// The rows of the panels [begin, end), on the calling thread. `up`: results to multiply with, laid out as y, or
+  /// null.
+  void run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y, const Epilogue& epilogue,
+                  const float* up) const;
 
   const MatrixKernel* kernel_;
   std::size_t rows_, cols_, scale_group_;
   Buffer data_;
 };
+
+/// One of several products that share their activations.
+struct Product {
+  const RunMatrix* matrix = nullptr;
+  std::span<float> y;  ///< [tokens][rows]
+  std::size_t first_token = 0, tokens = 0;
+  Epilogue epilogue = {};
+  const RunMatrix* up = nullptr;  ///< given: y = activation(matrix x + bias) · (up x)
+  std::span<float> up_y = {};     ///< room for up x, as large as y
+};
+
+/// Several products with tokens of one batch, x of `batch` rows: activations are prepared once, and the work of all is
+/// one parallel region, split by its cost. For the projections of an attention, and for experts that see some tokens
+/// each. Throws ShapeError if matrices differ in columns, a gate and its `up` in shape, or spans do not fit.
+void multiply_all(std::span<const Product> products, std::span<const float> x, std::size_t batch);
 
 /// y = silu(gate x) · (up x), the middle of a gated feed-forward layer; activations are prepared once for both.
 /// Throws ShapeError if the matrices differ in shape or the spans do not fit.

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
-#include "imago/quant.h"
 #include "imago/system.h"
 #include "testing/blocks.h"
 #include "testing/safetensors.h"
@@ -242,6 +242,67 @@ TEST(Matrix, BiasActivationAndGate) {
       }
     }
   }
+}
+
+TEST(Matrix, SeveralProductsAreThoseOfEachAlone) {
+  // Types, sizes and arithmetics mixed, some tokens for each, and more matrices than threads: as experts are.
+  constexpr std::size_t kCols = 96, kBatch = 7;
+  const std::vector<float> x = testing::gaussian(kBatch * kCols, 21);
+  struct Case {
+    Format format;
+    Arithmetic arithmetic;
+    std::size_t rows, first, tokens;
+    bool gated;
+  };
+  const std::vector<Case> cases = {
+      {BlockFormat::q8_0, Arithmetic::fast, 40, 0, 7, false}, {DType::int8, Arithmetic::exact, 17, 0, 7, false},
+      {BlockFormat::q4_0, Arithmetic::fast, 33, 2, 1, true},  {BlockFormat::q4_1, Arithmetic::exact, 16, 3, 4, true},
+      {DType::float32, Arithmetic::exact, 5, 6, 1, false},    {BlockFormat::q5_0, Arithmetic::fast, 70, 0, 0, false},
+      {BlockFormat::q6_k, Arithmetic::fast, 1, 0, 0, false}};
+  for (const int threads : {1, 2, 3}) {
+    set_thread_count(threads);
+    std::vector<std::unique_ptr<RunMatrix>> matrices;
+    std::vector<std::vector<float>> results, wanted, rooms;
+    std::vector<Product> products;
+    results.reserve(cases.size());
+    rooms.reserve(cases.size());
+    for (const Case& c : cases) {
+      if (kCols % static_cast<std::size_t>(c.format.block_values()) != 0) continue;
+      const Packed m = pack(c.format, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 22));
+      const Packed up = pack(BlockFormat::q8_0, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 23));
+      matrices.push_back(std::make_unique<RunMatrix>(m.source(), c.arithmetic));
+      const RunMatrix& matrix = *matrices.back();
+      matrices.push_back(std::make_unique<RunMatrix>(up.source(), Arithmetic::fast));
+      const RunMatrix& second = *matrices.back();
+      const auto tokens = std::span(x).subspan(c.first * kCols, c.tokens * kCols);
+      wanted.emplace_back(c.tokens * c.rows);
+      results.emplace_back(c.tokens * c.rows);
+      rooms.emplace_back(c.tokens * c.rows);
+      Product product{.matrix = &matrix, .y = results.back(), .first_token = c.first, .tokens = c.tokens};
+      if (c.gated) {
+        multiply_gated(matrix, second, tokens, c.tokens, wanted.back());
+        product.epilogue.activation = Activation::silu;
+        product.up = &second;
+        product.up_y = rooms.back();
+      } else {
+        matrix.multiply(tokens, c.tokens, wanted.back());
+      }
+      products.push_back(product);
+    }
+    multiply_all(products, x, kBatch);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      for (std::size_t j = 0; j < wanted[i].size(); ++j) {
+        EXPECT_NEAR(results[i][j], wanted[i][j], 1e-4 * (1 + std::fabs(wanted[i][j]))) << i << " " << j;
+      }
+    }
+    Product wrong = products.front();
+    wrong.first_token = 1;
+    EXPECT_THROW(multiply_all({&wrong, 1}, x, kBatch), ShapeError) << "tokens 1 to 8 of 7";
+    wrong = products.front();
+    wrong.up = products.back().matrix;
+    EXPECT_THROW(multiply_all({&wrong, 1}, x, kBatch), ShapeError) << "a gate and an up of other rows";
+  }
+  set_thread_count(0);
 }
 
 TEST(Matrix, MayLieAmidOtherWeights) {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/quant.h"
 #include "kernels/ops_table.h"
 
 namespace imago::kernels {

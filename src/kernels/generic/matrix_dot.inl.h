@@ -72,39 +72,55 @@ template <int kGroups>
   return splat_int(-zero * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
 }
 
-/// sums[t] += the products of one block of 32 columns; quad(k) gives the codes of step k, whose levels are kStep · code
-/// - zero.
-template <class Kind, int kStep, class Quad, int kTokens>
-inline void fast_block(Quad quad, std::int32_t zero, const GroupScale* groups, const ProductArgs& a, std::size_t token,
-                       std::size_t b, Floats (&sums)[kTokens]) noexcept {
+/// sums[p][t] += the products of one block of 32 columns; quad(p, k) gives the codes of panel p and step k, whose
+/// levels are kStep · code - zero. Panels share every splat of activations, which would otherwise cost a load per
+/// product.
+template <class Kind, int kStep, int kPanels, class Quad, int kTokens>
+inline void fast_block(Quad quad, std::int32_t zero, const GroupScale (&groups)[kPanels][Kind::kGroups],
+                       const ProductArgs& a, std::size_t token, std::size_t b,
+                       Floats (&sums)[kPanels][kTokens]) noexcept {
   constexpr int kGroups = Kind::kGroups;
   constexpr int kGroupSteps = kSteps / kGroups;
   const auto of_token = [&](std::size_t t) { return (token + t) * a.in.stride + b * 32; };  // where its columns begin
-  Floats products[kTokens];
+  Floats products[kPanels][kTokens];
   unrolled<kGroups>([&](auto g) {
-    Ints dots[kTokens];
-    unrolled<kTokens>(
-        [&](auto t) { dots[t] = kStep == 1 ? zeros_of_group<kGroups>(a, of_token(t), g, zero) : splat_int(0); });
+    Ints dots[kPanels][kTokens];
+    unrolled<kTokens>([&](auto t) {
+      const Ints start = kStep == 1 ? zeros_of_group<kGroups>(a, of_token(t), g, zero) : splat_int(0);
+      unrolled<kPanels>([&](auto p) { dots[p][t] = start; });
+    });
     unrolled<kGroupSteps>([&](auto i) {
       constexpr int k = g * kGroupSteps + i;
-      const Ints codes = quad(k);
+      Ints codes[kPanels];
+      unrolled<kPanels>([&](auto p) { codes[p] = quad(p, k); });
       unrolled<kTokens>([&](auto t) {
         const Ints x = splat_quad(a.in.q + of_token(t) + 4 * k);
-        dots[t] = Kind::kSigned ? dot_signed(dots[t], codes, x) : dot_unsigned(dots[t], codes, x);
+        unrolled<kPanels>([&](auto p) {
+          dots[p][t] = Kind::kSigned ? dot_signed(dots[p][t], codes[p], x) : dot_unsigned(dots[p][t], codes[p], x);
+        });
       });
     });
     unrolled<kTokens>([&](auto t) {
-      if constexpr (kStep == 2) dots[t] = dots[t] + dots[t] + zeros_of_group<kGroups>(a, of_token(t), g, zero);
-      const Floats dot = to_floats(dots[t]);
-      if constexpr (g == 0) {
-        products[t] = groups[g].scale * dot;
-      } else {
-        products[t] = fma(groups[g].scale, dot, products[t]);
-      }
-      if constexpr (Kind::kHasOffset) sums[t] = fma(groups[g].offset, group_sum<kGroups>(a, of_token(t), g), sums[t]);
+      unrolled<kPanels>([&](auto p) {
+        if constexpr (kStep == 2) {
+          dots[p][t] = dots[p][t] + dots[p][t] + zeros_of_group<kGroups>(a, of_token(t), g, zero);
+        }
+        const Floats dot = to_floats(dots[p][t]);
+        if constexpr (g == 0) {
+          products[p][t] = groups[p][g].scale * dot;
+        } else {
+          products[p][t] = fma(groups[p][g].scale, dot, products[p][t]);
+        }
+        if constexpr (Kind::kHasOffset) {
+          sums[p][t] = fma(groups[p][g].offset, group_sum<kGroups>(a, of_token(t), g), sums[p][t]);
+        }
+      });
     });
   });
-  unrolled<kTokens>([&](auto t) { sums[t] = fma(products[t], splat(a.in.scales[of_token(t) / 32]), sums[t]); });
+  unrolled<kTokens>([&](auto t) {
+    const Floats scale = splat(a.in.scales[of_token(t) / 32]);
+    unrolled<kPanels>([&](auto p) { sums[p][t] = fma(products[p][t], scale, sums[p][t]); });
+  });
 }
 
 template <class Format, int kTokens>
@@ -113,15 +129,15 @@ inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t 
   static_assert(Dot::kStep == 1 || Dot::kStep == 2);
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   const typename Format::Scales scales(a.scale_group);
-  Floats sums[kTokens];
-  for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
+  Floats sums[1][kTokens];
+  for (int t = 0; t < kTokens; ++t) sums[0][t] = splat(0.0f);
   PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales);
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                           const std::byte* codes, int of_super) {
-    GroupScale groups[kGroups];
-    for (int g = 0; g < kGroups; ++g) groups[g] = scales.read(super, block, of_super, g);
-    fast_block<DotKindOf<Format>, Dot::kStep>([&](int k) { return Dot::quad(codes, k); }, Dot::zero(), groups, a, token,
-                                              b, sums);
+    GroupScale groups[1][kGroups];
+    for (int g = 0; g < kGroups; ++g) groups[0][g] = scales.read(super, block, of_super, g);
+    fast_block<DotKindOf<Format>, Dot::kStep, 1>([&](int, int k) { return Dot::quad(codes, k); }, Dot::zero(), groups,
+                                                 a, token, b, sums);
   });
-  store_tile(sums, row_scales<Format>(panel), a, first_row, token);
+  store_tile(sums[0], row_scales<Format>(panel), a, first_row, token);
 }

@@ -1,14 +1,14 @@
 // Products with int8 activations. For many tokens a panel is decoded once into a buffer of the second-level cache and
 // then multiplied with all of them, a tile at a time.
 //
-// Per 32 columns and token there are 8 integer products, one conversion and two or three float operations. With 32
-// registers a tile of 12 tokens keeps 12 integer and 12 float sums in them and leaves 8 for codes and scales. Offsets
-// and a second group need more of both kinds of registers: 8 tokens. With 16 registers, 4.
+// Per 32 columns, token and panel there are 8 integer products, one conversion and two or three float operations. Two
+// panels share each splat of four activations, which costs a slot beside the products. With 32 registers a tile of 2
+// panels and 6 tokens keeps 12 integer and 12 float sums in them and leaves 8 for codes, splat and scales. A second
+// group needs more float sums: 4 tokens. With 16 registers, one panel and 4 tokens.
 
+inline constexpr int kFastPanels = kRegisters == 32 ? 2 : 1;
 template <class Kind>
-inline constexpr int kFastTile = kRegisters != 32                         ? 4
-                                 : Kind::kHasOffset || Kind::kGroups == 2 ? 8
-                                                                          : 12;
+inline constexpr int kFastTile = kRegisters != 32 || Kind::kGroups == 2 ? 4 : 6;
 
 /// Up to this many tokens a product reads the planes themselves: decoding is hidden behind memory, and the buffer would
 /// cost more than it saves.
@@ -21,7 +21,7 @@ inline void each_tile(std::size_t batch, Tile tile) noexcept {
   std::size_t token = 0;
   for (; batch - token >= kMost; token += kMost) tile(std::integral_constant<int, kMost>{}, token);
   if constexpr (kMost > 1) {
-    constexpr int kNext = kMost > 8 ? 8 : kMost / 2;
+    constexpr int kNext = kMost > 4 ? 4 : kMost / 2;
     const std::size_t done = token;
     each_tile<kNext>(batch - done, [&](auto tokens, std::size_t first) { tile(tokens, done + first); });
   }
@@ -56,28 +56,37 @@ struct ExpandedPanel {
     });
   }
 
-  template <int kTokens>
-  static void tile(const ProductArgs& a, const std::byte* expanded, std::int32_t zero, const std::byte* row_scales,
-                   std::size_t first_row, std::size_t token) noexcept {
-    Floats sums[kTokens];
-    for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
+  /// kPanels panels, `apart` bytes from one to the next, times kTokens tokens.
+  /// (Flattened: a call in its loop would put all sums into memory, and whether GCC makes one hangs on trifles.)
+  template <int kPanels, int kTokens>
+  [[gnu::flatten]] static void tile(const ProductArgs& a, const std::byte* expanded, std::size_t apart,
+                                    std::int32_t zero, const std::byte* row_scales, std::size_t row_scales_apart,
+                                    std::size_t first_row, std::size_t token) noexcept {
+    Floats sums[kPanels][kTokens];
+    unrolled<kPanels>([&](auto p) { unrolled<kTokens>([&](auto t) { sums[p][t] = splat(0.0f); }); });
     for (std::size_t b = 0; b < (a.cols + 31) / 32; ++b, expanded += kBlockBytes) {
-      GroupScale groups[kGroups];
-      for (int g = 0; g < kGroups; ++g) {
-        const std::byte* at = expanded + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
-        groups[g] = {from_bits(load_quads(at)), from_bits(load_quads(at + kVectorBytes))};
-      }
-      fast_block<Kind, 1>([&](int k) { return load_quads(expanded + k * kVectorBytes); }, zero, groups, a, token, b,
-                          sums);
+      GroupScale groups[kPanels][kGroups];
+      unrolled<kPanels>([&](auto p) {
+        unrolled<kGroups>([&](auto g) {
+          const std::byte* at = expanded + p * apart + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
+          groups[p][g] = {from_bits(load_quads(at)), from_bits(load_quads(at + kVectorBytes))};
+        });
+      });
+      fast_block<Kind, 1, kPanels>([&](auto p, int k) { return load_quads(expanded + p * apart + k * kVectorBytes); },
+                                   zero, groups, a, token, b, sums);
     }
-    store_tile(sums, row_scales, a, first_row, token);
+    unrolled<kPanels>([&](auto p) {
+      const std::byte* scales = row_scales == nullptr ? nullptr : row_scales + p * row_scales_apart;
+      store_tile(sums[p], scales, a, first_row + p * kLanes, token);
+    });
   }
 
   /// Panels that are expanded together: as many as half of a second-level cache of 1 MiB holds, so that each tile of
   /// tokens, once fetched, meets all of them.
   static std::size_t panels_together(std::size_t blocks) noexcept {
     const std::size_t fitting = (std::size_t{512} << 10) / (blocks * kBlockBytes);
-    return fitting < 1 ? 1 : fitting > 16 ? 16 : fitting;
+    const std::size_t whole = fitting / kFastPanels * kFastPanels;
+    return whole < kFastPanels ? kFastPanels : whole > 16 ? 16 : whole;
   }
 
   /// All tokens with `count` expanded panels, the first of them panel `first` of the matrix.
@@ -85,9 +94,15 @@ struct ExpandedPanel {
                        std::size_t panel_bytes, bool has_row_scales) noexcept {
     const std::size_t expanded_bytes = (a.cols + 31) / 32 * kBlockBytes;
     each_tile<kFastTile<Kind>>(a.in.batch, [&](auto tokens, std::size_t token) {
-      for (std::size_t i = 0; i < count; ++i) {
+      const auto with = [&](auto panels, std::size_t i) {
         const std::byte* scales = has_row_scales ? a.run + (first + i) * panel_bytes : nullptr;
-        tile<decltype(tokens)::value>(a, a.scratch + i * expanded_bytes, zero, scales, (first + i) * kLanes, token);
+        tile<decltype(panels)::value, decltype(tokens)::value>(a, a.scratch + i * expanded_bytes, expanded_bytes, zero,
+                                                               scales, panel_bytes, (first + i) * kLanes, token);
+      };
+      std::size_t i = 0;
+      for (; i + kFastPanels <= count; i += kFastPanels) with(std::integral_constant<int, kFastPanels>{}, i);
+      if constexpr (kFastPanels > 1) {
+        for (; i < count; ++i) with(std::integral_constant<int, 1>{}, i);
       }
     });
   }

@@ -1,0 +1,174 @@
+// Products as callers see them: one matrix or several, split over the pool.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "imago/error.h"
+#include "kernels/matrix.h"
+#include "kernels/matrix_activations.h"
+
+namespace imago::kernels {
+
+namespace {
+
+// Panels are handed out in pairs: exact products share tables and decoded tokens between two.
+constexpr std::size_t kPanelsPerUnit = 2;
+
+void check_shape(std::size_t values, std::size_t wanted, const char* what) {
+  if (values != wanted) throw ShapeError(fmt::format("{} values of {}, not {}", values, what, wanted));
+}
+
+Activations tokens_of(Activations in, std::size_t first, std::size_t count) noexcept {
+  const std::size_t columns = first * in.stride;
+  if (in.x != nullptr) in.x += columns;
+  if (in.q != nullptr) in.q += columns;
+  if (in.scales != nullptr) in.scales += columns / 32;
+  if (in.code_sums != nullptr) in.code_sums += columns / 16;
+  if (in.sums != nullptr) in.sums += columns / 16;
+  in.batch = count;
+  return in;
+}
+
+void check_product(const Product& product, std::size_t cols, std::size_t batch) {
+  const RunMatrix& matrix = *product.matrix;
+  if (matrix.cols() != cols) {
+    throw ShapeError(fmt::format("a matrix of {} columns beside one of {}", matrix.cols(), cols));
+  }
+  if (product.first_token > batch || product.tokens > batch - product.first_token) {
+    throw ShapeError(
+        fmt::format("tokens {} to {} of {}", product.first_token, product.first_token + product.tokens, batch));
+  }
+  const std::size_t results = checked_mul(product.tokens, matrix.rows(), "a batch");
+  check_shape(product.y.size(), results, "results");
+  if (!product.epilogue.bias.empty()) check_shape(product.epilogue.bias.size(), matrix.rows(), "bias");
+  if (product.up == nullptr) return;
+  const RunMatrix& up = *product.up;
+  if (up.rows() != matrix.rows() || up.cols() != matrix.cols()) {
+    throw ShapeError(fmt::format("a gate of {} × {} and an up projection of {} × {}", matrix.rows(), matrix.cols(),
+                                 up.rows(), up.cols()));
+  }
+  check_shape(product.up_y.size(), results, "up results");
+}
+
+}  // namespace
+
+/// The products of one arithmetic, side by side on a line as long as their cost; each thread takes a stretch of it.
+struct ProductRegion {
+  std::span<const Product> products;
+  Arithmetic arithmetic;
+  const Activations& in;
+
+  /// A gate and its `up` go together where one range of panels means the same rows in both.
+  static bool is_joint(const Product& product) noexcept {
+    return product.up != nullptr && product.up->kernel().arithmetic == product.matrix->kernel().arithmetic &&
+           product.up->kernel().panel_rows == product.matrix->kernel().panel_rows;
+  }
+
+  bool takes(const Product& product) const noexcept {
+    return product.tokens != 0 && product.matrix->kernel().arithmetic == arithmetic;
+  }
+
+  static std::size_t units(const Product& product) noexcept {
+    return (product.matrix->panels() + kPanelsPerUnit - 1) / kPanelsPerUnit;
+  }
+
+  /// Of a unit. Few tokens wait for the bytes of the panels, many for arithmetic: a core multiplies some 12 pairs in
+  /// the time that a byte takes to come.
+  static std::size_t unit_cost(const Product& product) noexcept {
+    const RunMatrix& matrix = *product.matrix;
+    const std::size_t bytes =
+        matrix.bytes() / matrix.panels() + (is_joint(product) ? product.up->bytes() / matrix.panels() : 0);
+    const std::size_t sums = product.tokens * static_cast<std::size_t>(matrix.kernel().panel_rows) * matrix.cols();
+    return std::max<std::size_t>(1, std::max(bytes, sums * (is_joint(product) ? 2 : 1) / 12));
+  }
+
+  void run_units(const Product& product, std::size_t begin, std::size_t end) const {
+    const std::size_t first = begin * kPanelsPerUnit;
+    const std::size_t last = std::min(end * kPanelsPerUnit, product.matrix->panels());
+    const Activations tokens = tokens_of(in, product.first_token, product.tokens);
+    if (is_joint(product)) product.up->run_panels(tokens, first, last, product.up_y.data(), {}, nullptr);
+    product.matrix->run_panels(tokens, first, last, product.y.data(), product.epilogue,
+                               product.up == nullptr ? nullptr : product.up_y.data());
+  }
+
+  void run() const {
+    std::size_t total = 0, total_units = 0;
+    for (const Product& product : products) {
+      if (!takes(product)) continue;
+      total += units(product) * unit_cost(product);
+      total_units += units(product);
+    }
+    const std::size_t threads = std::min(static_cast<std::size_t>(pool_threads()), total_units);
+    parallel_for(threads, 1, [&](std::size_t begin, std::size_t end) {
+      const auto cut = [&](std::size_t thread) {
+        return total / threads * thread + total % threads * thread / threads;
+      };
+      const std::size_t from = cut(begin), to = cut(end);
+      std::size_t start = 0;  // of the product on the line
+      for (const Product& product : products) {
+        if (!takes(product)) continue;
+        const std::size_t cost = unit_cost(product);
+        const std::size_t count = units(product);
+        // A unit belongs to the stretch that it begins in.
+        const auto unit_at = [&](std::size_t place) {
+          return place <= start ? 0 : std::min(count, (place - start + cost - 1) / cost);
+        };
+        const std::size_t first = unit_at(from), last = unit_at(to);
+        if (first < last) run_units(product, first, last);
+        start += count * cost;
+      }
+    });
+  }
+};
+
+void multiply_all(std::span<const Product> products, std::span<const float> x, std::size_t batch) {
+  if (products.empty()) return;
+  const std::size_t cols = products.front().matrix->cols();
+  check_shape(x.size(), checked_mul(batch, cols, "a batch"), "activations");
+  for (const Product& product : products) check_product(product, cols, batch);
+  if (batch == 0) return;
+  for (const Product& product : products) {
+    if (product.up != nullptr && !ProductRegion::is_joint(product)) {
+      const std::span<const float> tokens = x.subspan(product.first_token * cols, product.tokens * cols);
+      product.up->multiply(tokens, product.tokens, product.up_y);
+    }
+  }
+  for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::exact}) {
+    bool any = false, needs_sums = false;
+    for (const Product& product : products) {
+      if (product.matrix->kernel().arithmetic != arithmetic) continue;
+      any = true;
+      needs_sums = needs_sums || product.matrix->kernel().functions.needs_sums ||
+                   (product.up != nullptr && product.up->kernel().functions.needs_sums);
+    }
+    if (!any) continue;
+    const PreparedActivations prepared(x, batch, cols, arithmetic, needs_sums);
+    ProductRegion{products, arithmetic, prepared.view()}.run();
+  }
+}
+
+void RunMatrix::multiply(std::span<const float> x, std::size_t batch, std::span<float> y,
+                         const Epilogue& epilogue) const {
+  const Product product{.matrix = this, .y = y, .first_token = 0, .tokens = batch, .epilogue = epilogue};
+  multiply_all({&product, 1}, x, batch);
+}
+
+void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
+                    std::span<float> y) {
+  thread_local std::vector<float> memory;
+  if (memory.size() < y.size()) memory.resize(y.size());
+  const Product product{.matrix = &gate,
+                        .y = y,
+                        .first_token = 0,
+                        .tokens = batch,
+                        .epilogue = {.bias = {}, .activation = Activation::silu},
+                        .up = &up,
+                        .up_y = std::span(memory).first(y.size())};
+  multiply_all({&product, 1}, x, batch);
+}
+
+}  // namespace imago::kernels
