@@ -15,6 +15,7 @@ enum class ErrorKind : std::uint8_t {
   unsupported,  ///< well-formed, but this build or this type cannot do it
   device,       ///< an accelerator failed or is absent
   usage,        ///< the caller asked for something meaningless
+  diverged,     ///< training ran off to numbers that are not finite
 };
 
 /// Base of everything imago throws on purpose. The library never prints, aborts or exits; errors are values to
@@ -60,6 +61,13 @@ class UnsupportedError final : public Error {
 class DeviceError final : public Error {
  public:
   explicit DeviceError(const std::string& what) : Error(ErrorKind::device, what) {}
+};
+
+/// Training cannot go on: `what` ("the weights are") not finite after that many steps. A lower rate or a
+/// clipped gradient may help.
+class DivergedError final : public Error {
+ public:
+  DivergedError(std::string_view what, std::uint64_t steps);
 };
 
 /// An argument has no meaning: an unknown name, a NaN scale, a group of 33.

@@ -186,7 +186,10 @@ Layer sequential(std::vector<Layer> layers);
 Layer parallel(std::string combine_mode, std::vector<Layer> branches);
 /// Parallel with the mode "filter": a soft mixture of the branches, weighted by `gate`.
 Layer mixture(Layer gate, std::vector<Layer> branches);
-Layer metacognition(Layer observed, std::vector<MetaRule> rules);
+/// The rules that a Metacognition layer has unless others are given (spec/layers.md §4.19): a drifting gain makes its
+/// layer the identity, wild results make it an RMSNorm, silent ones a Dense.
+std::vector<MetaRule> default_meta_rules();
+Layer metacognition(Layer observed, std::vector<MetaRule> rules = default_meta_rules());
 /// A branch or sub-layer that is another layer of the grid.
 Layer remote_link(const Coordinates& target);
 /// The same layer in another type.

@@ -71,9 +71,16 @@ class Network {
   /// Seed of what layers draw while running (Gumbel noise, Metacognition noise).
   void set_run_seed(std::uint64_t seed);
 
+  /// What layers remember from one forward to the next, for an exact resume: what Metacognition has seen and how long
+  /// its rules have waited, meta networks included. Numbers for `restore_memory` alone; empty without Metacognition.
+  std::vector<std::uint64_t> memory() const;
+  /// Throws UsageError, and changes nothing, if they belong to another network. An empty list changes nothing.
+  void restore_memory(std::span<const std::uint64_t> memory);
+
  private:
   friend class StepMesh;
   struct State;
+  struct Memory;
   std::unique_ptr<State> state_;
 };
 

@@ -167,7 +167,9 @@ struct TrainOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;
   double validation_share = 0;  ///< of the examples, taken from the end of a shuffled order, at least one
-  int patience = 0;             ///< epochs without a better validation loss before stopping; 0: never
+  /// Epochs without a better validation loss before stopping; 0: never. With it, a run that ends by itself leaves the
+  /// weights of the best epoch in the network; one that `progress` stops leaves the last, as `resume` needs them.
+  int patience = 0;
   /// Called after every step, and once at the end; return false to stop early.
   std::function<bool(const TrainProgress&)> progress = {};
   /// Called with what `resume` takes: every `checkpoint_steps` steps, unless that is 0, and at the end.
@@ -186,6 +188,8 @@ struct TrainState {
   int epochs_without_gain = 0;
   std::vector<double> epoch_loss, validation_loss;  ///< of the epochs so far, as in TrainResult
   std::vector<Optimizer::Moment> moments;
+  std::vector<std::uint64_t> memory;            ///< Network::memory
+  std::vector<Optimizer::Moment> best_weights;  ///< of the best epoch, with patience; names and values
 };
 
 struct TrainResult {
@@ -196,18 +200,21 @@ struct TrainResult {
   std::uint64_t skipped_steps = 0;  ///< without an update: the loss (to the end of its epoch) or a gradient not finite
   double seconds = 0;
   bool stopped_early = false;
+  int best_epoch = 0;             ///< that of the least validation loss, from 1; 0 without validation
+  bool has_best_weights = false;  ///< the network has the weights of that epoch, not the last: see patience
 };
 
 /// Trains with mini-batches. The same seed and number of threads give the same bits; going on from a TrainState equals
 /// never having stopped. Layers whose dtype is not float32 are trained through their rounding (straight-through). The
 /// last batch of an epoch may be smaller. A mask of the loss is one for all examples, in their order. Throws UsageError
-/// and ShapeError for options and data that do not fit each other or the network.
+/// and ShapeError for options and data that do not fit each other or the network, DivergedError when weights are no
+/// longer finite or a whole epoch passed without one update; no checkpoint is made of that.
 TrainResult train(Network& network, const Dataset& data, const TrainOptions& options,
                   const TrainState* resume = nullptr);
 
 /// All that an exact resume needs, in one safetensors file: the state, and of each layer its type, its float32 master
-/// and the scales that are fixed or learned. Rules of Metacognition that are waiting start anew, and settings that they
-/// changed, types aside, are not kept. The file appears whole or not at all. Throws IoError.
+/// and the scales that are fixed or learned; for networks with Metacognition, the settings of all layers too, since
+/// rules change them. The file appears whole or not at all. Throws IoError.
 void save_train_state(const std::string& path, const Network& network, const TrainState& state);
 /// Gives the layers of `network` back what they had, and returns the state. Throws IoError, FormatError if the file is
 /// none of these or belongs to another network, which is then as before.

@@ -145,6 +145,8 @@ class WeightStore {
   void set_scale(DType dtype, float scale);
   /// Lets the scale be derived again, also one that came with `set_loaded`; drops that version.
   void clear_scale(DType dtype);
+  /// The scale that was set or loaded for the bare scheme of `dtype`, if one was.
+  std::optional<float> explicit_scale(DType dtype) const;
   /// The explicit scale, else that of the cached version, else 1.
   float scale(DType dtype) const;
 

@@ -74,7 +74,7 @@ TEST(Csv, ClassNumbersBecomeOneHotRows) {
   make_one_hot(data);
   EXPECT_EQ(data.y.shape(), Shape({2, 3}));
   EXPECT_EQ(copy(data.y), (std::vector<float>{0, 0, 1, 1, 0, 0}));
-  for (const std::string_view text : {"1,-1\n", "1,0.5\n", "1,1e30\n", "1,1e10\n"}) {
+  for (const std::string_view text : {"1,-1\n", "1,0.5\n", "1,1e30\n", "1,1e10\n", "1,399999999\n"}) {
     Dataset bad = parse_csv(text, "f", 1);
     EXPECT_THROW(make_one_hot(bad), UsageError) << text;
   }

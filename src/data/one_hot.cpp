@@ -23,7 +23,10 @@ void make_one_hot(Dataset& data) {
     }
     last = std::max(last, number);
   }
-  if ((static_cast<double>(last) + 1) * static_cast<double>(rows) > kMostElements) {
+  // A class far beyond the number of examples is a mistake, and a small file of such must not cost gigabytes.
+  const double most_classes = std::max(4096.0, 16 * static_cast<double>(rows));
+  const double classes_wanted = static_cast<double>(last) + 1;
+  if (classes_wanted > most_classes || classes_wanted * static_cast<double>(rows) > kMostElements) {
     throw UsageError(
         fmt::format("one-hot rows of {} examples and a class {} are too large; train with class numbers", rows, last));
   }

@@ -5,21 +5,25 @@
 // | `counters` U64 [5] | steps, optimizer steps, skipped steps, seed, epochs without gain |
 // | `losses` F64 [2] | sum of the unfinished epoch, best validation |
 // | `epoch_loss`, `validation_loss` F64 [n] | of the epochs so far |
+// | `memory` U64 [n] | Network::memory, where there is one |
 // | `moments.00000003.NAME` F32 | of the optimizer, in its order |
+// | `best.00000003.NAME` F32 | weights of the best epoch, with patience |
 // | `weights.PATH` F32 | master of a layer |
 // | `scales.PATH` F32 | its scales, where they are fixed: derived ones are derived again |
+// | `scale.PATH.TYPE` F32 [1] | its fixed scale of a type that it does not have now, but may get back by a rule |
 //
-// `__metadata__` has `imago` = "train state 1" and `dtype.PATH` for each layer with weights.
+// `__metadata__` has `imago` = "train state 1", `dtype.PATH` for each layer with weights and, beside a `memory`,
+// `settings`: the network as a checkpoint without weights.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 
+#include "data/train_state_layers.h"
 #include "formats/layer_paths.h"
 #include "imago/error.h"
 #include "imago/files.h"
@@ -49,6 +53,12 @@ class StateWriter {
     entries_.push_back({name, type, Shape{values.size()}});
     bytes_[name] = std::as_bytes(values);
   }
+  void add_numbered(std::string_view prefix, std::span<const Optimizer::Moment> list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      add(fmt::format("{}{:08}.{}", prefix, i, list[i].name), SafetensorsType::f32,
+          std::span<const float>(list[i].values));
+    }
+  }
   void write(const std::string& path, std::vector<std::pair<std::string, std::string>> metadata) {
     SafetensorsWriter writer(path, std::move(entries_), std::move(metadata));
     for (const auto& [name, bytes] : bytes_) writer.write(name, bytes);
@@ -59,17 +69,6 @@ class StateWriter {
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::span<const std::byte>> bytes_;
 };
-
-template <class T>
-std::vector<T> read_list(const SafetensorsFile& file, const std::string& name, SafetensorsType type) {
-  const SafetensorsTensor& tensor = file.require(name);
-  if (tensor.type != type) {
-    throw FormatError(file.path(), 8, fmt::format("{} is {}, not {}", name, tensor.dtype, imago::name(type)));
-  }
-  std::vector<T> values(tensor.bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  return values;
-}
 
 template <std::size_t Count, class T>
 std::array<T, Count> read_array(const SafetensorsFile& file, const std::string& name, SafetensorsType type) {
@@ -82,11 +81,15 @@ std::array<T, Count> read_array(const SafetensorsFile& file, const std::string& 
   return array;
 }
 
-std::string metadata_of(const SafetensorsFile& file, std::string_view key) {
-  for (const auto& [name, value] : file.metadata()) {
-    if (name == key) return value;
+/// "moments." of `moments.00000003.NAME`: names and values in the order of their numbers.
+std::vector<Optimizer::Moment> read_numbered(const SafetensorsFile& file, std::string_view prefix) {
+  const std::size_t start = prefix.size() + std::string_view("00000000.").size();
+  std::vector<Optimizer::Moment> all;
+  for (const SafetensorsTensor& tensor : file.tensors()) {  // sorted by name, so by their number
+    if (!tensor.name.starts_with(prefix) || tensor.name.size() < start) continue;
+    all.push_back({tensor.name.substr(start), read_list<float>(file, tensor.name, SafetensorsType::f32)});
   }
-  return {};
+  return all;
 }
 
 TrainState read_state(const SafetensorsFile& file) {
@@ -108,61 +111,15 @@ TrainState read_state(const SafetensorsFile& file) {
   if (state.validation_loss.size() > state.epoch_loss.size()) {
     throw FormatError(file.path(), 8, "there are more validation losses than epochs");
   }
-  for (const SafetensorsTensor& tensor : file.tensors()) {  // sorted by name, so by their number
-    constexpr std::string_view kPrefix = "moments.00000000.";
-    if (!tensor.name.starts_with("moments.") || tensor.name.size() < kPrefix.size()) continue;
-    state.moments.push_back(
-        {tensor.name.substr(kPrefix.size()), read_list<float>(file, tensor.name, SafetensorsType::f32)});
+  if (file.find("memory") != nullptr) state.memory = read_list<std::uint64_t>(file, "memory", SafetensorsType::u64);
+  state.moments = read_numbered(file, "moments.");
+  state.best_weights = read_numbered(file, "best.");
+  for (const Optimizer::Moment& best : state.best_weights) {
+    if (!std::ranges::all_of(best.values, [](float weight) { return std::isfinite(weight); })) {
+      throw FormatError(file.path(), 8, fmt::format("the best weights {} are not all finite", best.name));
+    }
   }
   return state;
-}
-
-/// What a layer gets from a file.
-struct Restored {
-  Layer* layer;
-  DType dtype;
-  WeightStore weights;
-};
-
-Restored read_layer(const SafetensorsFile& file, const std::string& path, Layer& layer) {
-  const auto refuse = [&](const std::string& problem) {
-    return FormatError(file.path(), 8, fmt::format("this state belongs to another network: {}", problem));
-  };
-  const std::string dtype = metadata_of(file, "dtype." + path);
-  if (dtype.empty()) throw refuse(fmt::format("it knows no weights of {}", path));
-  const std::optional<DType> type = find_dtype(dtype);
-  if (!type) throw FormatError(file.path(), 8, fmt::format("dtype.{} is '{}', which is no type", path, dtype));
-  const std::vector<float> master = read_list<float>(file, "weights." + path, SafetensorsType::f32);
-  if (master.size() != layer.weights->count()) {
-    throw refuse(fmt::format("it has {} weights of {}, not {}", master.size(), path, layer.weights->count()));
-  }
-  if (!std::ranges::all_of(master, [](float weight) { return std::isfinite(weight); })) {
-    throw FormatError(file.path(), 8, fmt::format("weights.{} are not all finite", path));
-  }
-
-  Restored restored{&layer, *type, WeightStore(layer.weights->rows(), layer.weights->cols())};
-  WeightStore& store = restored.weights;
-  store.set_master(master);
-  if (file.find("scales." + path) == nullptr) return restored;
-  const std::vector<float> scales = read_list<float>(file, "scales." + path, SafetensorsType::f32);
-  LayerConfig config = layer.config;
-  config.dtype = *type;
-  try {
-    const Scheme scheme = config.scheme();
-    if (scheme.granularity != Granularity::tensor) {
-      // Fixed scales of rows and groups come with codes; which ones does not matter, for the master follows.
-      const std::shared_ptr<const Version> any = store.morph(scheme);
-      store.set_loaded(scheme, any->codes(), scales);
-      store.set_master(master);
-    } else if (scales.size() == 1) {
-      store.set_scale(*type, scales.front());
-    } else {
-      throw UsageError(fmt::format("{} scales, not 1", scales.size()));
-    }
-  } catch (const Error& error) {
-    throw FormatError(file.path(), 8, fmt::format("scales.{} do not fit: {}", path, error.what()));
-  }
-  return restored;
 }
 
 }  // namespace
@@ -176,21 +133,29 @@ void save_train_state(const std::string& path, const Network& network, const Tra
   writer.add("losses", SafetensorsType::f64, std::span<const double>(losses));
   writer.add("epoch_loss", SafetensorsType::f64, std::span<const double>(state.epoch_loss));
   writer.add("validation_loss", SafetensorsType::f64, std::span<const double>(state.validation_loss));
-  for (std::size_t i = 0; i < state.moments.size(); ++i) {
-    writer.add(fmt::format("moments.{:08}.{}", i, state.moments[i].name), SafetensorsType::f32,
-               std::span<const float>(state.moments[i].values));
-  }
+  writer.add_numbered("moments.", state.moments);
+  writer.add_numbered("best.", state.best_weights);
   std::vector<std::pair<std::string, std::string>> metadata = {{"imago", std::string(kMark)}};
   std::map<std::string, std::vector<float>> scales;  // until they are written
+  const auto add_scales = [&](const std::string& place, std::vector<float> values) {
+    const std::vector<float>& kept = scales[place] = std::move(values);
+    writer.add(place, SafetensorsType::f32, std::span<const float>(kept));
+  };
   formats::for_each_path(network, [&](const std::string& place, const Layer& layer) {
     if (!layer.weights) return;
     metadata.emplace_back("dtype." + place, name(layer.config.dtype));
     writer.add("weights." + place, SafetensorsType::f32, layer.weights->master());
     std::vector<float> fixed = fixed_scales(layer);
-    if (fixed.empty()) return;
-    const std::vector<float>& kept = scales[place] = std::move(fixed);
-    writer.add("scales." + place, SafetensorsType::f32, std::span<const float>(kept));
+    if (!fixed.empty()) add_scales("scales." + place, std::move(fixed));
+    for (const DTypeInfo& other : kDTypes) {
+      const std::optional<float> scale = layer.weights->explicit_scale(other.id);
+      if (scale && other.id != layer.config.dtype) add_scales(other_scale(place, other.id), {*scale});
+    }
   });
+  if (!state.memory.empty()) {
+    writer.add("memory", SafetensorsType::u64, std::span<const std::uint64_t>(state.memory));
+    metadata.emplace_back("settings", settings_text(network));
+  }
   writer.write(path, std::move(metadata));
 }
 
@@ -200,21 +165,7 @@ TrainState load_train_state(const std::string& path, Network& network) {
     throw FormatError(path, 8, "this is no state of training, as `imago train --state` writes it");
   }
   TrainState state = read_state(file);
-  std::vector<Restored> layers;
-  formats::for_each_path(network, [&](const std::string& place, Layer& layer) {
-    if (layer.weights) layers.push_back(read_layer(file, place, layer));
-  });
-  const auto is_weights = [](const SafetensorsTensor& tensor) { return tensor.name.starts_with("weights."); };
-  const auto stored = std::ranges::count_if(file.tensors(), is_weights);
-  if (static_cast<std::size_t>(stored) != layers.size()) {
-    throw FormatError(path, 8,
-                      fmt::format("this state belongs to another network: it has weights of {} layers, not {}", stored,
-                                  layers.size()));
-  }
-  for (Restored& restored : layers) {
-    restored.layer->config.dtype = restored.dtype;
-    restored.layer->weights = std::move(restored.weights);
-  }
+  restore_layers(file, network);
   return state;
 }
 

@@ -64,6 +64,10 @@ TEST(TrainState, GoingOnThroughAFileEqualsNeverHavingStopped) {
   EXPECT_EQ(state.best_validation, at_the_end->best_validation);
   EXPECT_EQ(state.epochs_without_gain, at_the_end->epochs_without_gain);
   EXPECT_EQ(state.epoch_loss, at_the_end->epoch_loss);
+  ASSERT_FALSE(state.best_weights.empty());
+  ASSERT_EQ(state.best_weights.size(), at_the_end->best_weights.size());
+  EXPECT_EQ(state.best_weights.back().name, at_the_end->best_weights.back().name);
+  EXPECT_EQ(state.best_weights.back().values, at_the_end->best_weights.back().values);
   ASSERT_EQ(state.moments.size(), at_the_end->moments.size());
   for (std::size_t i = 0; i < state.moments.size(); ++i) {
     EXPECT_EQ(state.moments[i].name, at_the_end->moments[i].name);
@@ -73,6 +77,62 @@ TEST(TrainState, GoingOnThroughAFileEqualsNeverHavingStopped) {
   EXPECT_EQ(serialize_network(second), serialize_network(whole));
   EXPECT_EQ(result.epoch_loss, wanted.epoch_loss);
   EXPECT_EQ(result.validation_loss, wanted.validation_loss);
+}
+
+/// Rules that wait for each other, one that looks at the history, one that makes its layer another one, and a meta
+/// network that draws noise.
+Network thinking_network() {
+  constexpr int kAlways = 5;  // |max| > -1
+  constexpr float kType = 99, kNorm = 90;
+  const std::vector<MetaRule> waiting = {{kAlways, -1, kType, 9, 6, true}, {kAlways, -1, kType, 1, 4, true}};
+  const std::vector<MetaRule> watching = {{7, 1.05, kType, 14, 0, true}, {7, 0.5, kType, 1, 2, true}};
+  const std::vector<MetaRule> becoming = {{kAlways, -1, kNorm, 0, 9, true}};
+  Layer noisy = metacognition(dense(8, 8), {});
+  noisy.config.meta_source = "stats";
+  noisy.config.meta_effect = "noise";
+  Layer gumbel = softmax(SoftmaxType::gumbel);
+  noisy.meta_network = std::make_unique<Network>(layer_list(dense(6, 6), std::move(gumbel)), 9);
+  return Network(layer_list(metacognition(dense(6, 16, Activation::silu), waiting),
+                            sequential(layer_list(metacognition(dense(16, 8), watching))),
+                            metacognition(dense(8, 8), becoming), std::move(noisy), dense(8, 2)),
+                 3);
+}
+
+TEST(TrainState, RulesOfMetacognitionGoOnWhereTheyWere) {
+  const testing::TempDir folder;
+  const std::string path = folder.path() / "state.safetensors";
+  Network whole = thinking_network();
+  const TrainResult wanted = train(whole, some_data(), some_options());
+  ASSERT_EQ(whole.layers()[2].observed->config.type, LayerType::rms_norm);
+  for (const std::uint64_t stop_at : {1u, 3u, 5u, 6u, 7u, 8u, 11u}) {
+    Network first = thinking_network();
+    TrainOptions options = some_options();
+    options.progress = [&](const TrainProgress& now) { return now.step < stop_at; };
+    options.checkpoint = [&](const TrainState& state) { save_train_state(path, first, state); };
+    train(first, some_data(), options);
+    Network second = thinking_network();
+    const TrainState state = load_train_state(path, second);
+    const TrainResult result = train(second, some_data(), some_options(), &state);
+    EXPECT_EQ(result.epoch_loss, wanted.epoch_loss) << "stopped at " << stop_at;
+    EXPECT_EQ(result.validation_loss, wanted.validation_loss) << "stopped at " << stop_at;
+    EXPECT_EQ(serialize_network(second), serialize_network(whole)) << "stopped at " << stop_at;
+    EXPECT_EQ(second.memory(), whole.memory());
+  }
+}
+
+TEST(TrainState, AMemoryThatDoesNotFitIsRefused) {
+  Network network = thinking_network();
+  const std::vector<std::uint64_t> memory = network.memory();
+  std::vector<std::uint64_t> longer = memory;
+  longer.push_back(0);
+  EXPECT_THROW(network.restore_memory(longer), UsageError);
+  EXPECT_THROW(network.restore_memory(std::span(memory).first(memory.size() - 1)), UsageError);
+  std::vector<std::uint64_t> huge = memory;
+  huge[0] = ~std::uint64_t{0};
+  EXPECT_THROW(network.restore_memory(huge), UsageError);
+  EXPECT_EQ(network.memory(), memory);
+  network.restore_memory(memory);
+  EXPECT_TRUE(mixed_network().memory().empty());
 }
 
 TEST(TrainState, ATypeThatLayersHadIsTheirsAgain) {

@@ -2,56 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <limits>
-#include <new>
-
 #include "layers/layer_functions.h"
+#include "testing/allocations.h"
 #include "testing/gradient_check.h"
-
-namespace {
-std::atomic<bool> counting{false};
-std::atomic<int> allocations{0};
-}  // namespace
-
-// Not inlined: GCC would see `free` of what `new` gave, and complain.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (counting) ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace imago::layers {
 namespace {
 
-/// The fewest of some forwards: which thread of the pool takes which part is chance, and one that takes its first part
-/// late makes its scratch memory late.
 int allocations_when_warm(Layer layer, const Tensor<float>& x) {
   testing::randomize_layer(layer, 1);
   LayerState state;
   layers::Run run;
   forward_layer(layer, x, nullptr, state, run);  // makes the run form and the tensors
-  int fewest = std::numeric_limits<int>::max();
-  for (int i = 0; i < 10 && fewest != 0; ++i) {
-    allocations = 0;
-    counting = true;
-    forward_layer(layer, x, nullptr, state, run);
-    counting = false;
-    fewest = std::min(fewest, static_cast<int>(allocations));
-  }
-  return fewest;
+  return testing::fewest_allocations_of([&] { forward_layer(layer, x, nullptr, state, run); });
 }
 
 TEST(Allocations, CounterSeesThem) {
-  allocations = 0;
-  counting = true;
-  Tensor<float> tensor(Shape{3, 3});
-  counting = false;
-  EXPECT_GE(allocations, 1);
+  EXPECT_GE(testing::allocations_of([] { Tensor<float> tensor(Shape{3, 3}); }), 1);
 }
 
 TEST(Allocations, ForwardsThatRepeatMakeNone) {

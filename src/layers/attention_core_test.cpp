@@ -6,22 +6,16 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "imago/error.h"
+#include "testing/random_values.h"
 #include "testing/torch_layers.h"
 
 namespace imago::layers {
 namespace {
 
-std::vector<float> random_values(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(count);
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
+using testing::random_values;
 
 struct Plain {
   std::vector<double> out, grad_q, grad_k, grad_v;

@@ -10,23 +10,6 @@ namespace imago::layers {
 
 namespace {
 
-math::ConvolutionExtents extents_of(const ConvolutionSizes& s, std::size_t batch) {
-  math::ConvolutionExtents e{.batch = batch,
-                             .channels = s.channels,
-                             .filters = s.filters,
-                             .in = {s.in[0], s.in[1], s.in[2]},
-                             .out = {s.out[0], s.out[1], s.out[2]},
-                             .kernel = {1, 1, 1},
-                             .stride = {1, 1, 1},
-                             .padding = {0, 0, 0}};
-  for (std::size_t axis = 3 - s.axes; axis < 3; ++axis) {
-    e.kernel[axis] = s.kernel;
-    e.stride[axis] = s.stride;
-    e.padding[axis] = s.padding;
-  }
-  return e;
-}
-
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
   const std::size_t batch = convolution_batch(layer, sizes, x);

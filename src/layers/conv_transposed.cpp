@@ -5,6 +5,7 @@
 // saved[0]: z, kept for backward unless f is linear. scratch[1], [2]: the swapped weights and their gradient.
 
 #include <algorithm>
+#include <utility>
 
 #include "layers/convolution.h"
 #include "layers/linear.h"
@@ -16,21 +17,11 @@ namespace imago::layers {
 
 namespace {
 
-math::ConvolutionExtents swapped_extents(const ConvolutionSizes& s, std::size_t batch) {
-  math::ConvolutionExtents e{.batch = batch,
-                             .channels = s.filters,
-                             .filters = s.channels,
-                             .in = {s.out[0], s.out[1], s.out[2]},
-                             .out = {s.in[0], s.in[1], s.in[2]},
-                             .kernel = {1, 1, 1},
-                             .stride = {1, 1, 1},
-                             .padding = {0, 0, 0}};
-  for (std::size_t axis = 3 - s.axes; axis < 3; ++axis) {
-    e.kernel[axis] = s.kernel;
-    e.stride[axis] = s.stride;
-    e.padding[axis] = s.padding;
-  }
-  return e;
+/// Those of the convolution from the result to the input.
+math::ConvolutionExtents swapped_extents(ConvolutionSizes sizes, std::size_t batch) {
+  std::swap(sizes.channels, sizes.filters);
+  std::swap(sizes.in, sizes.out);
+  return extents_of(sizes, batch);
 }
 
 /// Calls body(index in [F][C][k…], index in [C][F][k…], values) for each kernel.

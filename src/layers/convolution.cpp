@@ -81,6 +81,23 @@ ConvolutionSizes convolution_sizes(const LayerConfig& config) {
   return s;
 }
 
+math::ConvolutionExtents extents_of(const ConvolutionSizes& s, std::size_t batch) {
+  math::ConvolutionExtents e{.batch = batch,
+                             .channels = s.channels,
+                             .filters = s.filters,
+                             .in = {s.in[0], s.in[1], s.in[2]},
+                             .out = {s.out[0], s.out[1], s.out[2]},
+                             .kernel = {1, 1, 1},
+                             .stride = {1, 1, 1},
+                             .padding = {0, 0, 0}};
+  for (std::size_t axis = 3 - s.axes; axis < 3; ++axis) {
+    e.kernel[axis] = s.kernel;
+    e.stride[axis] = s.stride;
+    e.padding[axis] = s.padding;
+  }
+  return e;
+}
+
 WeightShape convolution_weights(const LayerConfig& config) {
   const std::size_t filters = required(config, config.filters, "filters");
   const std::size_t kernel = optional_setting(config, config.kernel_size, 1, "kernel_size");

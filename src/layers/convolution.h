@@ -6,6 +6,7 @@
 #include <span>
 
 #include "layers/layer_functions.h"
+#include "math/products.h"
 
 namespace imago::layers {
 
@@ -19,6 +20,9 @@ struct ConvolutionSizes {
 
 /// Throws UsageError, naming the type, for settings that make no valid layer; ShapeError for sizes that overflow.
 ConvolutionSizes convolution_sizes(const LayerConfig& config);
+
+/// What the products of math/ take: kernel, stride and padding on the axes that there are.
+math::ConvolutionExtents extents_of(const ConvolutionSizes& sizes, std::size_t batch);
 
 /// [F][C · k^axes], for both kinds.
 WeightShape convolution_weights(const LayerConfig& config);

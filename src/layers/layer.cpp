@@ -181,6 +181,12 @@ Layer mixture(Layer gate, std::vector<Layer> branches) {
   return layer;
 }
 
+std::vector<MetaRule> default_meta_rules() {
+  return {{.condition = 8, .threshold = 0.05, .command = 101, .self_only = true},
+          {.condition = 1, .threshold = 10, .command = 90, .cooldown = 5, .self_only = true},
+          {.condition = 6, .threshold = 0.05, .command = 70, .cooldown = 10, .self_only = true}};
+}
+
 Layer metacognition(Layer observed, std::vector<MetaRule> rules) {
   Layer layer = layer_of(LayerType::metacognition);
   layer.observed = std::make_unique<Layer>(std::move(observed));

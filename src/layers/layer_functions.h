@@ -20,6 +20,9 @@ struct TensorStats {
   std::size_t active = 0, total = 0;
 };
 
+/// Of Metacognition, so many are kept.
+inline constexpr std::size_t kMetaHistory = 100;
+
 struct AttentionTable;  // layers/attention.cpp
 
 /// What a layer keeps between calls: its result, what its backward needs, and the same for the layers inside it. Reused
@@ -45,7 +48,7 @@ class Grid {
   virtual Layer& layer(const Coordinates& at) = 0;
   /// Where its weight gradient is summed.
   virtual LayerGradient& gradient(const Coordinates& at) = 0;
-  /// Input statistics of all Metacognition layers, the latest 100, oldest first.
+  /// Input statistics of all Metacognition layers, the latest kMetaHistory, oldest first.
   virtual std::deque<TensorStats>& history() = 0;
 };
 

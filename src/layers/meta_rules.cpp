@@ -10,7 +10,6 @@ namespace imago::layers {
 
 namespace {
 
-constexpr std::size_t kHistory = 100;
 constexpr double kActive = 1e-6;  // magnitudes above count as active; averages below are too small for a ratio
 
 /// The latest input deviates more than `threshold` times as much as the one two before it.
@@ -51,7 +50,7 @@ void remember_input(const TensorStats& stats, Run& run) {
   if (run.grid == nullptr) return;
   std::deque<TensorStats>& history = run.grid->history();
   history.push_back(stats);
-  while (history.size() > kHistory) history.pop_front();
+  while (history.size() > kMetaHistory) history.pop_front();
 }
 
 bool condition_holds(const MetaRule& rule, const Observation& seen) {

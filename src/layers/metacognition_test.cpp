@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -60,6 +61,21 @@ TEST(Metacognition, IsItsObservedLayerWhenNoRuleFires) {
   Network network = random_network(
       layer_list(metacognition(dense(4, 3, Activation::tanh), {rule(1, 1e6, 90)}), metacognition(dense(3, 2), {})));
   check_network(network, random_tensor({3, 4}, 1));
+}
+
+TEST(Metacognition, HasTheDefaultRulesOfTheSpecUnlessOthersAreGiven) {
+  const Layer layer = metacognition(dense(4, 4));
+  ASSERT_EQ(layer.rules.size(), 3u);
+  EXPECT_EQ(layer.rules[0], rule(8, 0.05, 101));
+  EXPECT_EQ(layer.rules[1], rule(1, 10, 90, 0, 5));
+  EXPECT_EQ(layer.rules[2], rule(6, 0.05, 70, 0, 10));
+  EXPECT_TRUE(metacognition(dense(4, 4), {}).rules.empty());
+
+  // The first of them: a mean that changes by more than 5 % makes the layer the identity.
+  Network network = random_network(layer_list(metacognition(dense(2, 2))));
+  network.layers()[0].observed->weights->set_master(std::vector<float>{3, 0, 0, 3});
+  const Tensor<float> x(Shape{1, 2}, {1, 2});
+  EXPECT_TRUE(std::ranges::equal(network.forward(x).values(), x.values()));
 }
 
 TEST(Metacognition, ObservingNothingIsTheIdentity) {

@@ -2,24 +2,18 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "imago/error.h"
 #include "imago/system.h"
 #include "math/backend.h"
+#include "testing/random_values.h"
 
 namespace imago::math {
 namespace {
 
-std::vector<float> random_values(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(count);
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
+using testing::random_values;
 
 std::vector<const Backend*> backends() {
   std::vector<const Backend*> all{&plain_backend()};

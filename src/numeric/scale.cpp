@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "imago/error.h"
@@ -18,6 +19,28 @@ float usable(float scale) noexcept { return scale > 0 && std::isfinite(scale) ? 
 float magnitude(float w, NumberKind kind) noexcept {
   if (std::isnan(w)) return -1;
   return kind == NumberKind::unsigned_integer ? std::max(w, 0.0f) : std::fabs(w);
+}
+
+/// `scale`, or the largest below it under which no weight decodes beyond float32. That concerns weights near the end
+/// of float32 only: max / Q may round up, and saturated weights can take a code beyond Q (-128 of int8).
+float without_overflow(DType dtype, float scale, std::span<const float> weights) noexcept {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  if (scale <= kMost / 4 / std::max(info(dtype).scale_divisor, 1.0f)) return scale;  // no code reaches 4 Q
+  float low = 0, high = 0;
+  for (const float w : weights) {
+    low = w < low ? w : low;  // false for NaN
+    high = w > high ? w : high;
+  }
+  // Codes grow with weights, so the extremes speak for all. A slightly smaller scale leaves their codes as they are.
+  for (const float w : {low, high}) {
+    const float code = visit(dtype, [&]<class T>(std::type_identity<T>) {
+      return std::fabs(dequantize_value<T>(quantize_value<T>(w, scale), 1.0f));
+    });
+    if (std::isfinite(code * scale) || !std::isfinite(code)) continue;
+    scale = kMost / code;
+    while (std::isinf(code * scale)) scale = std::nextafter(scale, 0.0f);
+  }
+  return scale;
 }
 
 float largest_magnitude(NumberKind kind, std::span<const float> weights) noexcept {
@@ -106,7 +129,7 @@ float derive_scale(DType dtype, std::span<const float> weights) noexcept {
   const DTypeInfo& type = info(dtype);
   if (type.kind == NumberKind::wide_float) return 1.0f;
   if (type.kind == NumberKind::binary) return derive_absmean_scale(weights);
-  return usable(largest_magnitude(type.kind, weights) / type.scale_divisor);
+  return without_overflow(dtype, usable(largest_magnitude(type.kind, weights) / type.scale_divisor), weights);
 }
 
 float derive_absmean_scale(std::span<const float> weights) noexcept {
@@ -134,7 +157,7 @@ float derive_percentile_scale(DType dtype, std::span<const float> weights, doubl
   const double position = std::ceil(percentile * static_cast<double>(magnitudes.size()));
   const auto nth = magnitudes.begin() + std::max<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(position), 1) - 1;
   std::nth_element(magnitudes.begin(), nth, magnitudes.end());
-  return usable(*nth / type.scale_divisor);
+  return without_overflow(dtype, usable(*nth / type.scale_divisor), weights);
 }
 
 float derive_mse_scale(DType dtype, std::span<const float> weights, std::span<const float> importance) {

@@ -4,8 +4,8 @@
 
 #include <limits>
 
+#include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/quant.h"
 #include "testing/blocks.h"
 
 namespace imago {

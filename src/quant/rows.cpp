@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/quant.h"
 #include "quant/block_format.h"
 #include "quant/expanded.h"
 #include "quant/lanes_scalar.h"

@@ -1,6 +1,6 @@
 // The block formats against bytes, values and dot products made by ggml.
 
-#include "imago/quant.h"
+#include "imago/codec.h"
 
 #include <gtest/gtest.h>
 

@@ -162,6 +162,7 @@ bool Optimizer::step(float rate) {
 std::uint64_t Optimizer::steps() const noexcept { return state_->steps; }
 
 std::vector<Optimizer::Moment> Optimizer::save() const {
+  state_->attach();  // moments of layers that changed since the step are of no use to anybody
   std::vector<Moment> saved;
   for (const Slot& slot : state_->slots) {
     for_each_moment(slot, state_->options.kind, [&](std::string name, const std::vector<float>& values, std::size_t) {

@@ -8,6 +8,7 @@
 #include "imago/error.h"
 #include "imago/train.h"
 #include "train/batches.h"
+#include "train/best_weights.h"
 
 namespace imago {
 
@@ -33,6 +34,7 @@ class Trainer {
       state_ = *resume;
       optimizer_.restore(state_.optimizer_steps, std::move(state_.moments));
       state_.moments.clear();
+      network_.restore_memory(state_.memory);
     }
     split_ = split_examples(data.size(), options.validation_share, state_.seed);
     steps_per_epoch_ = (split_.training.size() - 1) / options.batch + 1;
@@ -47,14 +49,20 @@ class Trainer {
     while (state_.steps < total_steps_ && !stop && !out_of_patience()) {
       const std::uint64_t before = state_.steps;
       if (order_.empty() || before % steps_per_epoch_ == 0) order_examples();
+      if (before % steps_per_epoch_ == 0) skipped_before_epoch_ = state_.skipped_steps;
       train_batch();
       stop = options_.progress && !options_.progress(progress(first));
       if (state_.steps % steps_per_epoch_ == 0) finish_epoch();
       if (checkpoint_is_due(before)) checkpoint();
     }
+    check_weights();
     if (options_.progress) options_.progress(progress(first));
     if (options_.checkpoint && checkpointed_ != state_.steps) checkpoint();
-    return result(stop || (out_of_patience() && state_.steps < total_steps_));
+    // Only now: going on needs the last weights, which the checkpoint has.
+    const bool restored = options_.patience > 0 && !stop && restore_weights(network_, state_.best_weights);
+    TrainResult done = result(stop || (out_of_patience() && state_.steps < total_steps_));
+    done.has_best_weights = restored && done.best_epoch != 0;
+    return done;
   }
 
  private:
@@ -95,6 +103,7 @@ class Trainer {
     last_loss_ = evaluate_loss(batch_loss_, network_.forward_training(x_), y_, &gradient_);
     rate_ = options_.schedule.at(state_.steps, total_steps_);
     if (!std::isfinite(last_loss_)) {
+      check_weights();
       const std::uint64_t left = steps_per_epoch_ - state_.steps % steps_per_epoch_;
       state_.skipped_steps += left;
       state_.steps += left;
@@ -107,6 +116,10 @@ class Trainer {
   }
 
   void finish_epoch() {
+    // The weights are what they were, so the next epoch could only be the same.
+    if (skipped_before_epoch_ && state_.skipped_steps - *skipped_before_epoch_ == steps_per_epoch_) {
+      throw DivergedError("losses or gradients of a whole epoch are", state_.steps);
+    }
     state_.epoch_loss.push_back(state_.epoch_loss_sum / static_cast<double>(steps_per_epoch_));
     state_.epoch_loss_sum = 0;
     if (split_.validation.empty()) return;
@@ -114,6 +127,7 @@ class Trainer {
     const bool nothing_to_beat = state_.validation_loss.empty() || !std::isfinite(state_.best_validation);
     const bool better = std::isfinite(loss) && (nothing_to_beat || loss < state_.best_validation);
     if (better || nothing_to_beat) state_.best_validation = loss;
+    if (better && options_.patience > 0) state_.best_weights = copy_weights(network_);
     state_.epochs_without_gain = better ? 0 : state_.epochs_without_gain + 1;
     state_.validation_loss.push_back(loss);
   }
@@ -133,9 +147,15 @@ class Trainer {
     return every != 0 && options_.checkpoint && state_.steps / every != before / every;
   }
 
+  void check_weights() const {
+    if (!has_finite_weights(network_)) throw DivergedError("the weights are", state_.steps);
+  }
+
   void checkpoint() {
+    check_weights();
     state_.optimizer_steps = optimizer_.steps();
     state_.moments = optimizer_.save();
+    state_.memory = network_.memory();
     options_.checkpoint(state_);
     checkpointed_ = state_.steps;
     state_.moments.clear();
@@ -167,6 +187,9 @@ class Trainer {
     result.skipped_steps = state_.skipped_steps;
     result.seconds = seconds();
     result.stopped_early = stopped_early;
+    if (!state_.validation_loss.empty() && std::isfinite(state_.best_validation)) {
+      result.best_epoch = static_cast<int>(state_.epoch_loss.size()) - state_.epochs_without_gain;
+    }
     return result;
   }
 
@@ -183,8 +206,9 @@ class Trainer {
   Loss batch_loss_;                 // options_.loss with the mask of this batch
   double last_loss_ = 0;
   float rate_ = 0;
-  std::size_t examples_ = 0;                   // seen in this run
-  std::optional<std::uint64_t> checkpointed_;  // the last step that was
+  std::optional<std::uint64_t> skipped_before_epoch_;  // if it began in this run
+  std::size_t examples_ = 0;                           // seen in this run
+  std::optional<std::uint64_t> checkpointed_;          // the last step that was
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -137,6 +137,105 @@ TEST(Train, StopsWhenValidationNoLongerGains) {
   EXPECT_EQ(result.validation_loss.end() - best, 4);  // the best one, and three without a gain
 }
 
+/// Training data pull the weights one way, so that validation is best early and worse later.
+struct Misleading {
+  Dataset data{Tensor<float>({4, 1}, {1, 1, 1, 1}), Tensor<float>({4, 1})};
+  TrainOptions options{.epochs = 40, .batch = 3, .schedule = {.rate = 0.05f}, .validation_share = 0.25};
+  Misleading() {
+    // The one example for validation has the target 0.3; the others pull towards 1.
+    const TrainResult probe = [&] {
+      Network network = start();
+      TrainOptions one = options;
+      one.epochs = 1;
+      one.schedule.rate = 0;
+      for (std::size_t i = 0; i < 4; ++i) data.y[i] = static_cast<float>(i + 1);
+      return train(network, data, one);
+    }();
+    const auto judged = static_cast<std::size_t>(std::lround(std::sqrt(probe.validation_loss[0]))) - 1;
+    for (std::size_t i = 0; i < 4; ++i) data.y[i] = i == judged ? 0.3f : 1;
+  }
+  static Network start() {
+    Network network(layer_list(dense(1, 1)), 1);
+    network.layers()[0].weights->set_master(std::vector<float>{0});
+    return network;
+  }
+};
+
+TEST(Train, StoppingEarlyLeavesTheWeightsOfTheBestEpoch) {
+  const Misleading misleading;
+  TrainOptions options = misleading.options;
+  options.patience = 4;
+  std::vector<float> weights;  // of the last step of each epoch
+  Network network = Misleading::start();
+  options.progress = [&](const TrainProgress&) {
+    weights.push_back(network.layers()[0].weights->master()[0]);
+    return true;
+  };
+  std::vector<float> checkpointed;
+  options.checkpoint = [&](const TrainState&) { checkpointed.push_back(network.layers()[0].weights->master()[0]); };
+  const TrainResult result = train(network, misleading.data, options);
+  const auto best =
+      static_cast<std::size_t>(std::ranges::min_element(result.validation_loss) - result.validation_loss.begin());
+  ASSERT_TRUE(result.stopped_early);
+  ASSERT_GT(best, 0u);
+  EXPECT_EQ(result.best_epoch, static_cast<int>(best) + 1);
+  EXPECT_TRUE(result.has_best_weights);
+  EXPECT_EQ(network.layers()[0].weights->master()[0], weights[best]);
+  EXPECT_EQ(checkpointed, std::vector<float>{weights[best + 4]});  // what going on needs
+
+  // Without patience the last ones stay, and the best epoch is reported all the same.
+  Network whole = Misleading::start();
+  const TrainResult all = train(whole, misleading.data, misleading.options);
+  EXPECT_EQ(all.best_epoch, result.best_epoch);
+  EXPECT_FALSE(all.has_best_weights);
+  EXPECT_GT(whole.layers()[0].weights->master()[0], weights[best + 4]);
+}
+
+TEST(Train, TheBestWeightsSurviveABreak) {
+  const Misleading misleading;
+  TrainOptions options = misleading.options;
+  options.patience = 4;
+  Network whole = Misleading::start();
+  const TrainResult wanted = train(whole, misleading.data, options);
+  TrainState state;
+  Network network = Misleading::start();
+  TrainOptions first = options;
+  const auto stop = static_cast<std::uint64_t>(wanted.best_epoch) + 2;
+  first.progress = [&](const TrainProgress& now) { return now.step < stop; };
+  first.checkpoint = [&](const TrainState& now) { state = now; };
+  EXPECT_FALSE(train(network, misleading.data, first).has_best_weights);
+  EXPECT_NE(network.layers()[0].weights->master()[0], whole.layers()[0].weights->master()[0]);
+  const TrainResult result = train(network, misleading.data, options, &state);
+  EXPECT_EQ(result.best_epoch, wanted.best_epoch);
+  EXPECT_EQ(network.layers()[0].weights->master()[0], whole.layers()[0].weights->master()[0]);
+}
+
+TEST(Train, SaysThatItHasDiverged) {
+  // Each step multiplies the distance to the target by about -2·rate.
+  Network network = linear_network();
+  std::vector<std::uint64_t> checkpoints;
+  TrainOptions options{.epochs = 500, .batch = 8, .schedule = {.rate = 1e4f}, .checkpoint_steps = 1};
+  options.checkpoint = [&](const TrainState& state) {
+    checkpoints.push_back(state.steps);
+    EXPECT_TRUE(std::isfinite(network.layers()[0].weights->master()[0]));
+  };
+  try {
+    train(network, linear_data(64), options);
+    FAIL() << "nothing was said";
+  } catch (const DivergedError& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::diverged);
+    EXPECT_NE(std::string(error.what()).find("not finite after"), std::string::npos) << error.what();
+  }
+  EXPECT_LT(checkpoints.size(), 100u);
+}
+
+TEST(Train, AnEpochWithoutAnUpdateIsTheEnd) {
+  Network network = linear_network();
+  Dataset data = linear_data(4);
+  data.y[0] = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(train(network, data, {.epochs = 3, .batch = 4}), DivergedError);
+}
+
 TEST(Train, ChecksPointsWhereItIsAsked) {
   Network network = linear_network();
   std::vector<std::uint64_t> steps;

@@ -151,6 +151,53 @@ TEST(DeriveScales, ZerosNegativesAndNothingGiveOne) {
   EXPECT_TRUE(derive(DType::float16, zeros, 1).empty());
 }
 
+// threats.md 40 and 41: whatever the weights, scales are finite and not 0, and what they decode to is finite.
+TEST(DeriveScales, HostileWeightsGiveFiniteVersions) {
+  constexpr float kOutlier = 1e38f, kDenormal = 1e-45f, kLarge = std::numeric_limits<float>::max();
+  const auto fill = [](auto value_at) {
+    std::vector<float> weights(256);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = value_at(i);
+    return weights;
+  };
+  const std::vector<std::vector<float>> cases = {
+      fill([](std::size_t) { return 0.0f; }), fill([](std::size_t) { return 0.3f; }),
+      fill([](std::size_t) { return kLarge; }), fill([](std::size_t) { return -kLarge; }),
+      // A percentile finds a scale under which the last one saturates: int8 has a code beyond its Q, -128.
+      fill([](std::size_t i) { return i == 255 ? -kLarge : -kLarge / 1.006f; }),
+      fill([](std::size_t i) { return i == 255 ? -kLarge : -kLarge / 1.6f; }),
+      fill([](std::size_t i) { return i == 77 ? kOutlier : 0.01f; }),
+      fill([](std::size_t i) { return i == 77 ? -kOutlier : -0.01f; }),
+      fill([](std::size_t i) { return i % 2 == 0 ? kOutlier : -kOutlier; }),
+      fill([](std::size_t i) { return i % 2 == 0 ? 0.7f : -0.7f; }),
+      fill([](std::size_t i) { return i % 2 == 0 ? kDenormal : -kDenormal; }),
+      fill([](std::size_t i) { return static_cast<float>(i) * 1e-40f; }),
+      fill([](std::size_t i) { return i == 0 ? kDenormal : 0.0f; })};
+  for (const DTypeInfo& type : kDTypes) {
+    for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
+      if (granularity != Granularity::tensor && !is_scaled(type.id)) continue;
+      for (const Calibrator calibrator :
+           {Calibrator::absmax, Calibrator::percentile, Calibrator::mse, Calibrator::absmean}) {
+        if (calibrator == Calibrator::absmean && type.id != DType::ternary) continue;
+        if (calibrator != Calibrator::absmax && !is_scaled(type.id)) continue;
+        const Scheme scheme = scheme_of(type.id, granularity, calibrator);
+        for (std::size_t i = 0; i < cases.size(); ++i) {
+          WeightStore store(4, 64);
+          store.set_master(cases[i]);
+          const std::vector<float> got = store.active(scheme);
+          for (const float w : got) {  // types without a scale overflow to infinity, as they are defined
+            ASSERT_TRUE(is_scaled(type.id) ? std::isfinite(w) : !std::isnan(w)) << type.name << " case " << i;
+          }
+          const std::shared_ptr<const Version> version = store.morph(scheme);
+          if (version == nullptr) continue;
+          for (const float scale : version->scales()) {
+            ASSERT_TRUE(std::isfinite(scale) && scale > 0) << type.name << " case " << i << ": " << scale;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(DeriveScales, DoNotDependOnTheNumberOfThreads) {
   std::vector<float> weights(6 * 32'768);
   fill_normal(weights, 5, 1);

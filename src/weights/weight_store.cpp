@@ -271,9 +271,13 @@ void WeightStore::clear_scale(DType dtype) {
   state_->explicit_scales.erase(dtype);
 }
 
-float WeightStore::scale(DType dtype) const {
+std::optional<float> WeightStore::explicit_scale(DType dtype) const {
   const auto given = state_->explicit_scales.find(dtype);
-  if (given != state_->explicit_scales.end()) return given->second.front();
+  return given == state_->explicit_scales.end() ? std::nullopt : std::optional(given->second.front());
+}
+
+float WeightStore::scale(DType dtype) const {
+  if (const std::optional<float> given = explicit_scale(dtype)) return *given;
   const std::shared_ptr<const Version> version = find(dtype);
   return version ? version->scale() : 1.0f;
 }

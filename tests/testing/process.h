@@ -28,6 +28,7 @@ struct ProcessResult {
 struct ProcessOptions {
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< added to ours
   std::string stdout_to = {};                                         ///< a file to write to instead of capturing
+  std::string stdin_from = "/dev/null";                               ///< a file
   bool close_stdout = false;    ///< nobody reads: the pipe is closed before the program starts
   bool without_stdout = false;  ///< descriptor 1 is not open at all
 };
@@ -63,7 +64,7 @@ inline int widowed_pipe() {
 
 }  // namespace detail
 
-/// Runs `command` (a path, then arguments) with an empty standard input and waits for its end.
+/// Runs `command` (a path, then arguments) and waits for its end.
 inline ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options = {}) {
   const detail::Capture out;
   const detail::Capture err;
@@ -79,7 +80,7 @@ inline ProcessResult run_process(const std::vector<std::string>& command, const 
   const pid_t child = ::fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child == 0) {
-    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(::open(options.stdin_from.c_str(), O_RDONLY), STDIN_FILENO);
     ::dup2(target, STDOUT_FILENO);
     if (options.without_stdout) ::close(STDOUT_FILENO);
     ::dup2(err.descriptor(), STDERR_FILENO);

@@ -1,0 +1,78 @@
+#include "train/best_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "network/walk.h"
+#include "train/learned_scale.h"
+
+namespace imago {
+
+namespace {
+
+/// Calls visit(name, layer) for every layer with weights. The name says what the layer is, so that one that became
+/// another is told from it.
+template <class AnyNetwork, class Visit>
+void for_each_weighted(AnyNetwork& network, Visit&& visit) {
+  std::size_t index = 0;
+  for (auto& grid_layer : network.layers()) {
+    network::for_each_layer(grid_layer, [&](auto& layer) {
+      if (!layer.weights) return;
+      visit(fmt::format("{}.{}.{}", index++, name(layer.config.type), name(layer.config.dtype)), layer);
+    });
+  }
+}
+
+}  // namespace
+
+std::vector<Optimizer::Moment> copy_weights(const Network& network) {
+  std::vector<Optimizer::Moment> copies;
+  for_each_weighted(network, [&](const std::string& name, const Layer& layer) {
+    const std::span<const float> master = layer.weights->master();
+    copies.push_back({name, {master.begin(), master.end()}});
+    if (!has_learnable_scale(layer.config)) return;
+    const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype);
+    if (scale) copies.push_back({name + ".scale", {*scale}});
+  });
+  return copies;
+}
+
+bool restore_weights(Network& network, std::span<const Optimizer::Moment> weights) {
+  struct Place {
+    WeightStore* store;
+    DType dtype;
+    const Optimizer::Moment* master;
+    const Optimizer::Moment* scale;
+  };
+  std::vector<Place> places;
+  std::size_t used = 0;
+  bool fits = true;
+  for_each_weighted(network, [&](const std::string& name, Layer& layer) {
+    const auto next = [&](const std::string& wanted, std::size_t count) -> const Optimizer::Moment* {
+      const bool found = used < weights.size() && weights[used].name == wanted && weights[used].values.size() == count;
+      return found ? &weights[used++] : nullptr;
+    };
+    const Optimizer::Moment* master = next(name, layer.weights->count());
+    const Optimizer::Moment* scale = next(name + ".scale", 1);
+    fits = fits && master != nullptr;
+    places.push_back({&*layer.weights, layer.config.dtype, master, scale});
+  });
+  if (!fits || used != weights.size()) return false;
+  for (const Place& place : places) {
+    place.store->set_master(place.master->values);
+    if (place.scale != nullptr) place.store->set_scale(place.dtype, place.scale->values.front());
+  }
+  return true;
+}
+
+bool has_finite_weights(const Network& network) {
+  bool finite = true;
+  for_each_weighted(network, [&](const std::string&, const Layer& layer) {
+    finite = finite && std::ranges::all_of(layer.weights->master(), [](float weight) { return std::isfinite(weight); });
+  });
+  return finite;
+}
+
+}  // namespace imago
