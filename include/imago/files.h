@@ -45,6 +45,36 @@ Network load_network(const std::string& path, const LoadOptions& options = {});
 /// weights), by the extension. The file appears whole or not at all. Throws UsageError for another extension, IoError.
 void save_network(const Network& network, const std::string& path);
 
+/// How tensors become layers.
+struct ImportOptions {
+  std::optional<DType> dtype = std::nullopt;  ///< decoders: of attention and SwiGLU; norms stay float32
+  int heads = 1;                              ///< of attention that is found by its shapes alone
+  /// Tensors, by their place in the order of their names, and the types of the layers they begin.
+  std::vector<std::pair<std::size_t, LayerType>> hints = {};
+  bool eager = false;  ///< as in LoadOptions
+};
+
+/// A network made of tensors. Of a decoder, block b is the layers 4b … 4b+3: RMSNorm, attention, RMSNorm, SwiGLU; the
+/// residual sums around them are the driver's (spec/layers.md §9), and so is what belongs to no block.
+struct ImportedNetwork {
+  Network network;
+  std::vector<std::string> unmatched = {};  ///< tensors that are in no layer
+  std::vector<std::string> notes = {};      ///< what was left out or guessed, a sentence each
+  bool is_decoder = false;
+  Tensor<float> embeddings{Shape{0}};  ///< [vocabulary, width]; these three are of decoders
+  Tensor<float> final_norm{Shape{0}};  ///< [width]; empty if there is none
+  Tensor<float> head{Shape{0}};        ///< [vocabulary, width]; empty if it is the embeddings
+};
+
+/// A Hugging Face folder or GGUF file with a decoder in the style of Llama, or a safetensors file of layers that are
+/// guessed from the shapes of its tensors (spec/checkpoint.md §8.2, §8.3). All weights become float32 masters; layers
+/// of one tensor keep its type. Throws IoError, FormatError; UnsupportedError for other forms and for models that these
+/// layers cannot compute, UsageError for options that do not fit the tensors.
+ImportedNetwork import_network(const std::string& path, const ImportOptions& options = {});
+
+/// As save_network; `.entity` files hold what a decoder has beside its blocks, too.
+void save_network(const ImportedNetwork& imported, const std::string& path);
+
 /// A checkpoint as text, in memory. `file` is the name that errors give.
 Network deserialize_network(std::string_view json, const LoadOptions& options = {},
                             std::string_view file = "checkpoint");
@@ -53,6 +83,19 @@ std::string serialize_network(const Network& network);
 /// A network from its architecture, with fresh weights; weights in the text are ignored. Throws FormatError for a text
 /// that is wrong, UsageError, naming the layer, for settings that make no valid layer.
 Network build_network_from_json(std::string_view json, std::uint64_t seed, std::string_view file = "architecture");
+
+/// A layer under the name that files give it: "layers.0.sequential_layers.1".
+struct NamedLayer {
+  std::string path;
+  const Layer* layer = nullptr;
+};
+/// Every layer of the grid and every layer inside it, those of meta networks too: a layer, then what is inside it,
+/// depth first. Valid until layers are added or removed.
+std::vector<NamedLayer> named_layers(const Network& network);
+
+/// The gradients of every layer with weights, as `Network::backward` summed them: path and values in the layout of the
+/// master. Layers that had no part in it have zeros; meta networks are not trained and left out.
+std::vector<std::pair<std::string, std::vector<float>>> named_gradients(Network& network);
 
 // ---- safetensors
 
@@ -88,6 +131,7 @@ struct SafetensorsTensor {
   std::optional<SafetensorsType> type;  ///< none: a type that imago does not know; its bytes are there all the same
   Shape shape;
   std::span<const std::byte> bytes;  ///< in the file's memory: valid as long as the SafetensorsFile
+  std::uint64_t offset = 0;          ///< of the bytes in the file
 };
 
 /// A safetensors file, checked as a whole when it is opened: every offset, every size, no overlap, no hole, no tail.
@@ -265,6 +309,8 @@ struct GgufTensor {
   GgufTensorType type;
   Shape shape;                       ///< outermost first; GGUF itself lists the innermost first
   std::span<const std::byte> bytes;  ///< in the file's memory: valid as long as the GgufFile
+  std::uint64_t offset = 0;          ///< of the bytes in their file
+  std::string_view file;             ///< the path of that file: the part, of a split model
 };
 
 /// A model in GGUF version 2 or 3, in one file or split into several (`NAME-00001-of-00003.gguf`). All of it but the
@@ -284,6 +330,8 @@ class GgufFile {
   std::uint32_t alignment() const noexcept;
   /// Files it consists of; one unless it is split.
   std::size_t parts() const noexcept;
+  /// Of all of them together.
+  std::uint64_t file_bytes() const noexcept;
   /// In the order of the file; of split ones, that of the first part.
   std::span<const GgufMetadata> metadata() const noexcept;
   /// In the order of the file, part after part.

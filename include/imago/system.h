@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "imago/format.h"
 
 namespace imago {
+
+/// Of the library: "0.1.0".
+std::string_view version() noexcept;
 
 /// What this machine offers and which kernels would run on it.
 struct KernelChoice {

@@ -12,7 +12,7 @@
 #include "formats/json.h"
 #include "formats/json_writer.h"
 #include "imago/files.h"
-#include "imago/inspect.h"
+#include "imago/models.h"
 #include "imago/network.h"
 
 namespace imago::formats {
@@ -39,6 +39,7 @@ bool has_weights(const JsonValue& network);
 /// What a writer puts into the layer objects.
 enum class LayerContent : std::uint8_t {
   all,
+  settings,  ///< all but the weights
   topology,  ///< as the header of an `.entity` file has it: no weights, no `seq_length` of 1 where it says nothing
 };
 

@@ -7,6 +7,7 @@
 
 #include "imago/error.h"
 #include "imago/files.h"
+#include "testing/bounded.h"
 
 namespace imago {
 namespace {
@@ -55,6 +56,17 @@ TEST(HostileCheckpoint, CutOrFlippedFilesGiveErrorsOrNetworks) {
     flipped[random() % flipped.size()] ^= static_cast<char>(1 + random() % 255);
     problem_of(flipped);
   }
+  std::string noise = kGood.substr(0, kGood.find("AQI="));  // within a string, as far as that goes
+  for (int i = 0; i < 10'000'000; ++i) noise += static_cast<char>(random());
+  EXPECT_NE(problem_of(noise), "no error");
+  std::string blank = network_of("");
+  blank.insert(1, std::string(10'000'000, ' '));
+  EXPECT_EQ(problem_of(blank), "no error");
+}
+
+TEST(HostileCheckpoint, ALongListOfDigitsOrLettersIsNoWeight) {
+  expect_weight_problem("int8", std::string(8'000'000, 'A'), "6000000 bytes for 2 weights");
+  expect_weight_problem("int8", std::string(8'000'001, 'A'), "no base64");
 }
 
 TEST(HostileCheckpoint, Names) {
@@ -62,6 +74,7 @@ TEST(HostileCheckpoint, Names) {
   expect_layer_problem(R"("activation":"Swish")", "unknown activation 'Swish'");
   expect_layer_problem(R"("dtype":"int3")", "int3");
   expect_layer_problem(R"("dtype":21)", "dtype must be a string");
+  EXPECT_EQ(problem_of(network_of(R"("dtype":"INT4")")), "no error") << "any case will do";
   expect_layer_problem(R"("softmax_type":"Hard")", "unknown softmax type 'Hard'");
   expect_layer_problem(R"("softmax_type":10)", "from 0 to 9");
   expect_layer_problem(R"("granularity":"column")", "unknown granularity 'column'");
@@ -73,6 +86,12 @@ TEST(HostileCheckpoint, Weights) {
   expect_weight_problem("int8", "A-I=", "no base64");
   expect_weight_problem("int8", "AQ=I", "no base64");
   expect_weight_problem("int8", "AQJ=", "no base64");
+  expect_weight_problem("int8", "A", "no base64");
+  expect_weight_problem("int8", "AQI==", "no base64");
+  expect_weight_problem("int8", "A_I=", "no base64");
+  expect_weight_problem("int8", "A I=", "no base64");
+  expect_weight_problem("int4", "ARI=", "2 bytes for 2 weights in int4, which take 1");
+  expect_weight_problem("binary", "BA==", "layers.0 (Dense)");  // bits behind the last weight
   expect_weight_problem("int8", "AQID", "layers.0 (Dense) do not fit: 3 bytes for 2 weights in int8, which take 2");
   expect_weight_problem("int8", "AQ==", "1 bytes for 2 weights");
   expect_weight_problem("int2", "kQ==", "layers.0 (Dense)");     // bits behind the last weight
@@ -105,6 +124,8 @@ TEST(HostileCheckpoint, Numbers) {
   expect_layer_problem(R"("input_height":1.5)", "whole number");
   expect_layer_problem(R"("input_height":"4")", "input_height must be a number");
   expect_layer_problem(R"("temperature":NaN)", "a JSON value was expected");
+  expect_layer_problem(R"("temperature":Infinity)", "a JSON value was expected");
+  expect_layer_problem(R"("temperature":-Infinity)", "malformed number");
   expect_layer_problem(R"("temperature":1e999)", "out of range");
   expect_layer_problem(R"("padding":01)", "malformed number");
   expect_layer_problem(R"("padding":)" + std::string(1000000, '1'), "from -2147483648");

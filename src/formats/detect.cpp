@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "formats/checkpoint.h"
 #include "formats/entity.h"
+#include "formats/hugging_face.h"
 #include "formats/layer_fields.h"
 #include "formats/safetensors.h"
 #include "imago/error.h"
@@ -46,19 +47,24 @@ constexpr Mistake kMistakes[] = {
     {"FUGG", "this is a GGUF file of a big-endian machine, which imago does not read"},
 };
 
+/// Empty if it is none of them.
 std::string_view find_advice(std::string_view text) {
   const std::size_t first = std::min(text.find_first_not_of(kBlank), text.size());
   const std::string_view visible = text.substr(first, 64);
   for (const Mistake& mistake : kMistakes) {
     if (starts_with_ignoring_case(visible, mistake.start) || text.starts_with(mistake.start)) return mistake.advice;
   }
-  return "this is none of GGUF, safetensors, checkpoint JSON and .entity";
+  return {};
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace
 
 FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view path) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view text = as_text(bytes);
   if (text.empty()) throw FormatError(path, 0, "the file is empty");
   if (text.starts_with(kEntityMagic)) return {.form = FileForm::entity};
   if (text.starts_with("GGUF")) return {.form = FileForm::gguf};
@@ -78,7 +84,13 @@ FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view p
   if (kEntityMagic.starts_with(text) || std::string_view("GGUF").starts_with(text)) {
     throw FormatError(path, text.size(), "the file is cut off in its first bytes");
   }
-  throw FormatError(path, 0, find_advice(text));
+  refuse_mistakes(bytes, path);
+  throw FormatError(path, 0, "this is none of GGUF, safetensors, checkpoint JSON and .entity");
+}
+
+void refuse_mistakes(std::span<const std::byte> bytes, std::string_view path) {
+  const std::string_view advice = find_advice(as_text(bytes));
+  if (!advice.empty()) throw FormatError(path, 0, advice);
 }
 
 FileForm detect_json(const JsonValue& root) {
@@ -106,7 +118,7 @@ FileForm detect_form(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     if (std::filesystem::exists(path + "/config.json", error)) return FileForm::huggingface;
-    throw FormatError(path, 0, "the folder has no config.json, so it is no model");
+    formats::refuse_folder(path);
   }
   const MappedFile file = MappedFile::open(path);
   const formats::FormByStart start = formats::detect_by_start(file.bytes(), path);

@@ -21,6 +21,10 @@ struct FormByStart {
 /// Throws FormatError with what the file seems to be instead: a page of HTML, a pointer of git-lfs, nothing at all.
 FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view path);
 
+/// Throws FormatError with advice if the bytes start like a file that people take for a model. Valid files may start so
+/// too: call it for what is wrong already.
+void refuse_mistakes(std::span<const std::byte> bytes, std::string_view path);
+
 /// checkpoint or architecture. Throws FormatError if the text is no network.
 FileForm detect_json(const JsonValue& root);
 

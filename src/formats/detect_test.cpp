@@ -69,7 +69,7 @@ TEST(Detect, SaysWhatAFileIsInstead) {
   expect("{\"a\":1}", "no `layers`");
   expect("{\"layers\":[],\"layers\":[]}", "comes twice");
   std::filesystem::create_directory(folder.path() / "empty");
-  EXPECT_THROW(detect_form(folder.path() / "empty"), FormatError);
+  EXPECT_THROW(detect_form(folder.path() / "empty"), IoError);
   EXPECT_THROW(detect_form(folder.path() / "missing"), IoError);
 }
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "formats/sink.h"
-#include "imago/inspect.h"
+#include "imago/models.h"
 #include "imago/network.h"
 #include "imago/numeric.h"
 

@@ -8,6 +8,7 @@
 
 #include "imago/error.h"
 #include "imago/files.h"
+#include "testing/bounded.h"
 #include "testing/loom_files.h"
 
 namespace imago::formats {
@@ -257,6 +258,9 @@ TEST(HostileEntity, FlippedAndCutFiles) {
     flipped[random() % flipped.size()] ^= static_cast<char>(1 + random() % 255);
     problem_of(flipped);
   }
+  std::string noise = good.substr(0, 12) + std::string("\x40\x4b\x4c\0\0\0\0\0", 8);  // a header of 5 000 000 bytes
+  for (int i = 0; i < 10'000'000; ++i) noise += static_cast<char>(random());
+  EXPECT_NE(problem_of(noise), "no error");
 }
 
 }  // namespace

@@ -134,6 +134,7 @@ GgufFile GgufFile::open(const std::string& path, bool eager) {
   state->path = path;
   state->parts = open_parts(path, eager);
   for (Part& part : state->parts) {
+    for (GgufTensor& tensor : part.header.tensors) tensor.file = part.file.path();
     std::ranges::move(part.header.tensors, std::back_inserter(state->tensors));
     for (const std::string& note : part.header.notes) {
       state->notes.push_back(state->parts.size() > 1 ? fmt::format("{}: {}", part.file.path(), note) : note);
@@ -152,6 +153,11 @@ const std::string& GgufFile::path() const noexcept { return state_->path; }
 std::uint32_t GgufFile::version() const noexcept { return state_->parts[0].header.version; }
 std::uint32_t GgufFile::alignment() const noexcept { return state_->parts[0].header.alignment; }
 std::size_t GgufFile::parts() const noexcept { return state_->parts.size(); }
+std::uint64_t GgufFile::file_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Part& part : state_->parts) bytes += part.file.bytes().size();
+  return bytes;
+}
 std::span<const GgufMetadata> GgufFile::metadata() const noexcept { return state_->parts[0].header.metadata; }
 std::span<const GgufTensor> GgufFile::tensors() const noexcept { return state_->tensors; }
 std::span<const std::string> GgufFile::notes() const noexcept { return state_->notes; }

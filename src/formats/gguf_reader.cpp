@@ -151,9 +151,10 @@ Placed read_tensor(ByteReader& reader, std::size_t index, GgufHeader& header) {
   return {offset, bytes, entry};
 }
 
-/// Gives each tensor its bytes. Notes what lies between them.
-void place_tensors(std::span<const std::byte> data, const std::vector<Placed>& placed, std::string_view path,
-                   GgufHeader& header) {
+/// Gives each tensor its bytes; the data begin at `start`. Notes what lies between them.
+void place_tensors(std::span<const std::byte> file, std::size_t start, const std::vector<Placed>& placed,
+                   std::string_view path, GgufHeader& header) {
+  const std::span<const std::byte> data = file.subspan(start);
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const auto [offset, bytes, entry] = placed[i];
     GgufTensor& tensor = header.tensors[i];
@@ -164,6 +165,7 @@ void place_tensors(std::span<const std::byte> data, const std::vector<Placed>& p
                                     tensor.name, bytes, offset, data.size()));
     }
     tensor.bytes = data.subspan(offset, bytes);
+    tensor.offset = start + offset;
   }
   std::vector<std::size_t> order(placed.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -202,7 +204,7 @@ void read_tensors(ByteReader& reader, std::span<const std::byte> file, std::size
     if (count > 0) reader.fail("the file ends in front of the tensor data: it may be cut off");
     return;
   }
-  place_tensors(file.subspan(data), placed, reader.path(), header);
+  place_tensors(file, data, placed, reader.path(), header);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/quant.h"
 #include "testing/blocks.h"
 #include "testing/gguf_bytes.h"
 #include "testing/temp_dir.h"

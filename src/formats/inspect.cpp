@@ -1,6 +1,6 @@
 // What a model file says about itself, without its values.
 
-#include "imago/inspect.h"
+#include "imago/models.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,12 @@
 #include "formats/checkpoint.h"
 #include "formats/detect.h"
 #include "formats/entity.h"
+#include "formats/gguf_json.h"
+#include "formats/hugging_face.h"
 #include "formats/json_writer.h"
 #include "formats/layer_fields.h"
 #include "formats/layer_paths.h"
+#include "formats/tensor_file.h"
 #include "imago/error.h"
 #include "network/network_state.h"
 #include "network/walk.h"
@@ -70,6 +73,18 @@ void inspect_json(const MappedFile& file, ModelSummary& summary) {
   }
 }
 
+/// Metadata are shown by programs that read numbers: one beyond float64 must be told here, with its place. The parser
+/// bounds the depth.
+void check_numbers(const formats::JsonValue& value, const std::string& key) {
+  if (value.kind() == formats::JsonKind::number) value.number(key);
+  if (value.kind() == formats::JsonKind::array) {
+    for (const formats::JsonMember& element : value.elements(key)) check_numbers(element.value, key);
+  }
+  if (value.kind() == formats::JsonKind::object) {
+    for (const formats::JsonMember& member : value.members(key)) check_numbers(member.value, member.key);
+  }
+}
+
 void inspect_entity(const MappedFile& file, ModelSummary& summary) {
   formats::EntityContents contents = formats::measure_entity(file.bytes(), file.path());
   summary.parameters = contents.parameters;
@@ -77,19 +92,57 @@ void inspect_entity(const MappedFile& file, ModelSummary& summary) {
   describe(contents.network, summary);
   if (contents.transformer.empty()) return;
   const JsonDocument transformer = JsonDocument::parse(contents.transformer, file.path());
+  check_numbers(transformer.root(), "transformer");
   if (const auto architecture = transformer.root().find("architecture")) {
     summary.architecture = architecture->string("architecture");
   }
   summary.metadata.emplace_back("transformer", contents.transformer);
 }
 
-void inspect_safetensors(const std::string& path, ModelSummary& summary) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  for (const SafetensorsTensor& tensor : file.tensors()) {
+void inspect_gguf(const GgufFile& file, ModelSummary& summary) {
+  summary.file_bytes = file.file_bytes();
+  if (const GgufValue* architecture = file.find("general.architecture")) {
+    if (architecture->string()) summary.architecture = *architecture->string();
+  }
+  for (const GgufMetadata& entry : file.metadata()) {
+    summary.metadata.emplace_back(entry.key, formats::to_json(entry.value));
+  }
+  summary.notes.assign(file.notes().begin(), file.notes().end());
+}
+
+std::uint64_t bytes_of_files(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored)) bytes += std::filesystem::file_size(entry->path(), ignored);
+  }
+  return bytes;
+}
+
+void inspect_folder(const formats::HuggingFaceFolder& folder, ModelSummary& summary) {
+  summary.file_bytes = bytes_of_files(folder.path());
+  const formats::JsonValue config = folder.config().root();
+  check_numbers(config, "config.json");
+  if (const auto type = config.find("model_type")) summary.architecture = type->string("model_type");
+  for (const formats::JsonMember& member : config.members("config.json")) {
+    summary.metadata.emplace_back(member.key, member.value.source());
+  }
+  summary.notes.assign(folder.notes().begin(), folder.notes().end());
+}
+
+/// safetensors, GGUF, folders.
+void inspect_tensors(const std::string& path, ModelSummary& summary) {
+  const formats::TensorFile file = formats::TensorFile::open(path);
+  summary.form = file.form();
+  for (const formats::StoredTensor& tensor : file.tensors()) {
     summary.parameters += tensor.shape.elements();
-    summary.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes.size()});
+    const std::uint64_t bytes = tensor.bytes.size() + tensor.scale_values.size() * sizeof(float);
+    summary.tensors.push_back({tensor.name, tensor.type, tensor.shape, bytes});
   }
   for (const auto& [key, value] : file.metadata()) summary.metadata.emplace_back(key, formats::quote_json(value));
+  if (file.gguf() != nullptr) inspect_gguf(*file.gguf(), summary);
+  if (file.folder() != nullptr) inspect_folder(*file.folder(), summary);
 }
 
 }  // namespace
@@ -100,27 +153,21 @@ double ModelSummary::bits_per_weight() const noexcept {
 
 ModelSummary inspect_model(const std::string& path) {
   ModelSummary summary;
-  // Forms that are read elsewhere get a sentence of their own until they are read here.
-  const auto not_read = [&] {
-    return UnsupportedError(fmt::format("{}: this build cannot look into {} models yet", path, name(summary.form)));
-  };
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    summary.form = detect_form(path);
-    throw not_read();
-  }
-  const MappedFile file = MappedFile::open(path);
-  summary.file_bytes = file.bytes().size();
-  const formats::FormByStart start = formats::detect_by_start(file.bytes(), path);
-  summary.form = start.form;
-  if (start.json) {
-    inspect_json(file, summary);
-  } else if (start.form == FileForm::entity) {
-    inspect_entity(file, summary);
-  } else if (start.form == FileForm::safetensors) {
-    inspect_safetensors(path, summary);
+    inspect_tensors(path, summary);
   } else {
-    throw not_read();
+    const MappedFile file = MappedFile::open(path);
+    summary.file_bytes = file.bytes().size();
+    const formats::FormByStart start = formats::detect_by_start(file.bytes(), path);
+    summary.form = start.form;
+    if (start.json) {
+      inspect_json(file, summary);
+    } else if (start.form == FileForm::entity) {
+      inspect_entity(file, summary);
+    } else {
+      inspect_tensors(path, summary);
+    }
   }
   for (const TensorSummary& tensor : summary.tensors) summary.bytes += tensor.bytes;
   return summary;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <bit>
 #include <numeric>
 
@@ -21,8 +21,33 @@ namespace {
 // Elements per part of the pool: some 20 µs of table look-ups.
 constexpr std::size_t kGrain = 32768;
 
-/// The dtype with the same bytes, if there is one.
-std::optional<DType> dtype_like(SafetensorsType type) {
+/// 2^(code - 127); 255 is NaN (OCP MX).
+float from_e8m0(unsigned code) {
+  if (code == 255) return std::bit_cast<float>(0x7FC00000u);
+  return std::bit_cast<float>(code == 0 ? 0x00400000u : code << 23);
+}
+
+std::array<float, 16> make_fp4_values() {
+  std::array<float, 16> values{};
+  for (unsigned code = 0; code < 16; ++code) values[code] = from_fp4({static_cast<std::uint8_t>(code)});
+  return values;
+}
+
+void decode_bool(const NamedBytes& tensor, std::size_t first, std::span<float> out) {
+  const std::span<const std::byte> bytes = tensor.bytes.subspan(first, out.size());
+  const auto wrong = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
+  if (wrong != bytes.end()) {
+    throw FormatError(
+        tensor.file, tensor.offset,
+        fmt::format("tensor '{}' of BOOL holds {} as element {}", tensor.name, std::to_integer<int>(*wrong),
+                    first + static_cast<std::size_t>(wrong - bytes.begin())));
+  }
+  std::ranges::transform(bytes, out.begin(), [](std::byte b) { return static_cast<float>(b); });
+}
+
+}  // namespace
+
+std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept {
   switch (type) {
     case SafetensorsType::f64: return DType::float64;
     case SafetensorsType::f32: return DType::float32;
@@ -45,42 +70,31 @@ std::optional<DType> dtype_like(SafetensorsType type) {
   return std::nullopt;
 }
 
-/// 2^(code - 127); 255 is NaN (OCP MX).
-float from_e8m0(unsigned code) {
-  if (code == 255) return std::bit_cast<float>(0x7FC00000u);
-  return std::bit_cast<float>(code == 0 ? 0x00400000u : code << 23);
-}
-
-void decode_bool(const SafetensorsTensor& tensor, std::string_view path, std::span<float> out) {
-  const auto wrong = std::ranges::find_if(tensor.bytes, [](std::byte b) { return b > std::byte{1}; });
-  if (wrong != tensor.bytes.end()) {
-    throw FormatError(path, 0,
-                      fmt::format("tensor '{}' of BOOL holds {} as element {}", tensor.name,
-                                  std::to_integer<int>(*wrong), wrong - tensor.bytes.begin()));
+void decode_special(SafetensorsType type, const NamedBytes& tensor, std::size_t first, std::span<float> out) {
+  if (type == SafetensorsType::boolean) {
+    decode_bool(tensor, first, out);
+    return;
   }
-  std::ranges::transform(tensor.bytes, out.begin(), [](std::byte b) { return static_cast<float>(b); });
+  static const std::array<float, 16> fp4_values = make_fp4_values();
+  parallel_for(out.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t place = first + i;
+      if (type == SafetensorsType::f4) {
+        const unsigned pair = std::to_integer<unsigned>(tensor.bytes[place / 2]);
+        out[i] = fp4_values[place % 2 == 0 ? pair & 15 : pair >> 4];
+      } else {
+        out[i] = from_e8m0(std::to_integer<unsigned>(tensor.bytes[place]));
+      }
+    }
+  });
 }
-
-}  // namespace
 
 void decode_safetensors(const SafetensorsTensor& tensor, std::string_view path, std::span<float> out) {
-  const SafetensorsType type = *tensor.type;
-  if (const std::optional<DType> dtype = dtype_like(type)) {
+  if (const std::optional<DType> dtype = safetensors_dtype(*tensor.type)) {
     constexpr float kOne = 1;
     decode(*dtype, tensor.bytes, {.values = {&kOne, 1}, .group = std::max<std::size_t>(out.size(), 1)}, out);
-  } else if (type == SafetensorsType::boolean) {
-    decode_bool(tensor, path, out);
   } else {
-    parallel_for(out.size(), kGrain, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) {
-        if (type == SafetensorsType::f4) {
-          const unsigned pair = std::to_integer<unsigned>(tensor.bytes[i / 2]);
-          out[i] = from_fp4({static_cast<std::uint8_t>(i % 2 == 0 ? pair & 15 : pair >> 4)});
-        } else {
-          out[i] = from_e8m0(std::to_integer<unsigned>(tensor.bytes[i]));
-        }
-      }
-    });
+    decode_special(*tensor.type, {tensor.name, path, tensor.offset, tensor.bytes}, 0, out);
   }
 }
 

@@ -15,12 +15,15 @@
 // | all tensors | together they cover the data once: no overlap, no hole, no tail |
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "formats/json.h"
 #include "imago/files.h"
 
 namespace imago::formats {
@@ -39,6 +42,23 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 std::size_t safetensors_bytes(SafetensorsType type, const Shape& shape);
 
 std::optional<SafetensorsType> find_safetensors_type(std::string_view text) noexcept;
+
+/// A shape as headers have it. Throws FormatError.
+Shape read_safetensors_shape(const JsonValue& value);
+
+/// The dtype with the same bytes: all types but BOOL, F8_E8M0 and F4 (whose nibbles are in the other order) have one.
+std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept;
+
+/// The bytes of a tensor, and what errors say of it.
+struct NamedBytes {
+  std::string_view name, file;
+  std::uint64_t offset;  // of the bytes in the file
+  std::span<const std::byte> bytes;
+};
+
+/// Elements first … first + out.size() - 1 of a type without a dtype. Throws FormatError for a bool that is neither 0
+/// nor 1. REQUIRES: they are within the bytes.
+void decode_special(SafetensorsType type, const NamedBytes& tensor, std::size_t first, std::span<float> out);
 
 /// Decodes into `out`, one value per element. Throws FormatError for a bool that is neither 0 nor 1.
 /// REQUIRES: tensor.type is set, out has as many elements as its shape.

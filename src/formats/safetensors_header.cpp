@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "formats/detect.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 #include "imago/error.h"
@@ -55,19 +56,6 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxRank = 16;
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 53;
 
-Shape read_shape(const JsonValue& value) {
-  std::vector<std::size_t> extents;
-  for (const JsonMember& extent : value.elements("the shape")) {
-    if (extents.size() == kMaxRank) value.fail(fmt::format("a shape has more than {} dimensions", kMaxRank));
-    extents.push_back(static_cast<std::size_t>(extent.value.integer("an extent of the shape", 0, kMaxExtent)));
-  }
-  try {
-    return Shape(std::move(extents));
-  } catch (const ShapeError&) {
-    value.fail("the shape has more elements than a machine can count");
-  }
-}
-
 /// Where a tensor lies in the data, and the place in the header to blame.
 struct Placed {
   SafetensorsTensor tensor;
@@ -81,13 +69,16 @@ JsonValue require(const JsonValue& entry, std::string_view tensor, std::string_v
   return *value;
 }
 
-Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<const std::byte> data) {
+/// The data of all tensors begin at `start`.
+Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<const std::byte> file,
+                   std::size_t start) {
+  const std::span<const std::byte> data = file.subspan(start);
   if (entry.kind() != JsonKind::object) entry.fail(fmt::format("tensor '{}' must be an object", name));
   SafetensorsTensor tensor;
   tensor.name = name;
   tensor.dtype = require(entry, name, "dtype").string(fmt::format("the dtype of tensor '{}'", name));
   tensor.type = find_safetensors_type(tensor.dtype);
-  tensor.shape = read_shape(require(entry, name, "shape"));
+  tensor.shape = read_safetensors_shape(require(entry, name, "shape"));
 
   const JsonValue offsets = require(entry, name, "data_offsets");
   std::vector<std::size_t> ends;
@@ -102,6 +93,7 @@ Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<co
                              ends[1] - data.size()));
   }
   tensor.bytes = data.subspan(ends[0], ends[1] - ends[0]);
+  tensor.offset = start + ends[0];
   if (tensor.type) {
     std::size_t wanted = 0;
     try {
@@ -143,6 +135,19 @@ void check_cover(const std::vector<Placed>& placed, const JsonValue& header, std
 
 }  // namespace
 
+Shape read_safetensors_shape(const JsonValue& value) {
+  std::vector<std::size_t> extents;
+  for (const JsonMember& extent : value.elements("the shape")) {
+    if (extents.size() == kMaxRank) value.fail(fmt::format("a shape has more than {} dimensions", kMaxRank));
+    extents.push_back(static_cast<std::size_t>(extent.value.integer("an extent of the shape", 0, kMaxExtent)));
+  }
+  try {
+    return Shape(std::move(extents));
+  } catch (const ShapeError&) {
+    value.fail("the shape has more elements than a machine can count");
+  }
+}
+
 std::optional<SafetensorsType> find_safetensors_type(std::string_view text) noexcept {
   for (const TypeRow& known : kTypes) {
     if (known.name == text) return known.type;
@@ -164,18 +169,21 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
   if (header_bytes < 2 || header_bytes > kMaxSafetensorsHeader) {
+    refuse_mistakes(file, path);
     throw FormatError(
         path, 0, fmt::format("a header of {} bytes: from 2 to {} are allowed", header_bytes, kMaxSafetensorsHeader));
   }
   if (header_bytes > file.size() - kLengthBytes) {
+    refuse_mistakes(file, path);
     throw FormatError(path, 0,
                       fmt::format("the header has {} bytes, but the file ends after {}: it may be cut off",
                                   header_bytes, file.size() - kLengthBytes));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, header_bytes);
+  if (text.front() != '{') refuse_mistakes(file, path);
   if (text.front() != '{') throw FormatError(path, kLengthBytes, "the header does not start with '{'");
   const JsonDocument document = JsonDocument::parse(text, path, {.base = kLengthBytes});
-  const std::span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
+  const std::size_t start = kLengthBytes + header_bytes;
 
   SafetensorsHeader header;
   std::vector<Placed> placed;
@@ -185,11 +193,11 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
     } else if (member.key.empty()) {
       member.value.fail("a tensor has an empty name");
     } else {
-      placed.push_back(read_tensor(member.key, member.value, data));
+      placed.push_back(read_tensor(member.key, member.value, file, start));
     }
   }
   std::ranges::stable_sort(placed, {}, [](const Placed& p) { return std::pair(p.begin, p.end); });
-  check_cover(placed, document.root(), data.size());
+  check_cover(placed, document.root(), file.size() - start);
   header.tensors.reserve(placed.size());
   for (Placed& p : placed) header.tensors.push_back(std::move(p.tensor));
   return header;

@@ -8,6 +8,7 @@
 
 #include "formats/safetensors.h"
 #include "imago/error.h"
+#include "testing/bounded.h"
 #include "testing/temp_dir.h"
 
 namespace imago::formats {
@@ -177,6 +178,19 @@ TEST(HostileSafetensors, FlippedBytesAndCutFilesGiveErrorsOrFiles) {
     flipped[random() % flipped.size()] ^= static_cast<char>(1 + random() % 255);
     problem_of(flipped);  // anything but a FormatError ends the test
   }
+  std::string noise = with_length(5'000'000, "{");
+  for (int i = 0; i < 10'000'000; ++i) noise += static_cast<char>(random());
+  EXPECT_NE(problem_of(noise), "no error");
+}
+
+TEST(HostileSafetensors, AnotherFileBehindTheTensorsIsNoTail) {
+  const std::string good = file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4);
+  ASSERT_EQ(problem_of(good), "no error");
+  expect_problem(good + "PK\3\4 an archive", "15 bytes behind the last tensor");
+  expect_problem(good +
+                     "\x7F"
+                     "ELF",
+                 "4 bytes behind the last tensor");
 }
 
 }  // namespace
