@@ -1,0 +1,149 @@
+#include "models/decoder_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <unordered_set>
+
+#include "imago/error.h"
+#include "models/tensor_layout.h"
+
+namespace imago::models {
+
+namespace {
+
+using formats::StoredTensor;
+
+/// Names that are enough to see what is wrong with a file. Reading stops there: a hostile config that asks for millions
+/// of tensors does not get a list of them.
+constexpr std::size_t kMissingNames = 8;
+
+bool is_buffer(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kEndings = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+void check_shape(const StoredTensor& tensor, const LayoutTensor& wanted, const Traits& traits, bool gguf) {
+  if (tensor.shape == wanted.shape) return;
+  std::string hint;
+  if (wanted.roles[0] == Role::token_embedding || wanted.roles[0] == Role::output) {
+    hint = fmt::format(" (a vocabulary of {} and a width of {})", traits.vocabulary, traits.width);
+  }
+  throw FormatError(tensor.file, tensor.offset,
+                    fmt::format("tensor '{}' has shape {}, but {} ask for {}{}", tensor.name, tensor.shape.to_string(),
+                                gguf ? "the metadata" : "the fields of config.json", wanted.shape.to_string(), hint));
+}
+
+[[noreturn]] void throw_missing(const std::string& path, const Traits& traits, const std::vector<std::string>& missing,
+                                bool all) {
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "'" : ", '") + name + "'";
+  throw FormatError(path, 0,
+                    fmt::format("{} tensors are missing that a {} of {} blocks needs: {}{}",
+                                all ? fmt::format("{}", missing.size()) : fmt::format("{} or more", missing.size()),
+                                name(traits.architecture), traits.blocks, names, all ? "" : ", …"));
+}
+
+/// A stored row has one element of each row of the slice. Of every stored row only that part is decoded, rounded to
+/// whole blocks where the type has them, so that reading a tensor in slices costs about as much as reading it at once.
+void decode_transposed(const WeightSlice& slice, std::span<float> out) {
+  const StoredTensor& tensor = *slice.tensor;
+  const std::size_t rows = slice.rows, cols = slice.cols, stored = tensor.cols();
+  if (rows == 0 || cols == 0) return;
+  const std::size_t unit = tensor.format ? static_cast<std::size_t>(tensor.format->block_values()) : 1;
+  const std::size_t begin = slice.first_row / unit * unit;
+  const std::size_t end = std::min((slice.first_row + rows + unit - 1) / unit * unit, stored);
+  const std::size_t width = end - begin, skip = slice.first_row - begin;
+  // Sixteen columns are a cache line of each row that is written.
+  constexpr std::size_t kStep = 16;
+  std::vector<float> piece(std::min(kStep, cols) * width);
+  for (std::size_t first = 0; first < cols; first += kStep) {
+    const std::size_t count = std::min(kStep, cols - first);
+    if (width == stored) {
+      formats::decode_tensor(tensor, first * stored, std::span(piece).first(count * stored));
+    } else {
+      for (std::size_t c = 0; c < count; ++c) {
+        formats::decode_tensor(tensor, (first + c) * stored + begin, std::span(piece).subspan(c * width, width));
+      }
+    }
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + skip + r];
+    }
+  }
+}
+
+}  // namespace
+
+DecoderTensors::DecoderTensors(const formats::TensorFile& file, const Traits& traits) : path_(file.path()) {
+  if (file.tensors().empty()) {
+    throw FormatError(path_, 0, "the file has no weights: it is the vocabulary of a model, and can only tokenize");
+  }
+  const Naming naming = naming_of(file, traits);
+  std::vector<std::string> missing;
+  std::unordered_set<const StoredTensor*> used;
+
+  const auto place = [&](const LayoutTensor& wanted, std::size_t block) {
+    const StoredTensor* tensor = find_weight(file, wanted.name);
+    if (tensor == nullptr) {
+      if (!wanted.optional) missing.push_back(wanted.name);
+      if (missing.size() >= kMissingNames) throw_missing(path_, traits, missing, false);
+      return;
+    }
+    check_shape(*tensor, wanted, traits, naming.gguf);
+    used.insert(tensor);
+    std::size_t row = 0;
+    for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
+      for (const Role role : wanted.roles) {
+        const RoleExtent extent = extent_of(traits, role);
+        entries_.push_back(
+            {role, block, wanted.first_expert + expert, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
+        row += extent.rows;
+      }
+    }
+  };
+  for (const LayoutTensor& wanted : outer_layout(traits, naming)) place(wanted, 0);
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    for (const LayoutTensor& wanted : block_layout(traits, naming, block)) place(wanted, block);
+  }
+  if (!missing.empty()) throw_missing(path_, traits, missing, true);
+
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.role, a.block, a.expert) < std::tie(b.role, b.block, b.expert);
+  });
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (used.count(&tensor) == 0 && !is_buffer(tensor.name)) unused_.push_back(tensor.name);
+  }
+}
+
+std::optional<WeightSlice> DecoderTensors::find(Role role, std::size_t block, std::size_t expert) const {
+  const auto key = std::tie(role, block, expert);
+  const auto found = std::lower_bound(
+      entries_.begin(), entries_.end(), key,
+      [](const Entry& entry, const auto& wanted) { return std::tie(entry.role, entry.block, entry.expert) < wanted; });
+  if (found == entries_.end() || std::tie(found->role, found->block, found->expert) != key) return std::nullopt;
+  return found->slice;
+}
+
+WeightSlice DecoderTensors::require(Role role, std::size_t block, std::size_t expert) const {
+  const std::optional<WeightSlice> slice = find(role, block, expert);
+  if (!slice) {
+    throw FormatError(path_, 0,
+                      fmt::format("block {} lacks a weight that the decoder needs (role {}, expert {})", block,
+                                  static_cast<int>(role), expert));
+  }
+  return *slice;
+}
+
+void decode_slice(const WeightSlice& slice, std::span<float> out) {
+  const std::size_t rows = slice.rows, cols = slice.cols;
+  if (out.size() != rows * cols) {
+    throw ShapeError(
+        fmt::format("tensor '{}': {} x {} values into a span of {}", slice.tensor->name, rows, cols, out.size()));
+  }
+  if (!slice.transposed) return formats::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  decode_transposed(slice, out);
+}
+
+}  // namespace imago::models

@@ -1,0 +1,88 @@
+#pragma once
+
+// Where a decoder's weights are: roles instead of names, so that Hugging Face and GGUF look the same.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "models/traits.h"
+
+namespace imago::models {
+
+enum class Role : std::uint8_t {
+  token_embedding,     ///< [vocabulary, width]
+  position_embedding,  ///< [context, width]
+  output_norm,
+  output_norm_bias,
+  output,  ///< [vocabulary, width]; absent when tied
+  // of a block
+  attention_norm,
+  attention_norm_bias,
+  attention_post_norm,
+  query,  ///< [heads · head_values, width]
+  query_bias,
+  key,  ///< [kv_heads · head_values, width]
+  key_bias,
+  value,
+  value_bias,
+  query_norm,
+  key_norm,
+  attention_output,  ///< [width, heads · head_values]
+  attention_output_bias,
+  feed_forward_norm,
+  feed_forward_norm_bias,
+  feed_forward_post_norm,
+  gate,  ///< [feed_forward, width], of expert e where there are experts
+  up,
+  up_bias,
+  down,  ///< [width, feed_forward]
+  down_bias,
+  router,        ///< [experts, width]
+  rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+};
+
+/// A matrix or vector inside a stored tensor. Fused projections and stacked experts are rows of a larger one. A vector
+/// of n values has n rows and one column, since biases of fused projections are parts of a vector too.
+struct WeightSlice {
+  const formats::StoredTensor* tensor = nullptr;
+  std::size_t first_row = 0, rows = 0, cols = 0;
+  /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
+  /// first_row + r.
+  bool transposed = false;
+};
+
+/// All roles of a model, found and checked once: shapes against the traits, nothing missing (threats.md 54).
+class DecoderTensors {
+ public:
+  /// Throws FormatError naming tensor and shapes. Tensors that no role asks for are listed in unused().
+  DecoderTensors(const formats::TensorFile& file, const Traits& traits);
+
+  /// None where the architecture has no such weight or the file leaves an optional one out.
+  std::optional<WeightSlice> find(Role role, std::size_t block = 0, std::size_t expert = 0) const;
+  /// Throws FormatError if there is none.
+  WeightSlice require(Role role, std::size_t block = 0, std::size_t expert = 0) const;
+  /// Names of tensors without a role, in the order of the file. Buffers that old folders carry along (rotary
+  /// frequencies, causal masks) are no weights and not among them.
+  std::span<const std::string> unused() const noexcept { return unused_; }
+
+ private:
+  struct Entry {
+    Role role;
+    std::size_t block, expert;
+    WeightSlice slice;
+  };
+  std::vector<Entry> entries_;  // sorted
+  std::vector<std::string> unused_;
+  std::string path_;
+};
+
+/// A slice as float32, [rows][cols]. Throws as formats::decode_tensor.
+void decode_slice(const WeightSlice& slice, std::span<float> out);
+
+}  // namespace imago::models

@@ -1,0 +1,29 @@
+#pragma once
+
+// What config.json says about a decoder that is to become a network of layers.
+
+#include <cstddef>
+#include <string>
+
+#include "formats/json.h"
+#include "imago/layer.h"
+
+namespace imago::models {
+
+/// Every count in config.json is at most this; the tensors decide in the end.
+inline constexpr std::size_t kMaxImportSize = 1 << 24;
+
+struct ImportSizes {
+  std::size_t blocks = 0, width = 0, heads = 0, kv_heads = 0, head_values = 0, inner = 0;
+  double eps = 1e-6, rope_base = 10000;
+  Activation activation = Activation::silu;
+
+  std::size_t queries() const { return heads * head_values; }
+  std::size_t keys() const { return kv_heads * head_values; }
+};
+
+/// From a config.json; `path` is the model that it is of. A num_hidden_layers that is missing leaves 0 blocks. Throws
+/// FormatError for what is wrong, UnsupportedError, naming the field, for what layers of a network cannot compute.
+ImportSizes read_import_sizes(const formats::JsonValue& config, const std::string& path);
+
+}  // namespace imago::models

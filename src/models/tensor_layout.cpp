@@ -1,0 +1,288 @@
+#include "models/tensor_layout.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace imago::models {
+
+namespace {
+
+/// Names on the three sides; in a block, behind "model.layers.N.", "transformer.h.N." and "blk.N.". The exceptions are
+/// in the functions below.
+struct RoleNames {
+  Role role;
+  std::string_view folder, gpt2, gguf;
+};
+
+constexpr std::array kNames = {
+    RoleNames{Role::token_embedding, "model.embed_tokens.weight", "transformer.wte.weight", "token_embd.weight"},
+    RoleNames{Role::position_embedding, "", "transformer.wpe.weight", "position_embd.weight"},
+    RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
+    RoleNames{Role::output_norm_bias, "", "transformer.ln_f.bias", "output_norm.bias"},
+    RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
+    RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
+    RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
+    RoleNames{Role::attention_norm_bias, "", "ln_1.bias", "attn_norm.bias"},
+    RoleNames{Role::attention_post_norm, "post_attention_layernorm.weight", "", "post_attention_norm.weight"},
+    RoleNames{Role::query, "self_attn.q_proj.weight", "attn.c_attn.weight", "attn_q.weight"},
+    RoleNames{Role::query_bias, "self_attn.q_proj.bias", "attn.c_attn.bias", "attn_q.bias"},
+    RoleNames{Role::key, "self_attn.k_proj.weight", "", "attn_k.weight"},
+    RoleNames{Role::key_bias, "self_attn.k_proj.bias", "", "attn_k.bias"},
+    RoleNames{Role::value, "self_attn.v_proj.weight", "", "attn_v.weight"},
+    RoleNames{Role::value_bias, "self_attn.v_proj.bias", "", "attn_v.bias"},
+    RoleNames{Role::query_norm, "self_attn.q_norm.weight", "", "attn_q_norm.weight"},
+    RoleNames{Role::key_norm, "self_attn.k_norm.weight", "", "attn_k_norm.weight"},
+    RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
+    RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
+    RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
+    RoleNames{Role::feed_forward_norm_bias, "", "ln_2.bias", "ffn_norm.bias"},
+    RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
+    RoleNames{Role::gate, "mlp.gate_proj.weight", "", "ffn_gate.weight"},
+    RoleNames{Role::up, "mlp.up_proj.weight", "mlp.c_fc.weight", "ffn_up.weight"},
+    RoleNames{Role::up_bias, "", "mlp.c_fc.bias", "ffn_up.bias"},
+    RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
+    RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
+    RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
+};
+
+std::string_view table_name(const Traits& traits, const Naming& naming, Role role) {
+  for (const RoleNames& row : kNames) {
+    if (row.role != role) continue;
+    if (naming.gguf) return row.gguf;
+    return traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder;
+  }
+  return {};
+}
+
+std::string in_block(const Traits& traits, const Naming& naming, std::size_t block, std::string_view name) {
+  if (naming.gguf) return fmt::format("blk.{}.{}", block, name);
+  if (traits.architecture == Architecture::gpt2) return fmt::format("transformer.h.{}.{}", block, name);
+  return fmt::format("model.layers.{}.{}", block, name);
+}
+
+/// The name of one expert's matrix in a folder.
+std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
+  if (traits.architecture == Architecture::mixtral) {
+    const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
+    return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
+  }
+  const std::string_view matrix = role == Role::gate ? "gate" : role == Role::down ? "down" : "up";
+  return fmt::format("mlp.experts.{}.{}_proj.weight", expert, matrix);
+}
+
+/// Collects the tensors of a block or of what is around them.
+class Lister {
+ public:
+  Lister(const Traits& traits, const Naming& naming) : traits_(traits), naming_(naming) {}
+  Lister(const Traits& traits, const Naming& naming, std::size_t block)
+      : traits_(traits), naming_(naming), block_(block) {}
+
+  void add(std::vector<Role> roles, bool optional = false) {
+    const std::string name(table_name(traits_, naming_, roles[0]));
+    add_named(name, std::move(roles), optional);
+  }
+
+  void add_named(std::string name, std::vector<Role> roles, bool optional = false) {
+    LayoutTensor tensor{.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name),
+                        .shape = {},
+                        .roles = std::move(roles),
+                        .optional = optional};
+    const RoleExtent extent = total(tensor.roles);
+    // gpt2's layers have their matrices the other way round in folders; embeddings are no layers.
+    tensor.transposed = traits_.architecture == Architecture::gpt2 && !naming_.gguf && block_ && !extent.vector;
+    if (extent.vector) {
+      tensor.shape = {extent.rows};
+    } else if (tensor.transposed) {
+      tensor.shape = {extent.cols, extent.rows};
+    } else {
+      tensor.shape = {extent.rows, extent.cols};
+    }
+    list_.push_back(std::move(tensor));
+  }
+
+  /// One expert, or all of them in one tensor.
+  void add_experts(std::string_view name, std::vector<Role> roles, std::size_t first, std::size_t count, bool stacked) {
+    const RoleExtent extent = total(roles);
+    LayoutTensor tensor{.name = in_block(traits_, naming_, *block_, name),
+                        .shape = stacked ? Shape{count, extent.rows, extent.cols} : Shape{extent.rows, extent.cols},
+                        .roles = std::move(roles),
+                        .first_expert = first,
+                        .experts = count};
+    list_.push_back(std::move(tensor));
+  }
+
+  std::vector<LayoutTensor> take() { return std::move(list_); }
+
+ private:
+  RoleExtent total(const std::vector<Role>& roles) const {
+    RoleExtent sum = extent_of(traits_, roles[0]);
+    for (std::size_t i = 1; i < roles.size(); ++i) sum.rows += extent_of(traits_, roles[i]).rows;
+    return sum;
+  }
+
+  const Traits& traits_;
+  const Naming& naming_;
+  std::optional<std::size_t> block_;
+  std::vector<LayoutTensor> list_;
+};
+
+void list_projections(const Traits& traits, const Naming& naming, Lister& list) {
+  const bool gpt2 = traits.architecture == Architecture::gpt2;
+  // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
+  const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
+  if (naming.fused_qkv) {
+    const std::string_view name = naming.gguf ? "attn_qkv" : gpt2 ? "attn.c_attn" : "self_attn.qkv_proj";
+    list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value});
+    list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional);
+  } else {
+    for (const Role role : {Role::query, Role::key, Role::value}) list.add({role});
+    for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add({role}, bias_optional);
+  }
+  if (traits.query_norm != QueryNorm::none) {
+    list.add({Role::query_norm});
+    list.add({Role::key_norm});
+  }
+  list.add({Role::attention_output});
+  list.add({Role::attention_output_bias}, !gpt2);
+}
+
+void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
+  if (naming.gguf || traits.architecture != Architecture::mixtral || naming.stacked_experts) {
+    list.add({Role::router});
+  } else {
+    list.add_named("block_sparse_moe.gate.weight", {Role::router});
+  }
+  if (naming.gguf) {
+    list.add_experts("ffn_gate_exps.weight", {Role::gate}, 0, traits.experts, true);
+    list.add_experts("ffn_up_exps.weight", {Role::up}, 0, traits.experts, true);
+    list.add_experts("ffn_down_exps.weight", {Role::down}, 0, traits.experts, true);
+  } else if (naming.stacked_experts) {
+    list.add_experts("mlp.experts.gate_up_proj", {Role::gate, Role::up}, 0, traits.experts, true);
+    list.add_experts("mlp.experts.down_proj", {Role::down}, 0, traits.experts, true);
+  } else {
+    for (std::size_t expert = 0; expert < traits.experts; ++expert) {
+      for (const Role role : {Role::gate, Role::up, Role::down}) {
+        list.add_experts(expert_name(traits, role, expert), {role}, expert, 1, false);
+      }
+    }
+  }
+}
+
+void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list) {
+  if (traits.experts > 0) return list_experts(traits, naming, list);
+  if (naming.fused_gate_up) {
+    list.add_named(naming.gguf ? "ffn_up.weight" : "mlp.gate_up_proj.weight", {Role::gate, Role::up});
+  } else {
+    if (traits.gated) list.add({Role::gate});
+    list.add({Role::up});
+  }
+  list.add({Role::down});
+  if (traits.architecture == Architecture::gpt2) {
+    list.add({Role::up_bias});
+    list.add({Role::down_bias});
+  }
+}
+
+}  // namespace
+
+Naming usual_naming(const Traits& traits, bool gguf) {
+  const bool phi3 = traits.architecture == Architecture::phi3;
+  return {.gguf = gguf,
+          .fused_qkv = phi3 || traits.architecture == Architecture::gpt2,
+          .fused_gate_up = phi3,
+          .stacked_experts = gguf && traits.experts > 0};
+}
+
+Naming naming_of(const formats::TensorFile& file, const Traits& traits) {
+  Naming naming = usual_naming(traits, file.gguf() != nullptr);
+  if (naming.gguf) {
+    naming.fused_qkv = file.find("blk.0.attn_qkv.weight") != nullptr ||
+                       (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
+    naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
+  } else if (traits.experts > 0) {
+    naming.stacked_experts = find_weight(file, "model.layers.0.mlp.experts.gate_up_proj") != nullptr;
+  }
+  return naming;
+}
+
+std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming) {
+  Lister list(traits, naming);
+  list.add({Role::token_embedding});
+  if (traits.learned_positions) list.add({Role::position_embedding});
+  list.add({Role::output_norm});
+  if (traits.norm == NormKind::layer) list.add({Role::output_norm_bias});
+  if (!traits.tied_output) list.add({Role::output});
+  if (naming.gguf && !traits.learned_positions) list.add({Role::rope_factors}, true);
+  return list.take();
+}
+
+std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block) {
+  Lister list(traits, naming, block);
+  const bool biased = traits.norm == NormKind::layer;
+  if (traits.pre_norms) {
+    list.add({Role::attention_norm});
+    if (biased) list.add({Role::attention_norm_bias});
+  }
+  list_projections(traits, naming, list);
+  if (traits.post_norms) list.add({Role::attention_post_norm});
+  if (traits.pre_norms) {
+    // With norms on both sides, the name that others give this one is taken by the norm behind attention.
+    if (traits.post_norms && !naming.gguf) {
+      list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
+    } else {
+      list.add({Role::feed_forward_norm});
+    }
+    if (biased) list.add({Role::feed_forward_norm_bias});
+  }
+  list_feed_forward(traits, naming, list);
+  if (traits.post_norms) list.add({Role::feed_forward_post_norm});
+  return list.take();
+}
+
+RoleExtent extent_of(const Traits& traits, Role role) noexcept {
+  const std::size_t query = traits.heads * traits.head_values, key = traits.kv_heads * traits.head_values;
+  const std::size_t width = traits.width, feed_forward = traits.feed_forward;
+  const bool whole_row = traits.query_norm == QueryNorm::row;
+  switch (role) {
+    case Role::token_embedding:
+    case Role::output: return {traits.vocabulary, width};
+    case Role::position_embedding: return {traits.context, width};
+    case Role::output_norm:
+    case Role::output_norm_bias:
+    case Role::attention_norm:
+    case Role::attention_norm_bias:
+    case Role::attention_post_norm:
+    case Role::attention_output_bias:
+    case Role::feed_forward_norm:
+    case Role::feed_forward_norm_bias:
+    case Role::feed_forward_post_norm:
+    case Role::down_bias: return {width, 1, true};
+    case Role::query: return {query, width};
+    case Role::query_bias: return {query, 1, true};
+    case Role::key:
+    case Role::value: return {key, width};
+    case Role::key_bias:
+    case Role::value_bias: return {key, 1, true};
+    case Role::query_norm: return {whole_row ? query : traits.head_values, 1, true};
+    case Role::key_norm: return {whole_row ? key : traits.head_values, 1, true};
+    case Role::attention_output: return {width, query};
+    case Role::gate:
+    case Role::up: return {feed_forward, width};
+    case Role::up_bias: return {feed_forward, 1, true};
+    case Role::down: return {width, feed_forward};
+    case Role::router: return {traits.experts, width};
+    case Role::rope_factors: return {traits.rotary / 2, 1, true};
+  }
+  return {};
+}
+
+const formats::StoredTensor* find_weight(const formats::TensorFile& file, std::string_view name) noexcept {
+  if (const formats::StoredTensor* tensor = file.find(name)) return tensor;
+  for (const std::string_view prefix : {"model.", "transformer."}) {
+    if (name.starts_with(prefix)) return file.find(name.substr(prefix.size()));
+  }
+  return nullptr;
+}
+
+}  // namespace imago::models

@@ -1,0 +1,55 @@
+#pragma once
+
+// Which tensors a decoder consists of, by name, in either form. Reading looks them up; conversion writes them. Tensors
+// are listed block by block, so that a hostile number of blocks or experts never makes a long list.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "models/decoder_tensors.h"
+#include "models/traits.h"
+
+namespace imago::models {
+
+/// One tensor: rows of `roles` one behind the other, and that for each of `experts` experts from `first_expert`.
+struct LayoutTensor {
+  std::string name;
+  Shape shape;
+  std::vector<Role> roles;
+  std::size_t first_expert = 0, experts = 1;
+  bool transposed = false;  ///< it holds [columns][rows]
+  bool optional = false;
+};
+
+/// How names are made. The flags are those of the usual file; others are read all the same.
+struct Naming {
+  bool gguf = false;
+  bool fused_qkv = false;        ///< q, k and v are one tensor
+  bool fused_gate_up = false;    ///< gate and up are one tensor
+  bool stacked_experts = false;  ///< all experts are one tensor: GGUF; with gate and up fused: some folders
+};
+
+/// As transformers or llama.cpp write a model of these traits.
+Naming usual_naming(const Traits& traits, bool gguf);
+/// As the file at hand has it.
+Naming naming_of(const formats::TensorFile& file, const Traits& traits);
+
+/// Tensors in front of and behind the blocks.
+std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming);
+std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block);
+
+/// Rows and columns of a role; a vector has one column.
+struct RoleExtent {
+  std::size_t rows = 0, cols = 0;
+  bool vector = false;
+};
+RoleExtent extent_of(const Traits& traits, Role role) noexcept;
+
+/// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
+const formats::StoredTensor* find_weight(const formats::TensorFile& file, std::string_view name) noexcept;
+
+}  // namespace imago::models

@@ -1,0 +1,41 @@
+#include "models/traits.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "imago/error.h"
+#include "models/traits_reading.h"
+
+namespace imago::models {
+
+std::string contradiction(const Traits& traits, const TraitKeys& keys) {
+  if (traits.kv_heads > traits.heads || traits.heads % traits.kv_heads != 0) {
+    return fmt::format("{} is {}, which is no multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
+                       traits.kv_heads);
+  }
+  if (!traits.learned_positions) {
+    if (traits.rotary == 0 || traits.rotary % 2 != 0 || traits.rotary > traits.head_values) {
+      return fmt::format("{} gives {} values of a head that turn; it must be an even number from 2 to the {} of a head",
+                         keys.rotary, traits.rotary, traits.head_values);
+    }
+  }
+  if (traits.experts_used > traits.experts || (traits.experts > 0 && traits.experts_used == 0)) {
+    return fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used, keys.experts,
+                       traits.experts);
+  }
+  return {};
+}
+
+double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
+
+Traits read_traits(const formats::TensorFile& file) {
+  if (const formats::HuggingFaceFolder* folder = file.folder()) return config_traits(folder->config());
+  if (const GgufFile* gguf = file.gguf()) return gguf_traits(*gguf);
+  throw UnsupportedError(
+      fmt::format("{}: a {} file holds tensors only; a language model is a Hugging Face folder (config.json beside the "
+                  "weights) or a GGUF file",
+                  file.path(), name(file.form())));
+}
+
+}  // namespace imago::models

@@ -1,0 +1,99 @@
+#pragma once
+
+// What a decoder is: everything that tells one architecture from another, read from config.json or from the metadata
+// of a GGUF file. One decoder runs them all (lm/decoder.h), so nothing behind this header asks for an architecture.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "kernels/ops_args.h"
+
+namespace imago::models {
+
+enum class Architecture : std::uint8_t {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  qwen3_moe,
+  phi3,
+  gemma2,
+  olmo2,
+  granite,
+  smollm3,
+  mixtral,
+  gpt2,
+};
+
+/// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
+std::string_view name(Architecture architecture) noexcept;
+
+/// How rotary frequencies change beyond the context that was trained on.
+struct RopeScaling {
+  enum class Kind : std::uint8_t { none, linear, llama3, yarn };
+  Kind kind = Kind::none;
+  double factor = 1;
+  double original_context = 0;                       ///< llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;              ///< yarn
+  double attention_factor = 0;                       ///< yarn, on cosines and sines; 0: 0.1 · ln(factor) + 1
+  bool truncate = true;                              ///< yarn: round the correction range to whole pairs
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
+enum class NormKind : std::uint8_t { rms, layer };
+/// Norms of queries and keys: one weight for each head, or one for the whole row.
+enum class QueryNorm : std::uint8_t { none, head, row };
+
+struct Traits {
+  Architecture architecture = Architecture::llama;
+
+  // Sizes, all checked: positive, heads a multiple of kv_heads, within the limits stated in traits_reading.h.
+  std::size_t blocks = 0;
+  std::size_t width = 0;
+  std::size_t heads = 0, kv_heads = 0, head_values = 0;
+  std::size_t feed_forward = 0;  ///< of an expert where there are experts
+  std::size_t vocabulary = 0;
+  std::size_t context = 0;  ///< positions it was made for
+
+  NormKind norm = NormKind::rms;
+  double norm_eps = 1e-6;
+  float norm_offset = 0;    ///< added to the weights of norms: 1 in Hugging Face folders of gemma
+  bool pre_norms = true;    ///< in front of attention and feed-forward
+  bool post_norms = false;  ///< behind them, in front of the residual sum
+  QueryNorm query_norm = QueryNorm::none;
+
+  kernels::Activation activation = kernels::Activation::silu;
+  bool gated = true;  ///< act(gate x) · (up x); else act(up x)
+
+  bool learned_positions = false;  ///< a table of position embeddings instead of rope
+  double rope_base = 10000;
+  std::size_t rotary = 0;  ///< values of a head that turn, even
+  kernels::RopePairs rope_pairs = kernels::RopePairs::halves;
+  RopeScaling rope_scaling;               ///< none in GGUF files with Role::rope_factors, which hold its outcome
+  std::vector<bool> rope_in_block;        ///< one per block
+  std::vector<std::size_t> block_window;  ///< one per block: keys a token sees, 0: all before it
+
+  float attention_scale = 1;  ///< on q · k
+  float attention_cap = 0;    ///< 0: none
+  float logit_cap = 0;        ///< 0: none
+  float embedding_scale = 1, residual_scale = 1;
+  float logit_scale = 1;  ///< logits are multiplied by it
+
+  std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
+  bool norm_expert_weights = true;            ///< weights of the chosen experts sum to 1
+  bool tied_output = false;                   ///< logits by the token embedding
+
+  bool operator==(const Traits&) const = default;
+};
+
+/// Throws FormatError or UnsupportedError, naming the field, for what is missing, out of range or of a kind that imago
+/// does not run (threats.md 53); an unknown architecture is answered with the known ones.
+Traits read_traits(const formats::TensorFile& file);
+
+}  // namespace imago::models

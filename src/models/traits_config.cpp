@@ -1,0 +1,237 @@
+// Traits from config.json, in the spellings of old and new versions of transformers. What a file leaves out has the
+// value that transformers gives it.
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "imago/error.h"
+#include "models/architectures.h"
+#include "models/config_fields.h"
+#include "models/traits_config_rope.h"
+#include "models/traits_reading.h"
+
+namespace imago::models {
+
+namespace {
+
+using kernels::Activation;
+
+const ArchitectureFacts& read_architecture(const ConfigFields& config) {
+  const std::string model_type = config.text("model_type");
+  const ArchitectureFacts* row = find_model_type(model_type);
+  if (row == nullptr) {
+    config.refuse(fmt::format("models of type '{}' are not supported; known are {}", model_type, known_model_types()));
+  }
+  return *row;
+}
+
+void refuse_unsupported(const ConfigFields& config) {
+  if (const std::optional<ConfigFields> quantization = config.object("quantization_config")) {
+    config.refuse(
+        fmt::format("the weights are quantized by '{}', which is not supported; take the original model and let imago "
+                    "quantize it",
+                    quantization->text("quant_method", "an unnamed method")));
+  }
+  for (const std::string_view key : {"mlp_bias", "use_bidirectional_attention", "add_cross_attention",
+                                     "scale_attn_by_inverse_layer_idx", "is_encoder_decoder"}) {
+    if (config.flag(key, false)) config.refuse(fmt::format("'{}' is true, which is not supported", key));
+  }
+}
+
+Activation read_activation(const ConfigFields& config, std::string_view key, Activation fallback) {
+  if (!config.has(key)) return fallback;
+  const std::string text = config.text(key);
+  if (text == "silu" || text == "swish") return Activation::silu;
+  if (text == "gelu_new" || text == "gelu_pytorch_tanh" || text == "gelu_fast") return Activation::gelu;
+  if (text == "relu") return Activation::relu;
+  if (text == "relu2") return Activation::relu2;
+  config.refuse(
+      fmt::format("activation '{}' ('{}') is not supported; known are silu, swish, gelu_new, gelu_pytorch_tanh, "
+                  "gelu_fast, relu and "
+                  "relu2{}",
+                  text, key, text == "gelu" ? " (gelu alone is the form with erf)" : ""));
+}
+
+void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
+  traits.blocks = config.size("n_layer", kMaxBlocks);
+  traits.width = config.size("n_embd", kMaxWidth);
+  traits.heads = traits.kv_heads = config.size("n_head", kMaxHeads);
+  if (traits.width % traits.heads != 0) {
+    config.fail(fmt::format("n_embd is {}, which is no multiple of n_head = {}", traits.width, traits.heads));
+  }
+  traits.head_values = traits.width / traits.heads;
+  traits.feed_forward = config.size("n_inner", kMaxFeedForward, 4 * traits.width);
+  traits.context = config.size(config.either("n_positions", "n_ctx"), kMaxContext);
+  traits.norm_eps = config.positive("layer_norm_epsilon", kMaxEps, 1e-5);
+  traits.activation = read_activation(config, "activation_function", traits.activation);
+  traits.attention_scale = config.flag("scale_attn_weights", true)
+                               ? static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)))
+                               : 1.0F;
+}
+
+std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
+  if (config.has("head_dim")) return config.size("head_dim", kMaxHeadValues);
+  // These two do not derive it from the width.
+  if (traits.architecture == Architecture::gemma2) return 256;
+  if (traits.architecture == Architecture::qwen3) return 128;
+  if (traits.width % traits.heads != 0) {
+    config.fail(
+        fmt::format("hidden_size is {}, which is no multiple of num_attention_heads = {}, and there is no head_dim",
+                    traits.width, traits.heads));
+  }
+  return traits.width / traits.heads;
+}
+
+void read_sizes(const ConfigFields& config, Traits& traits) {
+  traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
+  traits.width = config.size("hidden_size", kMaxWidth);
+  traits.heads = config.size("num_attention_heads", kMaxHeads);
+  traits.kv_heads = config.size("num_key_value_heads", kMaxHeads, traits.heads);
+  traits.head_values = read_head_values(config, traits);
+  const bool own_size = traits.architecture == Architecture::qwen3_moe;
+  traits.feed_forward = config.size(own_size ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
+  traits.context = config.size("max_position_embeddings", kMaxContext);
+  traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
+  traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
+  traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+}
+
+void read_experts(const ConfigFields& config, Traits& traits) {
+  traits.experts = config.size(config.either("num_local_experts", "num_experts"), kMaxExperts);
+  traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
+  if (traits.architecture != Architecture::qwen3_moe) return;  // mixtral always lets them sum to 1
+  traits.norm_expert_weights = config.flag("norm_topk_prob", false);
+  if (config.size("decoder_sparse_step", kMaxBlocks, 1) != 1) {
+    config.refuse("'decoder_sparse_step' other than 1 (blocks without experts between others) is not supported");
+  }
+  if (const auto list = config.find("mlp_only_layers"); list && list->elements("mlp_only_layers").size() > 0) {
+    config.refuse("'mlp_only_layers' (blocks without experts between others) is not supported");
+  }
+}
+
+void read_rope_blocks(const ConfigFields& config, Traits& traits) {
+  traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
+  if (traits.architecture != Architecture::smollm3) return;
+  if (const auto list = config.find("no_rope_layers")) {
+    const auto elements = list->elements("no_rope_layers");
+    if (elements.size() != traits.blocks) {
+      list->fail(fmt::format("no_rope_layers has {} entries for {} blocks", elements.size(), traits.blocks));
+    }
+    std::size_t block = 0;
+    for (const formats::JsonMember member : elements) {
+      traits.rope_in_block[block++] = member.value.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
+    }
+    return;
+  }
+  const std::size_t interval = config.size("no_rope_layer_interval", kMaxBlocks, 4);
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    traits.rope_in_block[block] = (block + 1) % interval != 0;
+  }
+}
+
+/// Whether transformers reads `layer_types` of it.
+bool lists_layer_types(Architecture architecture) {
+  return architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
+         architecture == Architecture::gemma2 || architecture == Architecture::smollm3;
+}
+
+/// Which blocks have a window, where the file does not list it.
+bool has_window(const ConfigFields& config, const Traits& traits, std::size_t block) {
+  switch (traits.architecture) {
+    case Architecture::mistral:
+    case Architecture::mixtral:
+    case Architecture::phi3: return true;
+    case Architecture::gemma2: return block % 2 == 0;
+    case Architecture::qwen2:
+    case Architecture::qwen3:
+      return config.flag("use_sliding_window", false) && block >= config.size("max_window_layers", kMaxBlocks, 28);
+    case Architecture::qwen3_moe: return config.flag("use_sliding_window", false);
+    case Architecture::smollm3: return config.flag("use_sliding_window", false) && !traits.rope_in_block[block];
+    case Architecture::llama:
+    case Architecture::olmo2:
+    case Architecture::granite:
+    case Architecture::gpt2: return false;
+  }
+  return false;
+}
+
+void read_windows(const ConfigFields& config, Traits& traits) {
+  traits.block_window.assign(traits.blocks, 0);
+  const std::size_t fallback = traits.architecture == Architecture::gemma2 ? 4096 : 0;
+  const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
+  const auto types = config.find("layer_types");
+  if (!types || !lists_layer_types(traits.architecture)) {
+    for (std::size_t block = 0; block < traits.blocks; ++block) {
+      if (window > 0 && has_window(config, traits, block)) traits.block_window[block] = window;
+    }
+    return;
+  }
+  const auto elements = types->elements("layer_types");
+  if (elements.size() != traits.blocks) {
+    types->fail(fmt::format("layer_types has {} entries for {} blocks", elements.size(), traits.blocks));
+  }
+  std::size_t block = 0;
+  for (const formats::JsonMember member : elements) {
+    const std::string type = member.value.string("an entry of layer_types");
+    if (type == "sliding_attention") {
+      if (window == 0) types->fail("layer_types has sliding_attention, but there is no sliding_window");
+      traits.block_window[block] = window;
+    } else if (type != "full_attention") {
+      config.refuse(
+          fmt::format("attention of type '{}' in layer_types is not supported; known are full_attention and "
+                      "sliding_attention",
+                      type));
+    }
+    ++block;
+  }
+}
+
+float read_cap(const ConfigFields& config, std::string_view key, float fallback) {
+  if (!config.states(key)) return fallback;
+  return config.has(key) ? static_cast<float>(config.positive(key, kMaxFactor)) : 0.0F;
+}
+
+void read_multipliers(const ConfigFields& config, Traits& traits) {
+  if (traits.architecture == Architecture::gemma2) {
+    traits.norm_offset = 1;
+    traits.attention_scale =
+        static_cast<float>(1 / std::sqrt(config.positive("query_pre_attn_scalar", kMaxFactor, 256)));
+    traits.attention_cap = read_cap(config, "attn_logit_softcapping", 50);
+    traits.logit_cap = read_cap(config, "final_logit_softcapping", 30);
+    traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
+  } else if (traits.architecture == Architecture::granite) {
+    traits.embedding_scale = static_cast<float>(config.multiplier("embedding_multiplier", 1));
+    traits.residual_scale = static_cast<float>(config.multiplier("residual_multiplier", 1));
+    traits.attention_scale = static_cast<float>(config.multiplier("attention_multiplier", 1));
+    traits.logit_scale = static_cast<float>(1 / config.multiplier("logits_scaling", 1));
+  }
+}
+
+}  // namespace
+
+Traits config_traits(const formats::JsonFile& file) {
+  const ConfigFields config(file.root(), file.path());
+  const ArchitectureFacts& row = read_architecture(config);
+  refuse_unsupported(config);
+  Traits traits = traits_of(row.architecture);
+  traits.vocabulary = config.size("vocab_size", kMaxVocabulary);
+  if (row.architecture == Architecture::gpt2) {
+    read_gpt2_sizes(config, traits);
+  } else {
+    read_sizes(config, traits);
+    read_config_rope(config, traits);
+  }
+  if (row.experts) read_experts(config, traits);
+  read_rope_blocks(config, traits);
+  read_windows(config, traits);
+  read_multipliers(config, traits);
+  traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
+  const std::string wrong =
+      contradiction(traits, {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
+                             std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});
+  if (!wrong.empty()) config.fail(wrong);
+  return traits;
+}
+
+}  // namespace imago::models

@@ -1,0 +1,215 @@
+// Traits from the metadata of a GGUF file, read as llama.cpp reads them; where its loader ignores what a file says
+// (windows of mistral and phi3, weights of experts that do not sum to 1), the file is believed.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "imago/error.h"
+#include "models/architectures.h"
+#include "models/gguf_fields.h"
+#include "models/traits_reading.h"
+
+namespace imago::models {
+
+namespace {
+
+using Kind = RopeScaling::Kind;
+
+Architecture read_architecture(const GgufFile& file) {
+  const std::string_view name = file.architecture();
+  const ArchitectureFacts* row = find_gguf_architecture(name);
+  if (row == nullptr) {
+    throw UnsupportedError(fmt::format("{}: models of architecture '{}' are not supported; known are {}", file.path(),
+                                       name, known_gguf_architectures()));
+  }
+  if (row->architecture != Architecture::llama) return row->architecture;
+  const GgufFields fields(file, name);
+  if (fields.count("expert_count", kMaxExperts, 0) > 0) return Architecture::mixtral;
+  if (fields.count("attention.sliding_window", kMaxContext, 0) > 0) return Architecture::mistral;
+  const GgufValue* model_type = file.find(kModelTypeKey);
+  return model_type != nullptr && model_type->string() == "mistral" ? Architecture::mistral : Architecture::llama;
+}
+
+std::size_t read_vocabulary_size(const GgufFields& fields) {
+  if (fields.has("vocab_size")) return fields.size("vocab_size", kMaxVocabulary);
+  const GgufFile& file = fields.file();
+  std::size_t count = 0;
+  if (file.find("tokenizer.ggml.tokens") != nullptr) {
+    count = file.require_array("tokenizer.ggml.tokens", GgufType::string).size();
+  } else {
+    const GgufTensor& embedding = file.require_tensor("token_embd.weight");
+    count = embedding.shape.rank() == 0 ? 0 : embedding.shape[0];
+  }
+  if (count == 0 || count > static_cast<std::size_t>(kMaxVocabulary)) {
+    fields.fail(fmt::format("the vocabulary must have from 1 to {} tokens, not {}", kMaxVocabulary, count));
+  }
+  return count;
+}
+
+void read_sizes(const GgufFields& fields, Traits& traits) {
+  traits.blocks = fields.size("block_count", kMaxBlocks);
+  traits.width = fields.size("embedding_length", kMaxWidth);
+  traits.context = fields.size("context_length", kMaxContext);
+  traits.heads = fields.size("attention.head_count", kMaxHeads);
+  traits.kv_heads = fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
+  if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
+    fields.fail(fmt::format("'{}' is {}, which is no multiple of '{}' = {}, and there is no '{}'",
+                            fields.full("embedding_length"), traits.width, fields.full("attention.head_count"),
+                            traits.heads, fields.full("attention.key_length")));
+  }
+  traits.head_values = fields.size("attention.key_length", kMaxHeadValues, traits.width / traits.heads);
+  const std::size_t value_length = fields.size("attention.value_length", kMaxHeadValues, traits.head_values);
+  if (value_length != traits.head_values) {
+    fields.refuse(fmt::format("keys of {} and values of {} values per head are not supported; they must be the same",
+                              traits.head_values, value_length));
+  }
+  const bool layer_norm = traits.norm == NormKind::layer;
+  traits.norm_eps =
+      fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
+  traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+  traits.vocabulary = read_vocabulary_size(fields);
+}
+
+void read_feed_forward(const GgufFields& fields, Traits& traits) {
+  traits.experts = fields.count("expert_count", kMaxExperts, 0);
+  traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
+  if (!facts(traits.architecture).experts) {
+    if (traits.experts > 0) {
+      fields.refuse(
+          fmt::format("experts in a model of architecture '{}' are not supported", facts(traits.architecture).gguf));
+    }
+    traits.experts_used = 0;
+    traits.feed_forward = fields.size("feed_forward_length", kMaxFeedForward);
+    return;
+  }
+  if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));
+  if (fields.count("expert_shared_feed_forward_length", kMaxFeedForward, 0) > 0) {
+    fields.refuse("experts that all tokens share are not supported");
+  }
+  if (fields.count("expert_gating_func", 255, 1) > 1) {
+    fields.refuse(fmt::format("'{}' other than 1, softmax, is not supported", fields.full("expert_gating_func")));
+  }
+  traits.norm_expert_weights = fields.flag("expert_weights_norm", true);
+  if (fields.has("expert_feed_forward_length")) {
+    traits.feed_forward = fields.size("expert_feed_forward_length", kMaxFeedForward);
+  } else {
+    traits.feed_forward = fields.size("feed_forward_length", kMaxFeedForward);
+    // Older files of this architecture state the size of all chosen experts together.
+    if (traits.architecture == Architecture::qwen3_moe && traits.experts_used > 0) {
+      traits.feed_forward = std::max<std::size_t>(1, traits.feed_forward / traits.experts_used);
+    }
+  }
+}
+
+void read_rope_scaling(const GgufFields& fields, Traits& traits) {
+  const std::string type = fields.text("rope.scaling.type", "linear");
+  double factor = fields.number("rope.scaling.factor", kMaxFactor, 0);
+  if (factor == 0) factor = fields.number("rope.scale_linear", kMaxFactor, 0);
+  if (factor == 0) factor = 1;
+  if (type == "linear") {
+    if (factor != 1) traits.rope_scaling = {.kind = Kind::linear, .factor = factor};
+  } else if (type == "yarn") {
+    RopeScaling scaling{.kind = Kind::yarn, .factor = factor};
+    scaling.original_context =
+        static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
+    scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
+    scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
+    // llama.cpp multiplies this one with the usual factor.
+    const double on_top = fields.positive("rope.scaling.attn_factor", kMaxFactor, 1);
+    if (on_top != 1) {
+      const double whole = on_top * yarn_attention_factor(factor);
+      const double stated = fields.positive("rope.scaling.yarn_attn_factor", kMaxFactor, 0);
+      // The loader ignores the second key, and other programs write 1 there whatever they mean.
+      scaling.attention_factor = std::abs(stated - whole) < 1e-5 * whole ? stated : whole;
+    }
+    traits.rope_scaling = scaling;
+  } else if (type != "none") {
+    fields.refuse(fmt::format("rope scaling of type '{}' is not supported; known are none, linear and yarn", type));
+  }
+  for (const char* tensor : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (fields.file().find_tensor(tensor) != nullptr) {
+      fields.refuse(
+          fmt::format("tensor '{}': rope scaling of type 'longrope' (two sets of factors, for short and long texts) is "
+                      "not supported",
+                      tensor));
+    }
+  }
+}
+
+void read_rope(const GgufFields& fields, Traits& traits) {
+  traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
+  if (traits.learned_positions) return;
+  traits.rope_base = fields.positive("rope.freq_base", kMaxRopeBase, 1e4);
+  traits.rotary = fields.size("rope.dimension_count", kMaxHeadValues, traits.head_values);
+  traits.rope_pairs =
+      facts(traits.architecture).adjacent_in_gguf ? kernels::RopePairs::adjacent : kernels::RopePairs::halves;
+  read_rope_scaling(fields, traits);
+  if (traits.architecture == Architecture::smollm3) {
+    for (std::size_t block = 0; block < traits.blocks; ++block) traits.rope_in_block[block] = (block + 1) % 4 != 0;
+  } else if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
+    traits.rope_in_block.assign(traits.blocks, false);  // this is how converters say it
+  }
+  if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) traits.rope_in_block = *pattern;
+}
+
+void read_windows(const GgufFields& fields, Traits& traits) {
+  traits.block_window.assign(traits.blocks, 0);
+  const bool gemma2 = traits.architecture == Architecture::gemma2;
+  const std::size_t window = fields.count("attention.sliding_window", kMaxContext, gemma2 ? 4096 : 0);
+  if (window == 0) return;
+  if (const auto pattern = fields.flags("attention.sliding_window_pattern", traits.blocks)) {
+    for (std::size_t block = 0; block < traits.blocks; ++block)
+      traits.block_window[block] = (*pattern)[block] ? window : 0;
+    return;
+  }
+  // Of each `period` blocks the last one sees everything; 0: none does.
+  const std::size_t usual = gemma2 ? 2 : traits.architecture == Architecture::olmo2 ? 4 : 0;
+  const std::size_t period = fields.count("attention.sliding_window_pattern", kMaxBlocks, usual);
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    if (period == 0 || block % period != period - 1) traits.block_window[block] = window;
+  }
+}
+
+void read_multipliers(const GgufFields& fields, Traits& traits) {
+  traits.attention_scale =
+      static_cast<float>(fields.multiplier("attention.scale", static_cast<double>(traits.attention_scale)));
+  if (traits.architecture == Architecture::gemma2) {
+    // The 27B model alone scales by the width of a head as the model has it; converters do not write which.
+    if (!fields.has("attention.scale") && traits.blocks == 46) {
+      traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.width / traits.heads)));
+    }
+    traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, 50));
+    traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, 30));
+    traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
+  } else if (traits.architecture == Architecture::granite) {
+    traits.embedding_scale = static_cast<float>(fields.multiplier("embedding_scale", 1));
+    traits.residual_scale = static_cast<float>(fields.multiplier("residual_scale", 1));
+    traits.logit_scale = static_cast<float>(1 / fields.multiplier("logit_scale", 1));
+  }
+}
+
+}  // namespace
+
+Traits gguf_traits(const GgufFile& file) {
+  const Architecture architecture = read_architecture(file);
+  const GgufFields fields(file, file.architecture());
+  Traits traits = traits_of(architecture);
+  if (!fields.flag("attention.causal", true)) {
+    fields.refuse(fmt::format("'{}' is false: encoders are not supported", fields.full("attention.causal")));
+  }
+  read_sizes(fields, traits);
+  read_feed_forward(fields, traits);
+  read_rope(fields, traits);
+  read_windows(fields, traits);
+  read_multipliers(fields, traits);
+  traits.tied_output = file.find_tensor("output.weight") == nullptr;
+  const std::string wrong = contradiction(
+      traits, {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),
+               fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count")});
+  if (!wrong.empty()) fields.fail(wrong);
+  return traits;
+}
+
+}  // namespace imago::models

@@ -1,0 +1,54 @@
+#pragma once
+
+// Behind read_traits: one reader for each form, and what both of them hold a model to.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "formats/hugging_face.h"
+#include "imago/files.h"
+#include "models/traits.h"
+
+namespace imago::models {
+
+// The largest model that is believed. Each limit is far above any model there is, and low enough that no product of
+// three of them leaves 64 bits.
+inline constexpr std::int64_t kMaxBlocks = 4096;
+inline constexpr std::int64_t kMaxWidth = 1 << 20;
+inline constexpr std::int64_t kMaxHeads = 1 << 14;
+inline constexpr std::int64_t kMaxHeadValues = 1 << 14;
+inline constexpr std::int64_t kMaxFeedForward = 1 << 22;
+inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
+inline constexpr std::int64_t kMaxContext = 0x7fffffff;  // positions are 32-bit integers
+inline constexpr std::int64_t kMaxExperts = 4096;
+inline constexpr double kMinPositive = 1e-30;  // of all that must be above 0; inverses and squares stay finite
+inline constexpr double kMaxEps = 1;
+inline constexpr double kMaxRopeBase = 1e15;
+inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope factors; their inverses too
+
+/// What a config.json says.
+Traits config_traits(const formats::JsonFile& config);
+
+/// What the metadata of a GGUF file say.
+Traits gguf_traits(const GgufFile& file);
+
+// Keys of GGUF files that only imago writes and reads: what llama.cpp has no word for.
+inline constexpr std::string_view kModelTypeKey = "imago.model_type";    // "mistral", which GGUF calls llama
+inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3.";  // what rope_freqs.weight was made of
+/// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
+inline constexpr std::string_view kNoTokenizer = "no_vocab";
+
+/// The names of fields that can contradict each other, as the form at hand spells them.
+struct TraitKeys {
+  std::string heads, kv_heads, rotary, experts, experts_used;
+};
+
+/// What fields cannot be together; empty if nothing is wrong.
+std::string contradiction(const Traits& traits, const TraitKeys& keys);
+
+/// 0.1 · ln(factor) + 1, what yarn multiplies cosines and sines with; 1 below a factor of 1.
+double yarn_attention_factor(double factor) noexcept;
+
+}  // namespace imago::models

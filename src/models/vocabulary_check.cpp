@@ -1,0 +1,229 @@
+// What holds for every vocabulary, whatever file it comes from.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "formats/json_text.h"
+#include "imago/error.h"
+#include "models/character_map.h"
+#include "models/vocabulary_parts.h"
+
+namespace imago::models {
+
+namespace {
+
+using Index = std::unordered_map<std::string_view, std::size_t>;
+
+/// A token in a message: whole characters without control ones, not too many.
+std::string shown(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = formats::utf8_length(text, at);
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (out.size() >= 40) return out + "…";
+    if (length == 0 || byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+      ++at;
+    } else {
+      out += text.substr(at, length);
+      at += length;
+    }
+  }
+  return out;
+}
+
+Index check_tokens(const Vocabulary& vocabulary, const VocabularyPlace& place) {
+  const auto fail = [&](const std::string& problem) { throw FormatError(place.file, 0, problem); };
+  const std::vector<Token>& tokens = vocabulary.tokens;
+  if (tokens.empty()) fail(fmt::format("{} is empty: a tokenizer needs tokens", place.tokens));
+  if (tokens.size() > kMaxTokens) {
+    fail(fmt::format("{} has {} tokens: at most {} are allowed", place.tokens, tokens.size(), kMaxTokens));
+  }
+  Index index;
+  index.reserve(tokens.size());
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    const std::string& text = tokens[id].text;
+    if (text.size() > kMaxTokenBytes) {
+      fail(fmt::format("token {} of {} has {} bytes: at most {} are allowed", id, place.tokens, text.size(),
+                       kMaxTokenBytes));
+    }
+    if (!std::isfinite(tokens[id].score)) {
+      fail(fmt::format("the score of token {} '{}' is {}: it must be a number", id, shown(text), tokens[id].score));
+    }
+    if (vocabulary.kind == TokenizerKind::byte_bpe) {
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t length = formats::utf8_length(text, at);
+        if (length == 0) {
+          fail(fmt::format("token {} of {}, '{}', is no UTF-8: byte-level tokens spell bytes as letters", id,
+                           place.tokens, shown(text)));
+        }
+        at += length;
+      }
+    }
+    const auto [before, fresh] = index.emplace(text, id);
+    if (!fresh)
+      fail(fmt::format("tokens {} and {} of {} are both '{}'", before->second, id, place.tokens, shown(text)));
+  }
+  return index;
+}
+
+void check_merges(const Vocabulary& vocabulary, const Index& index, const VocabularyPlace& place) {
+  const auto fail = [&](const std::string& problem) { throw FormatError(place.file, 0, problem); };
+  if (vocabulary.merges.size() > kMaxMerges) {
+    fail(fmt::format("{} has {} merges: at most {} are allowed", place.merges, vocabulary.merges.size(), kMaxMerges));
+  }
+  std::unordered_set<std::uint64_t> seen;
+  seen.reserve(vocabulary.merges.size());
+  std::string whole;
+  for (std::size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    const auto& [left, right] = vocabulary.merges[i];
+    const auto id_of = [&](const std::string& text) {
+      const auto found = index.find(text);
+      if (found == index.end()) {
+        fail(fmt::format("merge {} of {} needs '{}', which is no token", i, place.merges, shown(text)));
+      }
+      return found->second;
+    };
+    const std::uint64_t pair = (std::uint64_t{id_of(left)} << 32) | id_of(right);
+    whole = left;
+    whole += right;
+    id_of(whole);
+    if (!seen.insert(pair).second) {
+      fail(fmt::format("merge {} of {}, '{}' and '{}', comes twice", i, place.merges, shown(left), shown(right)));
+    }
+  }
+}
+
+void check_ids(const Vocabulary& vocabulary, const VocabularyPlace& place) {
+  const auto check = [&](std::optional<std::int32_t> id, std::string_view name) {
+    if (id && (*id < 0 || static_cast<std::size_t>(*id) >= vocabulary.tokens.size())) {
+      throw FormatError(
+          place.file, 0,
+          fmt::format("the {} token is {}: ids go from 0 to {}", name, *id, vocabulary.tokens.size() - 1));
+    }
+  };
+  check(vocabulary.bos, "BOS");
+  check(vocabulary.eos, "EOS");
+  check(vocabulary.unknown, "unknown");
+  check(vocabulary.padding, "padding");
+  check(vocabulary.separator, "separator");
+  for (const std::int32_t id : vocabulary.ends) check(id, "end");
+  if (vocabulary.add_bos && !vocabulary.bos) {
+    throw FormatError(place.file, 0, "the tokenizer asks for BOS in front of a text, but names no BOS token");
+  }
+  if (vocabulary.add_eos && !vocabulary.eos) {
+    throw FormatError(place.file, 0, "the tokenizer asks for EOS behind a text, but names no EOS token");
+  }
+}
+
+}  // namespace
+
+void check_vocabulary(const Vocabulary& vocabulary, const VocabularyPlace& place) {
+  const Index index = check_tokens(vocabulary, place);
+  check_merges(vocabulary, index, place);
+  check_ids(vocabulary, place);
+  CharacterMap::parse(vocabulary.normalizer_map, place.file, place.map);
+}
+
+void complete_ends(Vocabulary& vocabulary) {
+  constexpr std::array<std::string_view, 15> kEnds = {
+      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<turn|>",        "<|eom_id|>",
+      "<EOT>",      "[EOT]",      "[EOS]",   "<eos>",      "</s>",     "<|endoftext|>", "<|end_of_text|>"};
+  std::vector<std::int32_t> ends;
+  const auto add = [&](std::int32_t id) {
+    if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+  };
+  if (vocabulary.eos) add(*vocabulary.eos);
+  for (const std::int32_t id : vocabulary.ends) add(id);
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const Token& token = vocabulary.tokens[id];
+    if (token.type == TokenType::control && std::ranges::find(kEnds, token.text) != kEnds.end()) {
+      add(static_cast<std::int32_t>(id));
+    }
+  }
+  vocabulary.ends = std::move(ends);
+}
+
+int named_byte(std::string_view text) noexcept {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+  int value = 0;
+  for (const char digit : text.substr(3, 2)) {
+    value *= 16;
+    if (digit >= '0' && digit <= '9') {
+      value += digit - '0';
+    } else if (digit >= 'A' && digit <= 'F') {
+      value += digit - 'A' + 10;
+    } else {
+      return -1;
+    }
+  }
+  return value;
+}
+
+bool has_all_bytes(const Vocabulary& vocabulary) {
+  std::array<bool, 256> there{};
+  for (const Token& token : vocabulary.tokens) {
+    const int byte = token.type == TokenType::byte ? named_byte(token.text) : -1;
+    if (byte >= 0) there[static_cast<std::size_t>(byte)] = true;
+  }
+  return std::ranges::all_of(there, [](bool one) { return one; });
+}
+
+std::vector<std::pair<std::string, std::string>> merges_of_scores(const Vocabulary& vocabulary) {
+  struct Merge {
+    std::size_t whole, left, right;
+  };
+  const auto takes_part = [](const Token& token) {
+    return token.type == TokenType::normal || token.type == TokenType::user_defined || token.type == TokenType::unused;
+  };
+  Index index;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (takes_part(vocabulary.tokens[id])) index.emplace(vocabulary.tokens[id].text, id);
+  }
+  std::vector<Merge> merges;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string_view text = vocabulary.tokens[id].text;
+    if (!takes_part(vocabulary.tokens[id]) || text.size() > kMaxTokenBytes / 64) continue;
+    for (std::size_t cut = 1; cut < text.size(); ++cut) {
+      const auto left = index.find(text.substr(0, cut));
+      if (left == index.end()) continue;
+      const auto right = index.find(text.substr(cut));
+      if (right != index.end()) merges.push_back({id, left->second, right->second});
+    }
+  }
+  const auto score = [&](const Merge& merge) { return vocabulary.tokens[merge.whole].score; };
+  std::ranges::sort(merges, [&](const Merge& a, const Merge& b) {
+    if (score(a) != score(b)) return score(a) > score(b);
+    return std::tie(a.whole, a.left, a.right) < std::tie(b.whole, b.left, b.right);
+  });
+  std::vector<std::pair<std::string, std::string>> out;
+  out.reserve(merges.size());
+  for (const Merge& merge : merges) {
+    out.emplace_back(vocabulary.tokens[merge.left].text, vocabulary.tokens[merge.right].text);
+  }
+  return out;
+}
+
+std::vector<float> scores_of_merges(const Vocabulary& vocabulary) {
+  std::vector<float> scores(vocabulary.tokens.size());
+  Index index;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    scores[id] = vocabulary.tokens[id].score;
+    index.emplace(vocabulary.tokens[id].text, id);
+  }
+  std::vector<bool> made(scores.size(), false);
+  for (std::size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
+    const auto found = index.find(vocabulary.merges[rank].first + vocabulary.merges[rank].second);
+    if (found == index.end() || made[found->second]) continue;
+    made[found->second] = true;
+    scores[found->second] = -static_cast<float>(rank);
+  }
+  return scores;
+}
+
+}  // namespace imago::models
