@@ -1,0 +1,323 @@
+#include "convert/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "base/file.h"
+#include "base/parallel.h"
+#include "convert/piece_reader.h"
+#include "convert/write_behind.h"
+#include "imago/codec.h"
+#include "imago/error.h"
+#include "weights/calibrate.h"
+
+namespace imago::convert {
+
+namespace {
+
+// Weights of a piece: 256 KiB as float32, which stay in the second-level cache between decoding and encoding.
+constexpr std::size_t kPieceWeights = std::size_t{1} << 16;
+// Pieces of a batch: many enough that threads wait little for the last one.
+constexpr std::size_t kBatchPieces = 64;
+
+/// A tensor under way.
+struct Job {
+  const PlannedTensor& planned;
+  PieceReader reader;
+  std::vector<float> scales;
+  bool whole = false;    // decoded as a whole before its pieces are encoded
+  bool checked = false;  // its values, as a whole
+  TensorError error;
+
+  explicit Job(const PlannedTensor& plan) : planned(plan), reader(plan) {}
+};
+
+/// Elements [first, first + count) of a job, or its scales.
+struct Piece {
+  const Due* due;
+  Job* job;
+  std::size_t first, count;
+};
+
+std::span<float> scratch(std::size_t count, int which) {
+  thread_local std::vector<float> buffers[2];
+  std::vector<float>& buffer = buffers[which];
+  if (buffer.size() < count) buffer.resize(count);
+  return std::span(buffer).first(count);
+}
+
+/// A lone scale that is found from the extremes needs no more than a look at every piece.
+bool needs_all_weights(const PlannedTensor& planned) {
+  if (!planned.type.scaled || planned.copied || planned.scheme.granularity != Granularity::tensor) return false;
+  const bool averages = info(planned.type.format->dtype()).kind == NumberKind::binary;
+  return planned.scheme.calibrator != Calibrator::absmax || averages;
+}
+
+bool widens_integers(const PlannedTensor& planned) {
+  const auto is_number = [](std::optional<Format> format) {
+    return format && !format->is_block() && is_scaled(format->dtype()) && bits(format->dtype()) >= 8 &&
+           info(format->dtype()).kind != NumberKind::narrow_float;
+  };
+  return !planned.copied && !planned.type.scaled && is_number(planned.type.format) &&
+         is_number(planned.source().format);
+}
+
+/// The first code of a 16-bit float type that stands for no finite number; none if all do.
+bool has_infinity(std::span<const std::byte> bytes, unsigned exponent) {
+  bool found = false;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, bytes.data() + i, sizeof code);
+    found |= (code & exponent) == exponent;
+  }
+  return found;
+}
+
+class Executor {
+ public:
+  Executor(std::span<const PlannedTensor> plan, TargetWriter& target, const ConvertOptions& options)
+      : options_(options), target_(target) {
+    for (const PlannedTensor& planned : plan) {
+      jobs_.push_back(std::make_unique<Job>(planned));
+      Job& job = *jobs_.back();
+      job.whole = !planned.copied && (job.reader.needs_whole() || needs_all_weights(planned));
+      if (planned.type.scaled)
+        job.scales = planned.copied ? planned.source().scale_values : std::vector<float>(planned.scales.count);
+      total_ += source_bytes(planned);
+    }
+    for (const Due& due : target.due()) cut(due);
+  }
+
+  std::vector<std::optional<TensorError>> run() {
+    WriteBehind writer([this](std::string_view name, std::span<const std::byte> bytes) { target_.write(name, bytes); });
+    const std::size_t most = std::max<std::size_t>(kBatchPieces, 8 * static_cast<std::size_t>(pool_threads()));
+    for (std::size_t begin = 0; begin < pieces_.size();) {
+      const std::size_t end = batch_end(begin, most);
+      prefetch(end, std::min(pieces_.size(), end + most));
+      run_batch(std::span(pieces_).subspan(begin, end - begin), writer);
+      begin = end;
+    }
+    writer.finish();
+    return errors();
+  }
+
+ private:
+  void cut(const Due& due) {
+    Job& job = *jobs_[due.tensor];
+    if (due.scales) {
+      if (!job.scales.empty()) pieces_.push_back({&due, &job, 0, 0});
+      return;
+    }
+    const std::size_t unit = job.reader.unit();
+    const std::size_t step = std::max(unit, kPieceWeights / unit * unit);
+    for (std::size_t first = 0; first < job.reader.elements(); first += step) {
+      pieces_.push_back({&due, &job, first, std::min(step, job.reader.elements() - first)});
+    }
+  }
+
+  /// Tensors that are decoded as a whole have batches of their own, so that only one is in memory.
+  std::size_t batch_end(std::size_t begin, std::size_t most) const {
+    std::size_t end = begin + 1;
+    while (end < pieces_.size() && end - begin < most) {
+      const Job *before = pieces_[end - 1].job, *job = pieces_[end].job;
+      if (job != before && (job->whole || before->whole)) break;
+      ++end;
+    }
+    return end;
+  }
+
+  void prefetch(std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end;) {
+      std::size_t next = i + 1, count = pieces_[i].count;
+      for (; next < end && pieces_[next].due == pieces_[i].due; ++next) count += pieces_[next].count;
+      for (const auto source : pieces_[i].job->reader.sources(pieces_[i].first, count)) prefetch_pages(source);
+      i = next;
+    }
+  }
+
+  void run_batch(std::span<const Piece> pieces, WriteBehind& writer) {
+    Batch batch = writer.take();
+    batch.slots.resize(pieces.size());
+    batch.sources.clear();
+    for (const Piece& piece : pieces) {
+      if (piece.first == 0 && !piece.due->scales) prepare(*piece.job);
+    }
+    parallel_for_dynamic(pieces.size(), 1, [&](std::size_t begin, std::size_t) {
+      if (!pieces[begin].due->scales) make(pieces[begin], batch.slots[begin]);
+    });
+    for (std::size_t i = 0; i < pieces.size(); ++i) end_piece(pieces[i], batch.slots[i], batch);
+    writer.give(std::move(batch));
+    if (options_.progress) options_.progress(std::min(done_, total_), total_);
+  }
+
+  void end_piece(const Piece& piece, Slot& slot, Batch& batch) {
+    Job& job = *piece.job;
+    slot.name = piece.due->name;
+    if (piece.due->scales) {  // complete by now: they are due behind the codes
+      const auto bytes = std::as_bytes(std::span(job.scales));
+      slot.buffer.assign(bytes.begin(), bytes.end());
+      slot.bytes = slot.buffer;
+      done_ += job.planned.source().scale_values.size() * sizeof(float);
+      return;
+    }
+    job.error.signal += slot.signal;
+    job.error.noise += slot.noise;
+    for (const auto source : job.reader.sources(piece.first, piece.count)) {
+      batch.sources.push_back(source);
+      done_ += source.size();
+    }
+    if (piece.first + piece.count == job.reader.elements()) job.reader.release_whole();
+  }
+
+  /// What must be known of a whole tensor before its pieces are made.
+  void prepare(Job& job) {
+    const PlannedTensor& planned = job.planned;
+    if (!options_.allow_nonfinite && (planned.source().scale_group != 0 || job.whole)) {
+      job.reader.check_all();
+      job.checked = true;
+    }
+    if (job.whole) job.reader.load_whole();
+    if (planned.copied || !planned.type.scaled || planned.scheme.granularity != Granularity::tensor) return;
+    if (needs_all_weights(planned)) {
+      std::vector<float> weights(job.reader.elements());
+      job.reader.read(0, weights);
+      job.scales = derive_scales(planned.scheme, planned.scales, weights);
+    } else {
+      const std::vector<float> extremes = find_extremes(job);
+      job.scales = derive_scales(planned.scheme, {1, extremes.size()}, extremes);
+    }
+  }
+
+  /// The least and greatest weight of each piece, of which absmax makes the same scale as of all.
+  std::vector<float> find_extremes(const Job& job) const {
+    const std::size_t unit = job.reader.unit(), step = std::max(unit, kPieceWeights / unit * unit);
+    std::vector<float> found(2 * ((job.reader.elements() + step - 1) / step));
+    parallel_for_dynamic(job.reader.elements(), step, [&](std::size_t begin, std::size_t end) {
+      const std::span<float> weights = scratch(end - begin, 0);
+      job.reader.read(begin, weights);
+      float low = 0, high = 0;
+      for (const float w : weights) {
+        low = w < low ? w : low;  // false for NaN, which is passed over
+        high = w > high ? w : high;
+      }
+      found[2 * (begin / step)] = low;
+      found[2 * (begin / step) + 1] = high;
+      for (const auto source : job.reader.sources(begin, end - begin)) release_pages(source);
+    });
+    return found;
+  }
+
+  void make(const Piece& piece, Slot& slot) const {
+    Job& job = *piece.job;
+    const PlannedTensor& planned = job.planned;
+    slot.signal = slot.noise = 0;
+    if (!options_.allow_nonfinite && !job.checked) job.reader.check(piece.first, piece.count);
+    if (planned.copied) {
+      slot.bytes = job.reader.view(piece.first, piece.count);
+      if (!slot.bytes.empty()) return;
+    }
+    slot.buffer.resize(size_of(piece));
+    slot.bytes = slot.buffer;
+    if (planned.copied) return job.reader.copy(piece.first, piece.count, slot.buffer);
+    if (widens_integers(planned)) return job.reader.widen(piece.first, piece.count, slot.buffer);
+
+    const std::span<float> weights = scratch(piece.count, 0);
+    job.reader.read(piece.first, weights);
+    const Scales scales = scales_of(job, piece, weights);
+    const Format format = *planned.type.format;
+    format.is_block() ? encode(format.block(), weights, slot.buffer)
+                      : encode(format.dtype(), weights, scales, slot.buffer);
+    if (!options_.allow_nonfinite) check_range(planned, weights, slot.buffer);
+    if (options_.measure_error) measure(format, scales, weights, slot);
+  }
+
+  static std::size_t size_of(const Piece& piece) {
+    const PlannedTensor& planned = piece.job->planned;
+    if (planned.type.format) return packed_bytes(*planned.type.format, piece.count);
+    std::size_t bytes = 0;
+    for (const auto source : piece.job->reader.sources(piece.first, piece.count)) bytes += source.size();
+    return bytes;
+  }
+
+  /// Scales per row or group are found here, piece by piece; each belongs to one piece only.
+  static Scales scales_of(Job& job, const Piece& piece, std::span<const float> weights) {
+    const PlannedTensor& planned = job.planned;
+    if (!planned.type.scaled) return {};
+    if (planned.scheme.granularity == Granularity::tensor)
+      return {job.scales, std::max<std::size_t>(weights.size(), 1)};
+    const std::size_t group = planned.scales.group;
+    const ScaleLayout layout{weights.size() / group, group};
+    const std::vector<float> found = derive_scales(planned.scheme, layout, weights);
+    const std::span<float> place = std::span(job.scales).subspan(piece.first / group, layout.count);
+    std::ranges::copy(found, place.begin());
+    return {place, group};
+  }
+
+  void check_range(const PlannedTensor& planned, std::span<const float> weights,
+                   std::span<const std::byte> codes) const {
+    const Format format = *planned.type.format;
+    if (format.is_block() || planned.type.scaled) return;
+    const DType dtype = format.dtype();
+    bool lost = false;
+    if (dtype == DType::float16) lost = has_infinity(codes, 0x7C00);
+    if (dtype == DType::bfloat16) lost = has_infinity(codes, 0x7F80);
+    if (dtype == DType::float32) {
+      lost = !std::ranges::all_of(weights, [](float weight) { return std::isfinite(weight); });
+    }
+    if (!lost) return;
+    throw UnsupportedError(fmt::format(
+        "{}: tensor '{}' holds values beyond the range of {}; choose {} or, to store infinities, allow values "
+        "that are not finite",
+        planned.source().file, planned.source().name, name(dtype),
+        dtype == DType::float16 ? "bfloat16 or float32" : "a wider type"));
+  }
+
+  static void measure(Format format, Scales scales, std::span<const float> weights, Slot& slot) {
+    const std::span<float> back = scratch(weights.size(), 1);
+    format.is_block() ? decode(format.block(), slot.buffer, back) : decode(format.dtype(), slot.buffer, scales, back);
+    double signal = 0, noise = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double weight = static_cast<double>(weights[i]), error = weight - static_cast<double>(back[i]);
+      signal += weight * weight;
+      noise += error * error;
+    }
+    slot.signal = signal;
+    slot.noise = noise;
+  }
+
+  std::vector<std::optional<TensorError>> errors() const {
+    std::vector<std::optional<TensorError>> found(jobs_.size());
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      const Job& job = *jobs_[i];
+      if (!options_.measure_error || job.planned.copied || widens_integers(job.planned)) continue;
+      found[i] = job.error;
+    }
+    return found;
+  }
+
+  const ConvertOptions& options_;
+  TargetWriter& target_;
+  std::vector<std::unique_ptr<Job>> jobs_;  // of the plan
+  std::vector<Piece> pieces_;               // in the order in which they are due
+  std::uint64_t done_ = 0, total_ = 0;      // bytes of the source
+};
+
+}  // namespace
+
+std::uint64_t source_bytes(const PlannedTensor& planned) {
+  const PieceReader reader(planned);
+  std::uint64_t bytes = planned.recipe->parts.size() == 1 ? planned.source().scale_values.size() * sizeof(float) : 0;
+  for (const auto source : reader.sources(0, reader.elements())) bytes += source.size();
+  return bytes;
+}
+
+std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan, TargetWriter& target,
+                                                const ConvertOptions& options) {
+  return Executor(plan, target, options).run();
+}
+
+}  // namespace imago::convert

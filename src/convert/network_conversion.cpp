@@ -1,0 +1,271 @@
+#include "convert/network_conversion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <regex>
+#include <utility>
+
+#include "base/atomic_file.h"
+#include "convert/run_conversion.h"
+#include "formats/json.h"
+#include "formats/tensor_file.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "models/network_import.h"
+#include "models/recipe.h"
+#include "weights/scheme.h"
+
+namespace imago::convert {
+
+namespace {
+
+bool is_entity(const std::string& path) { return std::filesystem::path(path).extension() == ".entity"; }
+
+void check_finite(const Network& network, const std::string& file) {
+  for (const NamedLayer& named : named_layers(network)) {
+    if (!named.layer->weights) continue;
+    const std::vector<float> weights = named.layer->weights->active(named.layer->config.scheme());
+    const auto wrong = [](float weight) { return !std::isfinite(weight); };
+    const auto first = std::ranges::find_if(weights, wrong);
+    if (first == weights.end()) continue;
+    throw FormatError(
+        file, 0,
+        fmt::format("{} of the {} weights of {} are not finite, the first is number {}; convert with "
+                    "--allow-nonfinite to keep them",
+                    std::ranges::count_if(weights, wrong), weights.size(), named.path, first - weights.begin()));
+  }
+}
+
+// ---- decoders
+
+constexpr std::string_view kLeftOut =
+    "the embeddings, the final norm and the head of the decoder are left out: this form holds layers only; write "
+    ".entity "
+    "to keep them";
+
+/// With the type that the layers have now.
+void save_decoder(formats::Entity& entity, const std::string& out) {
+  const formats::JsonDocument document = formats::JsonDocument::parse(entity.transformer, out);
+  std::string transformer = entity.transformer;
+  const std::span<const Layer> layers = std::as_const(entity.network).layers();
+  const auto attention =
+      std::ranges::find(layers, LayerType::multi_head_attention, [](const Layer& layer) { return layer.config.type; });
+  const std::optional<formats::JsonValue> stated = document.root().find("weight_dtype");
+  if (stated && attention != layers.end()) {
+    transformer.replace(stated->offset(), stated->source().size(),
+                        fmt::format("\"{}\"", name(attention->config.dtype)));
+  }
+  AtomicFile file(out);
+  formats::FileSink sink(file);
+  formats::write_entity(sink, entity.network, transformer, entity.decoder_blobs);
+  file.commit();
+}
+
+// ---- network to network
+
+struct Wish {
+  std::optional<DType> dtype;  // none: as it is
+  std::string reason = "kept";
+};
+
+class LayerTypes {
+ public:
+  explicit LayerTypes(const ConvertOptions& options) : options_(options) {
+    for (const auto& [text, format] : options.tensor_types) {
+      try {
+        patterns_.push_back({text, std::regex(text), format.dtype()});
+      } catch (const std::regex_error& error) {
+        throw UsageError(fmt::format("'{}' is no regular expression: {}", text, error.what()));
+      }
+    }
+  }
+
+  Wish wish_for(const std::string& path) const {
+    for (const Pattern& pattern : patterns_) {
+      if (std::regex_search(path, pattern.expression)) {
+        return {pattern.dtype, fmt::format("asked for by '{}'", pattern.text)};
+      }
+    }
+    if (options_.type) return {options_.type->dtype(), "asked for"};
+    return {};
+  }
+
+  /// The scheme that a layer of that shape gets. Groups need rows that are multiples of them.
+  Scheme scheme_for(DType dtype, std::size_t cols) const {
+    Scheme scheme(dtype);
+    if (!is_scaled(dtype)) return scheme;
+    scheme.granularity = options_.granularity;
+    scheme.group = options_.granularity == Granularity::group ? options_.group : 0;
+    if (scheme.group != 0 && cols % static_cast<std::size_t>(scheme.group) != 0) {
+      scheme.granularity = Granularity::row;
+      scheme.group = 0;
+    }
+    scheme.calibrator = options_.calibrator;
+    scheme.percentile = options_.percentile;
+    return checked_scheme(scheme);
+  }
+
+ private:
+  struct Pattern {
+    std::string text;
+    std::regex expression;
+    DType dtype;
+  };
+  const ConvertOptions& options_;
+  std::vector<Pattern> patterns_;
+};
+
+std::size_t stored_bytes(const Scheme& scheme, const WeightShape& shape) {
+  const ScaleLayout scales = scale_layout(scheme, shape.rows, shape.cols);
+  return packed_bytes(scheme.format, shape.count()) + scales.count * sizeof(float);
+}
+
+/// Gives `layer` the type. Scales that another calibrator finds are kept as given ones: a file states scales, and not
+/// how they were found.
+void take_type(Layer& layer, const Scheme& scheme) {
+  layer.config.dtype = scheme.format.dtype();
+  if (is_scaled(layer.config.dtype)) {
+    layer.config.granularity = scheme.granularity;
+    layer.config.group = scheme.group;
+  }
+  const std::shared_ptr<const Version> version = layer.weights->morph(scheme);
+  if (version == nullptr || scheme.calibrator == Calibrator::absmax) return;
+  layer.weights->set_loaded(layer.config.scheme(), version->codes(), version->scales());
+}
+
+ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
+  const LayerTypes types(options);
+  ConvertReport report;
+  double signal = 0, noise = 0;
+  for (const NamedLayer& named : named_layers(network)) {
+    // The network is ours to change; named_layers only looks.
+    Layer& layer = const_cast<Layer&>(*named.layer);
+    if (!layer.weights) continue;
+    const WeightShape shape{layer.weights->rows(), layer.weights->cols()};
+    const Scheme before = layer.config.scheme();
+    const Wish wish = types.wish_for(named.path);
+    const Scheme after = wish.dtype ? types.scheme_for(*wish.dtype, shape.cols) : before;
+    ConvertedTensor tensor;
+    tensor.name = named.path;
+    tensor.shape = shape.rows == 1 ? Shape{shape.cols} : Shape{shape.rows, shape.cols};
+    tensor.from_type = before.format.name();
+    tensor.to_type = after.format.name();
+    tensor.reason = wish.reason;
+    tensor.from_bytes = stored_bytes(before, shape);
+    tensor.to_bytes = stored_bytes(after, shape);
+    if (wish.dtype && !options.dry_run) {
+      const bool measure = options.measure_error && before.format != after.format;
+      const std::vector<float> was = measure ? layer.weights->active(before) : std::vector<float>();
+      take_type(layer, after);
+      if (measure) {
+        const Distortion change = measure_distortion(was, layer.weights->active(layer.config.scheme()));
+        tensor.relative_rmse = change.relative_rmse;
+        const double squares = change.rmse * change.rmse * static_cast<double>(was.size());
+        for (const float weight : was) signal += static_cast<double>(weight) * static_cast<double>(weight);
+        noise += squares;
+        report.relative_rmse = noise == 0 ? 0 : std::sqrt(noise / signal);
+      }
+    }
+    report.from_bytes += tensor.from_bytes;
+    report.to_bytes += tensor.to_bytes;
+    report.parameters += shape.count();
+    report.tensors.push_back(std::move(tensor));
+  }
+  if (report.tensors.empty() && options.type) {
+    report.notes.push_back("no layer has weights, so there is nothing that could take another type");
+  }
+  return report;
+}
+
+// ---- network to a bag of tensors
+
+ConvertReport convert_to_bag(const Network& network, const std::string& in, const std::string& out, FileForm to,
+                             const ConvertOptions& options) {
+  const bool typed = options.type || !options.tensor_types.empty();
+  std::vector<formats::StoredTensor> tensors;
+  const std::span<const Layer> layers = network.layers();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!layers[i].weights) continue;
+    const WeightStore& store = *layers[i].weights;
+    formats::StoredTensor& tensor = tensors.emplace_back();
+    tensor.name = fmt::format("layer_{}.weights", i);
+    tensor.type = name(SafetensorsType::f32);
+    tensor.format = DType::float32;
+    tensor.safetensors_type = SafetensorsType::f32;
+    // Flat as ever; but types with blocks or scales need to see the rows.
+    tensor.shape = typed && store.rows() > 1 ? Shape{store.rows(), store.cols()} : Shape{store.count()};
+    tensor.bytes = std::as_bytes(store.master());
+    tensor.file = in;
+  }
+  models::ModelRecipe recipe;
+  recipe.target = to;
+  for (const formats::StoredTensor& tensor : tensors) {
+    models::TensorRecipe& made = recipe.tensors.emplace_back();
+    made.name = tensor.name;
+    made.shape = tensor.shape;
+    made.parts.push_back({&tensor, 0, tensor.rows()});
+    made.use = tensor.shape.rank() < 2 ? models::TensorUse::vector : models::TensorUse::matrix;
+  }
+  std::size_t inner = 0;
+  for (const NamedLayer& named : named_layers(network)) inner += named.layer->weights ? 1 : 0;
+  inner -= tensors.size();
+  if (inner != 0) {
+    recipe.notes.push_back(
+        fmt::format("the weights of {} layers inside others are left out: a {} file has tensors for "
+                    "the layers of the grid only",
+                    inner, name(to)));
+  }
+  return run_conversion(recipe, out, options);
+}
+
+}  // namespace
+
+ConvertReport convert_network(formats::Entity source, const std::string& in, const std::string& out, FileForm to,
+                              const ConvertOptions& options) {
+  Network& network = source.network;
+  const bool decoder = !source.transformer.empty();
+  if (decoder && (to == FileForm::huggingface || to == FileForm::gguf)) {
+    throw UnsupportedError(
+        fmt::format("{}: a decoder in an .entity file has no tokenizer and not all settings that a {} model needs; "
+                    "convert the model that it was made of, or write .entity, .json or .safetensors",
+                    in, name(to)));
+  }
+  if (to == FileForm::huggingface) {
+    throw UnsupportedError(fmt::format(
+        "{}: a network of layers makes no Hugging Face folder; write it as .json, .entity, .safetensors or .gguf", in));
+  }
+  if (!options.allow_nonfinite) check_finite(network, in);
+  const bool bag = to == FileForm::gguf || to == FileForm::safetensors;
+  ConvertReport report = bag ? convert_to_bag(network, in, out, to, options) : convert_layers(network, options);
+  if (decoder && to != FileForm::entity) report.notes.emplace_back(kLeftOut);
+  if (bag || options.dry_run) return report;
+  if (decoder && to == FileForm::entity) {
+    save_decoder(source, out);
+  } else {
+    save_network(network, out);
+  }
+  return report;
+}
+
+ConvertReport convert_to_network(const formats::TensorFile& file, const std::string& out,
+                                 const ConvertOptions& options) {
+  ImportedNetwork imported = models::import_network(file, {});
+  if (!options.allow_nonfinite) check_finite(imported.network, file.path());
+  ConvertReport report = convert_layers(imported.network, options);
+  report.notes.insert(report.notes.end(), imported.notes.begin(), imported.notes.end());
+  if (!imported.unmatched.empty()) {
+    report.notes.push_back(fmt::format("{} tensors are in no layer and left out, the first is '{}'",
+                                       imported.unmatched.size(), imported.unmatched.front()));
+  }
+  if (imported.is_decoder && !is_entity(out)) {
+    report.notes.emplace_back(kLeftOut);
+  }
+  if (!options.dry_run) save_network(imported, out);
+  return report;
+}
+
+}  // namespace imago::convert

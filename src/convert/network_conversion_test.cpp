@@ -1,0 +1,226 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "formats/tensor_file.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/models.h"
+#include "testing/temp_dir.h"
+#include "testing/torch_models.h"
+
+namespace imago::convert {
+namespace {
+
+class NetworkConversion : public ::testing::Test {
+ protected:
+  NetworkConversion() {
+    std::vector<Layer> layers;
+    layers.push_back(dense(64, 96, Activation::relu));
+    layers.push_back(rms_norm(96));
+    layers.push_back(dense(96, 32));
+    Network network(std::move(layers), 7);
+    save_network(network, file("net.json"));
+  }
+  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string bytes_of(const std::string& name) const {
+    std::ifstream in(file(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static ConvertOptions to(Format format) {
+    ConvertOptions options;
+    options.type = format;
+    return options;
+  }
+  testing::TempDir folder_;
+};
+
+TEST_F(NetworkConversion, TypesAreThoseOfMorphNetwork) {
+  for (const DTypeInfo& dtype : kDTypes) {
+    ConvertOptions options = to(dtype.id);
+    options.measure_error = true;
+    const ConvertReport report = convert_model(file("net.json"), file("out.json"), options);
+    Network wanted = load_network(file("net.json"));
+    morph_network(wanted, dtype.id);
+    EXPECT_EQ(serialize_network(load_network(file("out.json"))), serialize_network(wanted)) << dtype.name;
+    EXPECT_EQ(report.tensors.size(), 3u);
+    EXPECT_EQ(report.from, FileForm::checkpoint);
+    EXPECT_EQ(report.tensors.at(0).to_type, dtype.name);
+    if (dtype.id == DType::int8) {
+      ASSERT_TRUE(report.relative_rmse);
+      EXPECT_GT(*report.relative_rmse, 1e-4);
+      EXPECT_LT(*report.relative_rmse, 0.02);
+    }
+  }
+}
+
+TEST_F(NetworkConversion, EveryFormComesBack) {
+  convert_model(file("net.json"), file("net.entity"));
+  convert_model(file("net.entity"), file("back.json"));
+  EXPECT_EQ(serialize_network(load_network(file("back.json"))), serialize_network(load_network(file("net.json"))));
+  convert_model(file("net.json"), file("bag.safetensors"));
+  convert_model(file("net.json"), file("bag.gguf"));
+  const Network network = load_network(file("net.json"));
+  for (const char* name : {"bag.safetensors", "bag.gguf"}) {
+    const formats::TensorFile bag = formats::TensorFile::open(file(name));
+    ASSERT_EQ(bag.tensors().size(), 3u);
+    const formats::StoredTensor& tensor = bag.require("layer_2.weights");
+    EXPECT_EQ(tensor.shape, Shape{network.layers()[2].weights->count()});
+    std::vector<float> values(tensor.shape.elements());
+    formats::decode_tensor(tensor, 0, values);
+    const auto master = network.layers()[2].weights->master();
+    EXPECT_EQ(values, std::vector<float>(master.begin(), master.end()));
+  }
+  const ConvertReport report = convert_model(file("net.json"), file("bag.gguf"), to(BlockFormat::q8_0));
+  EXPECT_EQ(report.tensors.at(0).to_type, "q8_0");
+  EXPECT_EQ(report.tensors.at(0).shape, (Shape{96, 64}));
+}
+
+TEST_F(NetworkConversion, ADecoderIsTheSameOutOfBothForms) {
+  // llama: rows of q and k are in another order in GGUF. qwen2: biases. qwen3: norms of q and k.
+  for (const std::string model : {"llama_tied_f32", "llama_untied_bf16", "qwen2_bias_f32", "qwen3_qknorm_f32"}) {
+    const auto folder = testing::find_torch_model(model);
+    ASSERT_TRUE(folder) << testing::missing_torch_model(model);
+    convert_model(*folder, file("m.gguf"));
+    for (const char* form : {".json", ".entity"}) {
+      const ConvertReport direct = convert_model(*folder, file(std::string("direct") + form));
+      const ConvertReport report = convert_model(file("m.gguf"), file(std::string("by_gguf") + form));
+      EXPECT_EQ(report.from, FileForm::gguf);
+      EXPECT_EQ(report.notes, direct.notes);
+      EXPECT_TRUE(bytes_of(std::string("by_gguf") + form) == bytes_of(std::string("direct") + form)) << model << form;
+    }
+  }
+  // The rows were in another order, so a plain copy would have been seen.
+  const auto query_of = [](const std::string& path, const std::string& name) {
+    const formats::TensorFile opened = formats::TensorFile::open(path);
+    std::vector<float> values(opened.require(name).shape.elements());
+    formats::decode_tensor(opened.require(name), 0, values);
+    return values;
+  };
+  const std::string llama = *testing::find_torch_model("llama_tied_f32");
+  convert_model(llama, file("m.gguf"));
+  EXPECT_NE(query_of(llama, "model.layers.0.self_attn.q_proj.weight"), query_of(file("m.gguf"), "blk.0.attn_q.weight"));
+}
+
+TEST_F(NetworkConversion, WhatLayersOfADecoderCannotDoIsRefusedInGgufToo) {
+  for (const auto& [model, words] : {std::pair("gemma2_softcap_f32", "softcapping"), std::pair("granite_f32", "multip"),
+                                     std::pair("qwen3_moe_f32", "_experts is 4")}) {
+    const auto folder = testing::find_torch_model(model);
+    ASSERT_TRUE(folder) << testing::missing_torch_model(model);
+    convert_model(*folder, file("m.gguf"));
+    try {
+      convert_model(file("m.gguf"), file("out.json"));
+      ADD_FAILURE() << model;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  }
+  convert_model(file("net.json"), file("bag.gguf"));
+  EXPECT_THROW(convert_model(file("bag.gguf"), file("out.json")), Error) << "no decoder";
+}
+
+TEST_F(NetworkConversion, ACheckpointOfADecoderSaysWhatItLacks) {
+  const auto folder = testing::find_torch_model("llama_tied_f32");
+  ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
+  const auto notes = [&](const char* name) {
+    std::string text;
+    for (const std::string& note : convert_model(*folder, file(name)).notes) text += note + "\n";
+    return text;
+  };
+  EXPECT_NE(notes("d.json").find("the embeddings, the final norm and the head of the decoder are left out"),
+            std::string::npos);
+  EXPECT_NE(notes("d.json").find(".entity"), std::string::npos);
+  EXPECT_EQ(notes("d.entity"), "");
+  const ImportedNetwork imported = import_network(*folder);
+  // .entity keeps them: the embeddings are there byte by byte.
+  const std::string bytes = bytes_of("d.entity");
+  const std::string_view embeddings(reinterpret_cast<const char*>(imported.embeddings.values().data()),
+                                    imported.embeddings.size() * sizeof(float));
+  EXPECT_NE(bytes.find(embeddings), std::string::npos);
+}
+
+TEST_F(NetworkConversion, ADecoderInAnEntityFileStaysOne) {
+  const auto folder = testing::find_torch_model("llama_tied_f32");
+  ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
+  convert_model(*folder, file("d.entity"));
+  convert_model(file("d.entity"), file("copy.entity"));
+  EXPECT_TRUE(bytes_of("copy.entity") == bytes_of("d.entity"));
+  convert_model(*folder, file("d8.entity"), to(DType::int8));
+  convert_model(file("d.entity"), file("by_entity.entity"), to(DType::int8));
+  EXPECT_TRUE(bytes_of("by_entity.entity") == bytes_of("d8.entity"));
+  for (const char* name : {"out.gguf", "folder"}) {
+    EXPECT_THROW(convert_model(file("d.entity"), file(name)), UnsupportedError);
+  }
+  for (const char* name : {"out.json", "out.safetensors"}) {
+    const ConvertReport report = convert_model(file("d.entity"), file(name));
+    ASSERT_EQ(report.notes.size(), 1u) << name;
+    EXPECT_NE(report.notes[0].find("are left out"), std::string::npos);
+  }
+}
+
+TEST_F(NetworkConversion, ScalesSitWhereTheyAreAskedForAndAreFoundAsAskedFor) {
+  ConvertOptions options = to(DType::int4);
+  options.granularity = Granularity::row;
+  options.calibrator = Calibrator::mse;
+  convert_model(file("net.json"), file("out.json"), options);
+  const Network before = load_network(file("net.json")), after = load_network(file("out.json"));
+  Scheme scheme(DType::int4);
+  scheme.granularity = Granularity::row;
+  scheme.calibrator = Calibrator::mse;
+  EXPECT_EQ(after.layers()[0].config.granularity, Granularity::row);
+  EXPECT_EQ(after.layers()[0].weights->active(after.layers()[0].config.scheme()),
+            before.layers()[0].weights->active(scheme));
+}
+
+TEST_F(NetworkConversion, PatternsArePaths) {
+  ConvertOptions options;
+  options.tensor_types = {{"layers\\.2$", DType::fp8e4m3}};
+  const ConvertReport report = convert_model(file("net.json"), file("out.json"), options);
+  EXPECT_EQ(report.tensors.at(0).to_type, "float32");
+  EXPECT_EQ(report.tensors.at(2).to_type, "fp8e4m3");
+  EXPECT_EQ(load_network(file("out.json")).layers()[2].config.dtype, DType::fp8e4m3);
+}
+
+TEST_F(NetworkConversion, WhatCannotBeIsRefused) {
+  EXPECT_THROW(convert_model(file("net.json"), file("out.json"), to(BlockFormat::q4_k)), UnsupportedError);
+  EXPECT_THROW(convert_model(file("net.json"), file("folder")), UnsupportedError);
+  EXPECT_FALSE(std::filesystem::exists(file("folder")));
+  Network network = load_network(file("net.json"));
+  network.layers()[0].weights->edit_master()[3] = std::numeric_limits<float>::quiet_NaN();
+  save_network(network, file("nan.entity"));
+  EXPECT_THROW(convert_model(file("nan.entity"), file("out.safetensors")), FormatError);
+  ConvertOptions allowed;
+  allowed.allow_nonfinite = true;
+  EXPECT_NO_THROW(convert_model(file("nan.entity"), file("out.safetensors"), allowed));
+}
+
+TEST_F(NetworkConversion, TensorsBecomeLayers) {
+  SafetensorsWriter writer(file("bag.safetensors"), {{"fc.weight", SafetensorsType::f32, {16, 8}}});
+  std::vector<float> values(16 * 8);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i) - 0.5f;
+  writer.write("fc.weight", std::span<const float>(values));
+  writer.commit();
+  convert_model(file("bag.safetensors"), file("made.json"));
+  const Network made = load_network(file("made.json"));
+  ASSERT_EQ(made.layers().size(), 1u);
+  EXPECT_EQ(made.layers()[0].config.type, LayerType::dense);
+  const auto master = made.layers()[0].weights->master();
+  EXPECT_EQ(std::vector<float>(master.begin(), master.end()), values);
+  const ConvertReport report = convert_model(file("bag.safetensors"), file("made8.entity"), to(DType::int8));
+  EXPECT_EQ(report.tensors.at(0).to_type, "int8");
+  EXPECT_EQ(load_network(file("made8.entity")).layers()[0].config.dtype, DType::int8);
+}
+
+TEST_F(NetworkConversion, ADryRunWritesNothing) {
+  ConvertOptions options = to(DType::int8);
+  options.dry_run = true;
+  const ConvertReport report = convert_model(file("net.json"), file("out.json"), options);
+  EXPECT_EQ(report.tensors.at(0).to_bytes, 64u * 96 + 4);
+  EXPECT_FALSE(std::filesystem::exists(file("out.json")));
+}
+
+}  // namespace
+}  // namespace imago::convert

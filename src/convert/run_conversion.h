@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "imago/models.h"
+#include "models/recipe.h"
+
+namespace imago::convert {
+
+/// Plans, writes unless it is a dry run, and reports; the forms of the report are left to the caller.
+ConvertReport run_conversion(const models::ModelRecipe& recipe, const std::string& out, const ConvertOptions& options);
+
+}  // namespace imago::convert

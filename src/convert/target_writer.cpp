@@ -1,0 +1,153 @@
+#include "convert/target_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <unordered_map>
+
+#include "convert/mixes.h"
+#include "formats/packed_safetensors.h"
+#include "imago/error.h"
+
+namespace imago::convert {
+
+namespace {
+
+constexpr std::string_view kArchitectureKey = "general.architecture";
+constexpr std::string_view kFileTypeKey = "general.file_type";
+constexpr std::string_view kQuantizationKey = "general.quantization_version";
+constexpr std::uint32_t kQuantizationVersion = 2;  // of the block layouts, since 2023
+
+const GgufMetadata* find_key(const std::vector<GgufMetadata>& metadata, std::string_view key) {
+  const auto found = std::ranges::find(metadata, key, &GgufMetadata::key);
+  return found == metadata.end() ? nullptr : &*found;
+}
+
+/// By the type that most weights have. A model is mixed if matrices inside its blocks differ.
+std::optional<std::uint32_t> file_type_of(std::span<const PlannedTensor> plan) {
+  std::map<Format, std::size_t> all, in_blocks;
+  for (const PlannedTensor& planned : plan) {
+    if (!planned.type.format || planned.recipe->shape.rank() < 2) continue;
+    const models::TensorUse use = planned.recipe->use;
+    all[*planned.type.format] += planned.recipe->shape.elements();
+    const bool outside = use == models::TensorUse::embedding || use == models::TensorUse::output;
+    if (!outside && planned.type.format->is_block()) ++in_blocks[*planned.type.format];
+  }
+  if (all.empty()) return std::nullopt;
+  const auto most = std::ranges::max_element(all, {}, [](const auto& entry) { return entry.second; });
+  return gguf_file_type(most->first, in_blocks.size() > 1);
+}
+
+std::vector<GgufMetadata> gguf_metadata(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan) {
+  std::vector<GgufMetadata> metadata;
+  for (const GgufMetadata& entry : recipe.gguf_metadata) {
+    // The target is one file, whatever the source was.
+    if (!entry.key.starts_with("split.") && entry.key != kFileTypeKey) metadata.push_back(entry);
+  }
+  if (find_key(metadata, kArchitectureKey) == nullptr) return metadata;
+  if (const auto type = file_type_of(plan)) metadata.push_back({std::string(kFileTypeKey), *type});
+  const bool quantized = std::ranges::any_of(
+      plan, [](const PlannedTensor& planned) { return planned.type.format && planned.type.format->is_block(); });
+  if (quantized && find_key(metadata, kQuantizationKey) == nullptr) {
+    metadata.push_back({std::string(kQuantizationKey), kQuantizationVersion});
+  }
+  return metadata;
+}
+
+std::uint32_t alignment_of(const std::vector<GgufMetadata>& metadata) {
+  const GgufMetadata* stated = find_key(metadata, "general.alignment");
+  if (stated == nullptr) return GgufWriter::kAlignment;
+  const std::int64_t value = stated->value.integer().value_or(GgufWriter::kAlignment);
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 8, std::int64_t{1} << 20));
+}
+
+void lay_out_gguf(const PlannedTensor& planned, TargetLayout& layout) {
+  const formats::StoredTensor& source = planned.source();
+  const GgufTensorType type = planned.type.format ? gguf_tensor_type(*planned.type.format) : *source.gguf_type;
+  layout.gguf.push_back({planned.recipe->name, type, planned.recipe->shape});
+}
+
+void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout,
+                         std::vector<formats::PackedTensor>& packed) {
+  const models::TensorRecipe& recipe = *planned.recipe;
+  if (const auto plain = plain_safetensors_type(planned.type, planned.source())) {
+    layout.safetensors.push_back({recipe.name, *plain, recipe.shape});
+    return;
+  }
+  layout.safetensors.push_back({recipe.name, SafetensorsType::u8, Shape{planned.code_bytes}});
+  packed.push_back({recipe.name, *planned.type.format, recipe.shape, planned.scheme.granularity, planned.scheme.group});
+  if (!planned.type.scaled) return;
+  layout.safetensors.push_back(
+      {recipe.name + std::string(formats::kScalesSuffix), SafetensorsType::f32, Shape{planned.scales.count}});
+}
+
+}  // namespace
+
+TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan) {
+  TargetLayout layout;
+  if (recipe.target == FileForm::gguf) {
+    for (const PlannedTensor& planned : plan) lay_out_gguf(planned, layout);
+    layout.gguf_metadata = gguf_metadata(recipe, plan);
+    return layout;
+  }
+  std::vector<formats::PackedTensor> packed;
+  for (const PlannedTensor& planned : plan) lay_out_safetensors(planned, layout, packed);
+  layout.metadata = recipe.safetensors_metadata;
+  if (!packed.empty()) layout.metadata.emplace_back(formats::kPackedKey, formats::packed_text(packed));
+  return layout;
+}
+
+TargetWriter::TargetWriter(const std::string& path, const models::ModelRecipe& recipe,
+                           std::span<const PlannedTensor> plan, std::uint64_t shard_bytes) {
+  TargetLayout layout = lay_out(recipe, plan);
+  std::vector<std::string> names;
+  try {
+    if (recipe.target == FileForm::gguf) {
+      const std::uint32_t alignment = alignment_of(layout.gguf_metadata);
+      const auto& writer = writer_.emplace<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
+                                                       std::bit_floor(alignment));
+      for (const GgufEntry& entry : writer.entries()) names.push_back(entry.name);
+    } else if (recipe.target == FileForm::safetensors) {
+      const auto& writer =
+          writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata));
+      for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
+    } else {
+      const auto& writer = writer_.emplace<formats::HuggingFaceWriter>(
+          path, std::move(layout.safetensors), recipe.side_files, std::move(layout.metadata), shard_bytes);
+      for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
+    }
+  } catch (const UsageError& error) {
+    // What came from a file, not from the command line.
+    throw UnsupportedError(fmt::format("{}: {}", path, error.what()));
+  }
+  std::unordered_map<std::string, Due> by_name;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const std::string& name = plan[i].recipe->name;
+    by_name.emplace(name, Due{name, i, false});
+    if (plan[i].type.scaled) {
+      const std::string scales = name + std::string(formats::kScalesSuffix);
+      by_name.emplace(scales, Due{scales, i, true});
+    }
+  }
+  for (const std::string& name : names) due_.push_back(by_name.at(name));
+}
+
+void TargetWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  std::visit(
+      [&]<class Writer>(Writer& writer) {
+        if constexpr (!std::is_same_v<Writer, std::monostate>) writer.write(name, bytes);
+      },
+      writer_);
+}
+
+void TargetWriter::commit() {
+  std::visit(
+      []<class Writer>(Writer& writer) {
+        if constexpr (!std::is_same_v<Writer, std::monostate>) writer.commit();
+      },
+      writer_);
+}
+
+}  // namespace imago::convert

@@ -1,0 +1,264 @@
+#include "convert/type_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <regex>
+
+#include "convert/mixes.h"
+#include "convert/piece_reader.h"
+#include "imago/codec.h"
+#include "imago/error.h"
+
+namespace imago::convert {
+
+namespace {
+
+using models::TensorRecipe;
+using models::TensorUse;
+
+// Convolution kernels, gates and the like: below this, blocks save nothing that anyone would notice.
+constexpr std::size_t kFewRows = 16;
+
+struct Pattern {
+  std::string text;
+  std::regex expression;
+  Format format;
+};
+
+struct Choice {
+  TargetType type;
+  std::string reason;
+  bool kept = false;  // its own type, not one that happens to be the same
+};
+
+std::size_t rows_of(const Shape& shape) {
+  return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
+}
+
+std::vector<Pattern> compile(const ConvertOptions& options) {
+  std::vector<Pattern> patterns;
+  for (const auto& [text, format] : options.tensor_types) {
+    try {
+      patterns.push_back({text, std::regex(text, std::regex::ECMAScript | std::regex::optimize), format});
+    } catch (const std::regex_error& error) {
+      throw UsageError(fmt::format("'{}' is no regular expression: {}", text, error.what()));
+    }
+  }
+  return patterns;
+}
+
+Scheme scheme_of(Format format, const ConvertOptions& options) {
+  Scheme scheme(format);
+  scheme.granularity = options.granularity;
+  scheme.group = options.granularity == Granularity::group ? options.group : 0;
+  scheme.calibrator = options.calibrator;
+  scheme.percentile = options.percentile;
+  return scheme;
+}
+
+class Planner {
+ public:
+  Planner(const models::ModelRecipe& recipe, const ConvertOptions& options)
+      : target_(recipe.target), options_(options), patterns_(compile(options)) {
+    tied_ = std::ranges::none_of(recipe.tensors, [](const TensorRecipe& t) { return t.use == TensorUse::output; });
+  }
+
+  PlannedTensor plan(const TensorRecipe& recipe) const {
+    PlannedTensor planned;
+    planned.recipe = &recipe;
+    const Choice choice = choose(recipe);
+    const TargetType type = choice.type;
+    planned.type = type;
+    planned.reason = choice.reason;
+    const formats::StoredTensor& source = planned.source();
+    const bool same_layout = recipe.parts.size() == 1 && recipe.rework == models::Rework::none &&
+                             recipe.shape.elements() == source.shape.elements();
+    planned.copied = keeps_bytes(recipe, type) || !type.format;
+    // Codes with scales move as they are only together with all of their scales, and only if nobody wants new ones.
+    if (type.scaled && !(same_layout && choice.kept)) planned.copied = false;
+    if (type.scaled) place_scales(planned);
+    planned.code_bytes = code_bytes(planned);
+    return planned;
+  }
+
+ private:
+  static bool keeps_bytes(const TensorRecipe& recipe, const TargetType& type) {
+    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    const bool moves_rows = recipe.rework == models::Rework::none || recipe.rework == models::Rework::to_adjacent ||
+                            recipe.rework == models::Rework::to_halves;
+    const bool boolean_as_int8 = source.safetensors_type == SafetensorsType::boolean && type.format == DType::int8;
+    return moves_rows && (boolean_as_int8 ||
+                          (type.format && type.format == source.format && type.scaled == (source.scale_group != 0)));
+  }
+
+  static std::size_t code_bytes(const PlannedTensor& planned) {
+    if (planned.type.format) return packed_bytes(*planned.type.format, planned.recipe->shape.elements());
+    std::size_t bytes = 0;
+    for (const models::SourceRows& part : planned.recipe->parts) {
+      const std::size_t rows = std::max<std::size_t>(part.tensor->rows(), 1);
+      bytes += part.tensor->bytes.size() / rows * part.rows;
+    }
+    return bytes;
+  }
+
+  void place_scales(PlannedTensor& planned) const {
+    const Shape& shape = planned.recipe->shape;
+    planned.scheme = checked_scheme(scheme_of(*planned.type.format, options_));
+    if (planned.copied) {
+      const formats::StoredTensor& source = planned.source();
+      planned.scheme = Scheme(*planned.type.format);
+      planned.scales = {source.scale_values.size(), source.scale_group};
+      if (source.scale_values.size() > 1) {
+        const bool rows = source.scale_group == shape.last();
+        planned.scheme.granularity = rows ? Granularity::row : Granularity::group;
+        planned.scheme.group = rows ? 0 : static_cast<int>(source.scale_group);
+      }
+      return;
+    }
+    const auto group = static_cast<std::size_t>(std::max(planned.scheme.group, 1));
+    if (planned.scheme.granularity == Granularity::group && shape.last() % group != 0) {
+      planned.scheme.granularity = Granularity::row;
+      planned.scheme.group = 0;
+      planned.reason += fmt::format("; one scale per row: {} is no multiple of {}", shape.last(), group);
+    }
+    planned.scales = scale_layout(planned.scheme, rows_of(shape), shape.last());
+  }
+
+  Choice choose(const TensorRecipe& recipe) const {
+    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    for (const Pattern& pattern : patterns_) {
+      if (!std::regex_search(recipe.name, pattern.expression)) continue;
+      if (!formats::is_decodable(source)) {
+        throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
+                                           source.file, source.name, source.type, pattern.format.name()));
+      }
+      return fitted(pattern.format, recipe, fmt::format("asked for by '{}'", pattern.text));
+    }
+    if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
+    if (source.format && !is_wide(*source.format) && !source.format->is_block() && source.scale_group == 0 &&
+        info(source.format->dtype()).kind != NumberKind::narrow_float) {
+      return keep(source, "integers stay as they are");
+    }
+    if (source.safetensors_type == SafetensorsType::boolean) return keep(source, "masks stay as they are");
+    if (!formats::is_decodable(source)) return keep(source, "imago cannot decode it");
+
+    const bool decoder = recipe.blocks != 0;
+    if (recipe.shape.rank() < 2) return wide(recipe, "vectors stay wide");
+    if (!decoder) return fitted(*options_.type, recipe, "asked for");
+    if (options_.pure) return fitted(*options_.type, recipe, "asked for, pure");
+    if (recipe.use == TensorUse::vector) return wide(recipe, "norms and biases stay wide");
+    if (recipe.use == TensorUse::router) return wide(recipe, "routers stay wide");
+    if (rows_of(recipe.shape) < kFewRows) return wide(recipe, "small matrices stay wide");
+    const std::optional<Format> mixed = mixed_type(*options_.type, recipe, tied_);
+    if (!mixed) return wide(recipe, fmt::format("{} leaves it wide", role_of(recipe)));
+    if (*mixed == *options_.type) return fitted(*mixed, recipe, "asked for");
+    return fitted(*mixed, recipe, fmt::format("{} in the mix of {}", role_of(recipe), options_.type->name()));
+  }
+
+  std::string_view role_of(const TensorRecipe& recipe) const {
+    switch (recipe.use) {
+      case TensorUse::embedding: return tied_ ? "embedding and output" : "embedding";
+      case TensorUse::output: return "output";
+      case TensorUse::attention_value: return "attention values";
+      case TensorUse::down: return "down projection";
+      case TensorUse::matrix:
+      case TensorUse::vector:
+      case TensorUse::router: break;
+    }
+    return "this tensor";
+  }
+
+  Choice keep(const formats::StoredTensor& source, std::string_view why = "kept") const {
+    KeptType kept = keep_type(target_, source);
+    if (kept.reason.empty()) return {kept.type, std::string(why), true};
+    return {kept.type, std::move(kept.reason)};
+  }
+
+  /// Whether the target wants a type of its own for it. On the way back from GGUF that is so only where nothing is
+  /// lost.
+  static bool prefers(const TensorRecipe& recipe) {
+    if (!recipe.preferred || recipe.preferred == recipe.parts.front().tensor->format) return false;
+    return !recipe.preferred_if_exact || holds_exactly(recipe, *recipe.preferred);
+  }
+  Choice preferred(const TensorRecipe& recipe) const {
+    return {{recipe.preferred, false}, fmt::format("as {} models have it", name(target_))};
+  }
+
+  static bool holds_exactly(const TensorRecipe& recipe, Format format) {
+    PlannedTensor probe;
+    probe.recipe = &recipe;
+    PieceReader reader(probe);
+    if (reader.needs_whole()) reader.load_whole();
+    std::vector<float> values(reader.elements()), back(reader.elements());
+    reader.read(0, values);
+    std::vector<std::byte> codes(packed_bytes(format, values.size()));
+    encode(format.dtype(), values, {}, codes);
+    decode(format.dtype(), codes, {}, back);
+    return std::memcmp(values.data(), back.data(), values.size() * sizeof(float)) == 0;
+  }
+
+  /// float32 in a GGUF decoder, as its runners want vectors; else its own type, or float32 where that is no wide one.
+  Choice wide(const TensorRecipe& recipe, std::string_view why) const {
+    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    const bool own = source.format && is_wide(*source.format);
+    if (target_ == FileForm::gguf && recipe.blocks != 0) {
+      const bool vector = recipe.shape.rank() < 2 || recipe.use == TensorUse::router;
+      if (vector || !own) return {{DType::float32, false}, std::string(why)};
+    }
+    if (own && prefers(recipe)) return preferred(recipe);
+    if (own) return {{source.format, false}, std::string(why)};
+    return recipe.blocks == 0 ? keep(source, why) : Choice{{DType::float32, false}, std::string(why)};
+  }
+
+  /// `format` where it fits. Only the mix of a decoder looks for another quantized type: who asks for one type, in a
+  /// bag of tensors or with `pure`, gets that one or what was there.
+  Choice fitted(Format format, const TensorRecipe& recipe, std::string reason) const {
+    const std::string misfit = fmt::format("rows of {} fit no block of {}", recipe.shape.last(), format.name());
+    const std::optional<Format> fitting = fitting_type(format, recipe.shape.last());
+    if (fitting == format) return {{format, has_scales(format)}, std::move(reason)};
+    if (options_.pure || recipe.blocks == 0) {
+      return prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
+    }
+    if (!fitting) return wide(recipe, misfit);
+    return {{*fitting, has_scales(*fitting)}, fmt::format("{}; {}", reason, misfit)};
+  }
+
+  FileForm target_;
+  const ConvertOptions& options_;
+  std::vector<Pattern> patterns_;
+  bool tied_ = false;
+};
+
+}  // namespace
+
+void check_type_options(FileForm target, const ConvertOptions& options) {
+  std::vector<Format> asked;
+  if (options.type) asked.push_back(*options.type);
+  for (const auto& [pattern, format] : options.tensor_types) asked.push_back(format);
+  for (const Format format : asked) require_holdable(target, format);
+  const bool plain = options.calibrator == Calibrator::absmax && options.granularity == Granularity::tensor;
+  const auto scaled = std::ranges::find_if(asked, has_scales);
+  if (scaled != asked.end()) {
+    for (const Format format : asked) {
+      if (has_scales(format)) checked_scheme(scheme_of(format, options));
+    }
+  } else if (!plain) {
+    if (asked.empty()) throw UsageError("a calibrator or a granularity needs a type to convert to");
+    checked_scheme(scheme_of(asked.front(), options));
+  }
+  if (options.pure && !options.type) throw UsageError("'pure' needs a type to convert to");
+}
+
+std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options) {
+  check_type_options(recipe.target, options);
+  const Planner planner(recipe, options);
+  std::vector<PlannedTensor> plan;
+  plan.reserve(recipe.tensors.size());
+  for (const TensorRecipe& tensor : recipe.tensors) plan.push_back(planner.plan(tensor));
+  return plan;
+}
+
+}  // namespace imago::convert

@@ -1,0 +1,60 @@
+#pragma once
+
+// Writing while the next pieces are computed.
+
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace imago::convert {
+
+/// A piece of the target, ready to be written: in its own buffer, or where the source has it.
+struct Slot {
+  std::string_view name;
+  std::vector<std::byte> buffer;
+  std::span<const std::byte> bytes;  ///< of the buffer or of the source
+  double signal = 0, noise = 0;      ///< squared weights and squared errors, where they are measured
+};
+
+/// Pieces that are computed together and written one after the other.
+struct Batch {
+  std::vector<Slot> slots;
+  std::vector<std::span<const std::byte>> sources;  ///< pages that nobody needs once it is written
+};
+
+/// A thread that writes batches in the order in which they come. At most three are under way: one that is computed, one
+/// that waits, one that is written. They are used again, so that buffers are allocated once.
+class WriteBehind {
+ public:
+  using Write = std::function<void(std::string_view name, std::span<const std::byte> bytes)>;
+  explicit WriteBehind(Write write);
+  /// Ends without writing what still waits.
+  ~WriteBehind();
+  WriteBehind(const WriteBehind&) = delete;
+  WriteBehind& operator=(const WriteBehind&) = delete;
+
+  /// A batch to fill. Waits while three are under way. Throws what writing threw.
+  Batch take();
+  void give(Batch batch);
+  /// Waits until all is written. Throws what writing threw.
+  void finish();
+
+ private:
+  void serve();
+
+  Write write_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Batch> waiting_, free_;
+  bool writing_ = false, stopping_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace imago::convert
