@@ -1,0 +1,172 @@
+#include "lm/decoder.h"
+
+#include <array>
+
+#include "base/parallel.h"
+#include "kernels/attention.h"
+
+namespace imago::lm {
+
+namespace {
+
+using kernels::Product;
+using models::NormKind;
+using models::Traits;
+
+/// y = norm(x), or a copy where there is none.
+void normalize(const Traits& traits, const Norm& norm, std::span<const float> x, std::span<float> y) {
+  const float eps = static_cast<float>(traits.norm_eps);
+  if (norm.weight.empty()) {
+    if (x.data() != y.data()) kernels::copy(x, y);
+  } else if (traits.norm == NormKind::rms) {
+    kernels::rms_norm(x, norm.weight, eps, y);
+  } else {
+    kernels::layer_norm(x, norm.weight, norm.bias, eps, y);
+  }
+}
+
+/// Adds a branch to the stream, through its norm if it has one.
+void add_branch(const Traits& traits, const Norm& post_norm, std::span<float> branch, std::span<float> x) {
+  if (!post_norm.weight.empty()) normalize(traits, post_norm, branch, branch);
+  kernels::add_scaled(branch, traits.residual_scale, x);
+}
+
+void embed(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
+           std::span<float> x) {
+  const std::size_t width = weights.traits.width;
+  weights.embedding.look_up(ids, x);
+  if (weights.traits.embedding_scale != 1) kernels::scale(x, weights.traits.embedding_scale);
+  if (weights.positions.empty()) return;
+  std::size_t first = 0;
+  for (const Segment& segment : segments) {
+    kernels::add(std::span(weights.positions).subspan(segment.past * width, segment.tokens * width),
+                 x.subspan(first * width, segment.tokens * width));
+    first += segment.tokens;
+  }
+}
+
+/// Attention of one sequence: its keys and values into the cache, its queries over it. Results replace the queries.
+struct SegmentAttention {
+  const Traits& traits;
+  std::size_t block;
+  const kernels::RopeTable* rope;
+  std::span<float> q, k, v;             // of the whole batch
+  std::span<kernels::KeyRange> ranges;  // likewise
+
+  void run(const Segment& segment, std::size_t first) const {
+    const std::size_t query_values = traits.heads * traits.head_values;
+    const std::size_t key_values = traits.kv_heads * traits.head_values;
+    const std::span<float> queries = q.subspan(first * query_values, segment.tokens * query_values);
+    const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);
+    const std::span<float> values = v.subspan(first * key_values, segment.tokens * key_values);
+    if (rope != nullptr && traits.rope_in_block[block]) {
+      kernels::rope(queries, traits.heads, traits.head_values, *rope, segment.past, traits.rope_pairs);
+      kernels::rope(keys, traits.kv_heads, traits.head_values, *rope, segment.past, traits.rope_pairs);
+    }
+    KvCache& cache = *segment.cache;
+    kernels::append_to_cache(cache.shape, keys, segment.past, cache.keys[block].host());
+    kernels::append_to_cache(cache.shape, values, segment.past, cache.values[block].host());
+    const std::span<kernels::KeyRange> seen = ranges.subspan(first, segment.tokens);
+    for (std::size_t t = 0; t < segment.tokens; ++t) {
+      seen[t] = kernels::causal_range(segment.past, t, traits.block_window[block]);
+    }
+    kernels::attention(cache.shape, cache.keys[block].host(), cache.values[block].host(), queries, traits.heads, seen,
+                       queries, {.scale = traits.attention_scale, .cap = traits.attention_cap});
+  }
+};
+
+void run_attention(const Traits& traits, const Block& block, std::size_t index, std::span<const Segment> segments,
+                   const kernels::RopeTable* rope, std::size_t tokens, Workspace& work) {
+  const std::span<const float> in = std::span(work.normed).first(tokens * traits.width);
+  const std::span<float> q = sized(work.q, tokens * traits.heads * traits.head_values);
+  const std::span<float> k = sized(work.k, tokens * traits.kv_heads * traits.head_values);
+  const std::span<float> v = sized(work.v, k.size());
+  const auto product = [&](const Projection& projection, std::span<float> y) {
+    return Product{.matrix = &*projection.matrix,
+                   .y = y,
+                   .first_token = 0,
+                   .tokens = tokens,
+                   .epilogue = {.bias = projection.bias}};
+  };
+  const std::array products = {product(block.query, q), product(block.key, k), product(block.value, v)};
+  kernels::multiply_all(products, in, tokens);
+  const float eps = static_cast<float>(traits.norm_eps);
+  if (!block.query_norm.empty()) kernels::rms_norm(q, block.query_norm, eps, q);  // by head or by row: by its length
+  if (!block.key_norm.empty()) kernels::rms_norm(k, block.key_norm, eps, k);
+
+  const SegmentAttention attention{traits, index, rope, q, k, v, sized(work.ranges, tokens)};
+  if (segments.size() == 1) {
+    attention.run(segments.front(), 0);
+  } else {  // one token of each sequence, as append_together gives them: side by side
+    parallel_for_dynamic(segments.size(), 1, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) attention.run(segments[i], i);
+    });
+  }
+  block.attention_output.matrix->multiply(q, tokens, sized(work.branch, in.size()),
+                                          {.bias = block.attention_output.bias});
+}
+
+void run_feed_forward(const Traits& traits, const Block& block, std::size_t tokens, Workspace& work) {
+  const std::span<const float> in = std::span(work.normed).first(tokens * traits.width);
+  if (traits.experts != 0) return run_experts(traits, block, in, tokens, work);
+  const FeedForward& layer = block.feed_forwards.front();
+  const std::span<float> hidden = sized(work.gate, tokens * traits.feed_forward);
+  const std::span<float> up = traits.gated ? sized(work.up, hidden.size()) : std::span<float>();
+  const Product product = feed_forward_product(traits, layer, hidden, up, 0, tokens);
+  kernels::multiply_all({&product, 1}, in, tokens);
+  layer.down.matrix->multiply(hidden, tokens, sized(work.branch, in.size()), {.bias = layer.down.bias});
+}
+
+}  // namespace
+
+Product feed_forward_product(const Traits& traits, const FeedForward& layer, std::span<float> y, std::span<float> up_y,
+                             std::size_t first_token, std::size_t tokens) {
+  Product product{.matrix = &*(traits.gated ? layer.gate : layer.up).matrix,
+                  .y = y,
+                  .first_token = first_token,
+                  .tokens = tokens,
+                  .epilogue = {.bias = {}, .activation = traits.activation}};
+  if (traits.gated) {
+    product.up = &*layer.up.matrix;
+    product.up_y = up_y;
+  } else {
+    product.epilogue.bias = layer.up.bias;
+  }
+  return product;
+}
+
+void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
+                const kernels::RopeTable* rope, Workspace& work) {
+  const Traits& traits = weights.traits;
+  const std::size_t tokens = ids.size();
+  const std::span<float> x = sized(work.x, tokens * traits.width);
+  const std::span<float> normed = sized(work.normed, x.size());
+  const std::span<float> branch = sized(work.branch, x.size());
+  embed(weights, ids, segments, x);
+  for (std::size_t i = 0; i < weights.blocks.size(); ++i) {
+    const Block& block = weights.blocks[i];
+    normalize(traits, block.attention_norm, x, normed);
+    run_attention(traits, block, i, segments, rope, tokens, work);
+    add_branch(traits, block.attention_post_norm, branch, x);
+    normalize(traits, block.feed_forward_norm, x, normed);
+    run_feed_forward(traits, block, tokens, work);
+    add_branch(traits, block.feed_forward_post_norm, branch, x);
+  }
+}
+
+void compute_logits(const DecoderWeights& weights, Workspace& work, std::size_t first, std::size_t rows,
+                    std::span<float> logits) {
+  const Traits& traits = weights.traits;
+  const std::span<const float> x = std::span(work.x).subspan(first * traits.width, rows * traits.width);
+  const std::span<float> normed = sized(work.normed, x.size());
+  normalize(traits, weights.output_norm, x, normed);
+  weights.output.matrix->multiply(normed, rows, logits);
+  if (traits.logit_scale != 1) kernels::scale(logits, traits.logit_scale);
+  if (traits.logit_cap != 0) {
+    kernels::scale(logits, 1 / traits.logit_cap);
+    kernels::activate(kernels::Activation::tanh, logits, logits);
+    kernels::scale(logits, traits.logit_cap);
+  }
+}
+
+}  // namespace imago::lm

@@ -1,0 +1,67 @@
+#pragma once
+
+// The forward pass of every architecture. What differs between them is in the traits and in which weights there are.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "imago/lm.h"
+#include "kernels/matrix.h"
+#include "kernels/ops.h"
+#include "lm/decoder_weights.h"
+#include "lm/kv_cache.h"
+
+namespace imago::lm {
+
+/// Tokens of a batch that belong to one sequence and follow each other there.
+struct Segment {
+  KvCache* cache = nullptr;
+  std::size_t past = 0;    ///< tokens in the cache before them
+  std::size_t tokens = 0;  ///< in the batch, behind those of the segments before
+};
+
+/// Memory of a forward pass. Grows to the largest batch it has seen and is then used again.
+struct Workspace {
+  std::vector<float> x, normed, branch;  ///< [tokens][width]
+  std::vector<float> q, k, v;            ///< [tokens][heads or kv_heads][head_values]
+  std::vector<float> gate, up;           ///< [tokens][feed_forward], of experts [tokens · experts_used][…]
+  std::vector<kernels::KeyRange> ranges;
+  std::vector<kernels::Product> products;
+
+  // Of experts. A slot is one token at one of its experts; slots of an expert follow each other.
+  std::vector<float> scores;                  ///< [tokens][experts]
+  std::vector<float> slot_weights;            ///< [tokens][experts_used]
+  std::vector<std::size_t> chosen;            ///< [tokens][experts_used]: the expert
+  std::vector<std::size_t> slot_of;           ///< [tokens][experts_used]: the slot
+  std::vector<std::size_t> firsts;            ///< first slot of each expert, and one more: the number of slots
+  std::vector<float> gathered, slot_results;  ///< [slots][width]
+};
+
+/// Runs `ids` through all blocks, filling the caches behind `past`. Afterwards work.x holds what the output reads, one
+/// row per token. `rope` has a position for each token; null if the model has none.
+/// REQUIRES: ids are in the vocabulary, segments have room and add up to the ids, no cache comes twice; several
+/// segments have one token each.
+void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
+                const kernels::RopeTable* rope, Workspace& work);
+
+/// Logits of the rows first … first + rows - 1 of work.x: [rows][vocabulary].
+void compute_logits(const DecoderWeights& weights, Workspace& work, std::size_t first, std::size_t rows,
+                    std::span<float> logits);
+
+/// The feed-forward layer of a block with experts: reads `in`, [tokens][width], writes work.branch.
+void run_experts(const models::Traits& traits, const Block& block, std::span<const float> in, std::size_t tokens,
+                 Workspace& work);
+
+/// The first `count` values, after growing where there are fewer.
+template <class T>
+std::span<T> sized(std::vector<T>& buffer, std::size_t count) {
+  if (buffer.size() < count) buffer.resize(count);
+  return std::span(buffer).first(count);
+}
+
+/// y = act(gate x) · (up x), or act(up x + bias) without a gate, of some rows of the batch.
+kernels::Product feed_forward_product(const models::Traits& traits, const FeedForward& layer, std::span<float> y,
+                                      std::span<float> up_y, std::size_t first_token, std::size_t tokens);
+
+}  // namespace imago::lm

@@ -1,0 +1,183 @@
+#include "lm/decoder_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/file.h"
+#include "imago/error.h"
+#include "lm/fingerprint.h"
+#include "lm/matrix_loader.h"
+#include "models/decoder_tensors.h"
+
+namespace imago::lm {
+
+namespace {
+
+using formats::StoredTensor;
+using models::DecoderTensors;
+using models::Role;
+using models::Traits;
+using models::WeightSlice;
+
+class DecoderLoader {
+ public:
+  DecoderLoader(const DecoderTensors& tensors, const Traits& traits, MatrixLoader& matrices)
+      : tensors_(tensors), traits_(traits), matrices_(matrices) {}
+
+  Vector vector(Role role, std::size_t block = 0, std::size_t expert = 0) {
+    const auto slice = tensors_.find(role, block, expert);
+    return slice ? matrices_.vector(*slice) : Vector();
+  }
+
+  Norm norm(Role weight, Role bias, std::size_t block = 0) {
+    return {shifted(vector(weight, block)), vector(bias, block)};
+  }
+  Norm norm(Role weight, std::size_t block) { return {shifted(vector(weight, block)), {}}; }
+
+  Vector shifted(Vector weights) const {
+    for (float& weight : weights) weight += traits_.norm_offset;
+    return weights;
+  }
+
+  Projection projection(Role role, std::size_t block, std::size_t expert = 0) {
+    Projection made;
+    if (const auto slice = tensors_.find(role, block, expert)) made.matrix.emplace(matrices_.matrix(*slice));
+    return made;
+  }
+  Projection projection(Role role, Role bias, std::size_t block, std::size_t expert = 0) {
+    Projection made = projection(role, block, expert);
+    made.bias = vector(bias, block, expert);
+    return made;
+  }
+
+  FeedForward feed_forward(std::size_t block, std::size_t expert) {
+    FeedForward made;
+    if (traits_.gated) {
+      // One region for both, so one arithmetic.
+      const WeightSlice gate = tensors_.require(Role::gate, block, expert);
+      const WeightSlice up = tensors_.require(Role::up, block, expert);
+      const auto arithmetic = matrices_.arithmetic({matrices_.run_format(gate), matrices_.run_format(up)});
+      made.gate.matrix.emplace(matrices_.matrix(gate, arithmetic));
+      made.up.matrix.emplace(matrices_.matrix(up, arithmetic));
+    } else {
+      made.up = projection(Role::up, Role::up_bias, block, expert);
+    }
+    made.down = projection(Role::down, Role::down_bias, block, expert);
+    return made;
+  }
+
+  Block block(std::size_t index) {
+    Block made;
+    made.attention_norm = norm(Role::attention_norm, Role::attention_norm_bias, index);
+    made.attention_post_norm = norm(Role::attention_post_norm, index);
+    made.feed_forward_norm = norm(Role::feed_forward_norm, Role::feed_forward_norm_bias, index);
+    made.feed_forward_post_norm = norm(Role::feed_forward_post_norm, index);
+    made.query = projection(Role::query, Role::query_bias, index);
+    made.key = projection(Role::key, Role::key_bias, index);
+    made.value = projection(Role::value, Role::value_bias, index);
+    made.attention_output = projection(Role::attention_output, Role::attention_output_bias, index);
+    made.query_norm = shifted(vector(Role::query_norm, index));
+    made.key_norm = shifted(vector(Role::key_norm, index));
+    // A router is a few rows that decide which experts run: another type would save nothing and change everything.
+    if (const auto router = tensors_.find(Role::router, index)) {
+      made.router.matrix.emplace(matrices_.matrix_as_stored(*router));
+    }
+    const std::size_t count = std::max<std::size_t>(1, traits_.experts);
+    for (std::size_t expert = 0; expert < count; ++expert) made.feed_forwards.push_back(feed_forward(index, expert));
+    return made;
+  }
+
+ private:
+  const DecoderTensors& tensors_;
+  const Traits& traits_;
+  MatrixLoader& matrices_;
+};
+
+/// From the file itself if its rows can be read one by one there; else, and where a type is asked for, from memory.
+EmbeddingTable load_embedding(const WeightSlice& slice, MatrixLoader& matrices, bool reencode) {
+  const StoredTensor& tensor = *slice.tensor;
+  const Format format = matrices.run_format(slice);
+  const bool as_stored = !slice.transposed && slice.first_row == 0 && EmbeddingTable::fits(tensor) &&
+                         (!reencode || tensor.format == format);
+  if (!as_stored) {
+    EncodedWeights encoded = matrices.encode(slice, reencode ? format : Format(DType::float32));
+    return EmbeddingTable(encoded.format, slice.rows, slice.cols, std::move(encoded.packed),
+                          std::move(encoded.row_scales));
+  }
+  EmbeddingTable table(tensor);
+  if (!release_pages(tensor.bytes)) table.own_bytes();
+  return table;
+}
+
+std::uint64_t bytes_of(const Projection& projection) { return projection.matrix ? projection.matrix->bytes() : 0; }
+
+std::uint64_t step_bytes(const DecoderWeights& weights) {
+  std::uint64_t bytes = bytes_of(weights.output);
+  for (const Block& block : weights.blocks) {
+    for (const Projection* one : {&block.query, &block.key, &block.value, &block.attention_output, &block.router}) {
+      bytes += bytes_of(*one);
+    }
+    std::uint64_t experts = 0;
+    for (const FeedForward& one : block.feed_forwards) {
+      experts += bytes_of(one.gate) + bytes_of(one.up) + bytes_of(one.down);
+    }
+    const Traits& traits = weights.traits;
+    bytes += traits.experts == 0 ? experts : experts * traits.experts_used / traits.experts;
+  }
+  return bytes;
+}
+
+/// Tells models apart by names, shapes, types and the first and last bytes of every tensor: reading all of a large
+/// model would take longer than loading it.
+std::uint64_t fingerprint(const formats::TensorFile& file, const LanguageModelOptions& options) {
+  constexpr std::size_t kBytes = 64;
+  Fingerprint hash;
+  for (const StoredTensor& tensor : file.tensors()) {
+    hash.add(tensor.name);
+    hash.add(tensor.type);
+    for (const std::size_t extent : tensor.shape.extents()) hash.add(extent);
+    hash.add(tensor.bytes.first(std::min(kBytes, tensor.bytes.size())));
+    hash.add(tensor.bytes.last(std::min(kBytes, tensor.bytes.size())));
+  }
+  hash.add(options.type ? options.type->name() : std::string_view());
+  return hash.value();
+}
+
+}  // namespace
+
+DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options) {
+  DecoderWeights weights;
+  weights.traits = models::read_traits(file);
+  const Traits& traits = weights.traits;
+  const DecoderTensors tensors(file, traits);
+  std::uint64_t total = 0;
+  for (const StoredTensor& tensor : file.tensors()) {
+    total += tensor.bytes.size();
+    weights.parameters += tensor.shape.elements();
+  }
+  MatrixLoader matrices(options, total);
+  DecoderLoader loader(tensors, traits, matrices);
+
+  const WeightSlice embedding = tensors.require(Role::token_embedding);
+  if (traits.learned_positions) {
+    weights.positions = matrices.vector(tensors.require(Role::position_embedding));
+  }
+  for (std::size_t i = 0; i < traits.blocks; ++i) weights.blocks.push_back(loader.block(i));
+  weights.output_norm = loader.norm(Role::output_norm, Role::output_norm_bias);
+  weights.rope_divisors = loader.vector(Role::rope_factors);
+  weights.output.matrix.emplace(matrices.matrix(traits.tied_output ? embedding : tensors.require(Role::output)));
+  weights.embedding = load_embedding(embedding, matrices, options.type.has_value());
+
+  weights.type = matrices.main_type();
+  weights.run_bytes = matrices.run_bytes();
+  weights.step_bytes = step_bytes(weights);
+  weights.fingerprint = fingerprint(file, options);
+  for (const StoredTensor& tensor : file.tensors()) release_pages(tensor.bytes);
+  if (weights.embedding.bytes() == 0) weights.file.emplace(std::move(file));
+  return weights;
+}
+
+}  // namespace imago::lm

@@ -1,0 +1,66 @@
+#pragma once
+
+// The weights of a decoder as it computes with them: matrices in run forms, small tensors in float32.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "imago/lm.h"
+#include "kernels/matrix.h"
+#include "lm/embedding_table.h"
+#include "models/traits.h"
+
+namespace imago::lm {
+
+using Vector = std::vector<float>;
+
+struct Norm {
+  Vector weight, bias;  ///< empty weight: no norm here
+};
+
+struct Projection {
+  std::optional<kernels::RunMatrix> matrix;  ///< none: the architecture has no such projection
+  Vector bias;
+};
+
+/// A feed-forward layer, or one expert of a mixture.
+struct FeedForward {
+  Projection gate, up, down;
+};
+
+struct Block {
+  Norm attention_norm, attention_post_norm, feed_forward_norm, feed_forward_post_norm;
+  Projection query, key, value, attention_output;
+  Vector query_norm, key_norm;
+  Projection router;
+  std::vector<FeedForward> feed_forwards;  ///< one, or one per expert
+};
+
+struct DecoderWeights {
+  models::Traits traits;
+  EmbeddingTable embedding;
+  Vector positions;  ///< [context][width], or empty
+  std::vector<Block> blocks;
+  Norm output_norm;
+  Projection output;
+  Vector rope_divisors;  ///< of GGUF files; empty: none
+
+  std::string type;              ///< of most of the weights
+  std::uint64_t parameters = 0;  ///< all weights, those of a tied output once
+  std::uint64_t run_bytes = 0;   ///< of the run forms
+  /// What a step of one token reads of them: the run forms, of experts only those that a token uses.
+  std::uint64_t step_bytes = 0;
+  std::uint64_t fingerprint = 0;
+  std::optional<formats::TensorFile> file;  ///< kept where the embedding is read from it
+};
+
+/// Packs everything for this machine; pages of the file are given back as soon as they are packed.
+/// Throws FormatError for weights that are missing, of wrong shapes or not finite, UnsupportedError for types without
+/// products.
+DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options);
+
+}  // namespace imago::lm

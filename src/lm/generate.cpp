@@ -1,0 +1,85 @@
+// The loop: logits, a token, its text, and again.
+
+#include <algorithm>
+#include <chrono>
+
+#include "imago/error.h"
+#include "imago/lm.h"
+#include "lm/text_stream.h"
+
+namespace imago {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Penalties see what was there before.
+void tell(Sampler& sampler, std::span<const TokenId> tokens, int penalty_tokens) {
+  const std::size_t seen =
+      penalty_tokens < 0 ? tokens.size() : std::min(tokens.size(), static_cast<std::size_t>(penalty_tokens));
+  for (const TokenId id : tokens.last(seen)) sampler.accept(id);
+}
+
+}  // namespace
+
+GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, const GenerateOptions& options,
+                        const std::function<bool(const GeneratedToken&)>& on_token) {
+  const Tokenizer* const tokenizer = sequence.tokenizer();
+  if (tokenizer == nullptr && !options.stop.empty()) {
+    throw UnsupportedError("stop strings need a tokenizer, and the model has none");
+  }
+  lm::TextStream stream(options.stop);
+  Sampler sampler(options.sampler);
+  GenerateResult result;
+  const auto emit = [&](GeneratedToken token) {
+    result.text += token.text;
+    return !on_token || on_token(token);
+  };
+
+  const Clock::time_point start = Clock::now();
+  std::span<const float> logits = sequence.append(prompt);
+  result.prompt_tokens = prompt.size();
+  result.prompt_seconds = seconds_since(start);
+  tell(sampler, sequence.tokens(), options.sampler.penalty_tokens);
+
+  const Clock::time_point first = Clock::now();
+  while (result.ids.size() < options.max_tokens) {
+    GeneratedToken token{sampler.sample(logits), {}, {}};
+    if (tokenizer != nullptr && tokenizer->is_end(token.id) && !options.ignore_end) {
+      result.end = EndReason::end_token;
+      token.text = stream.finish();
+      if (!token.text.empty()) emit(std::move(token));
+      break;
+    }
+    result.ids.push_back(token.id);
+    const bool enough = result.ids.size() == options.max_tokens;
+    const bool full = sequence.size() == sequence.capacity();
+    if (tokenizer != nullptr) token.text = stream.push(tokenizer->piece(token.id));
+    if (enough || full) token.text += stream.finish();
+    if (options.log_probabilities > 0) {
+      token.top = top_log_probabilities(logits, options.log_probabilities, token.id);
+    }
+    const TokenId id = token.id;
+    if (!emit(std::move(token))) {
+      result.end = EndReason::cancelled;
+      break;
+    }
+    if (stream.stopped()) {
+      result.end = EndReason::stop_string;
+      break;
+    }
+    if (enough) break;
+    if (full) {
+      result.end = EndReason::context_full;
+      break;
+    }
+    logits = sequence.append({&id, 1});
+  }
+  result.generate_seconds = seconds_since(first);
+  result.text += stream.finish();  // when the caller has stopped listening
+  return result;
+}
+
+}  // namespace imago

@@ -1,0 +1,123 @@
+#pragma once
+
+// What a template computes with: Python's values, as far as templates see them. Lists, dictionaries and strings never
+// change once made, so values share them freely and cannot form cycles. Namespaces and loops do change; they belong to
+// the run, and values only point at them.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace imago::jinja {
+
+class Value;
+class Run;
+struct Arguments;
+struct Namespace;
+struct Loop;
+struct MacroDefinition;
+
+using Text = std::shared_ptr<const std::string>;
+
+struct Undefined {
+  Text why;  ///< "'name' is undefined"
+};
+struct None {};
+
+struct List;
+struct Dict;
+using ListRef = std::shared_ptr<const List>;
+using DictRef = std::shared_ptr<const Dict>;
+
+using Builtin = Value (*)(Run&, Arguments&);
+
+/// A macro, a function, or, with neither, a method that was named but not called.
+struct Function {
+  Builtin builtin = nullptr;
+  const MacroDefinition* macro = nullptr;
+};
+
+class Value {
+ public:
+  Value() : data_(None{}) {}
+  explicit Value(Undefined undefined) : data_(std::move(undefined)) {}
+  explicit Value(bool boolean) : data_(boolean) {}
+  explicit Value(std::int64_t integer) : data_(integer) {}
+  explicit Value(double real) : data_(real) {}
+  explicit Value(Text text) : data_(std::move(text)) {}
+  explicit Value(ListRef list) : data_(std::move(list)) {}
+  explicit Value(DictRef dict) : data_(std::move(dict)) {}
+  explicit Value(Namespace* space) : data_(space) {}
+  explicit Value(const Loop* loop) : data_(loop) {}
+  explicit Value(Function function) : data_(function) {}
+
+  bool is_undefined() const noexcept { return get<Undefined>() != nullptr; }
+  bool is_none() const noexcept { return get<None>() != nullptr; }
+  bool is_string() const noexcept { return get<Text>() != nullptr; }
+  bool is_list() const noexcept { return get<ListRef>() != nullptr; }
+  bool is_dict() const noexcept { return get<DictRef>() != nullptr; }
+  bool is_number() const noexcept { return get<std::int64_t>() || get<double>() || get<bool>(); }
+
+  /// The value as a T; null if it is another.
+  template <class T>
+  const T* get() const noexcept {
+    return std::get_if<T>(&data_);
+  }
+  const std::string* string() const noexcept {
+    const Text* text = get<Text>();
+    return text ? text->get() : nullptr;
+  }
+  /// A list or a tuple.
+  const List* list() const noexcept {
+    const ListRef* held = get<ListRef>();
+    return held ? held->get() : nullptr;
+  }
+  const Dict* dict() const noexcept {
+    const DictRef* held = get<DictRef>();
+    return held ? held->get() : nullptr;
+  }
+
+ private:
+  std::variant<None, Undefined, bool, std::int64_t, double, Text, ListRef, DictRef, Namespace*, const Loop*, Function>
+      data_;
+};
+
+struct List {
+  std::vector<Value> items;
+  bool tuple = false;
+  int depth = 1;  ///< of containers in it, itself counted: bounded, so that walking it may recurse
+};
+
+/// In the order of insertion, as Python keeps them.
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;
+  int depth = 1;
+
+  const Value* find(std::string_view key) const noexcept;
+  const Value* find(const Value& key) const noexcept;
+};
+
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> items;
+  const Value* find(std::string_view name) const noexcept;
+};
+
+/// `loop` in a for block.
+struct Loop {
+  ListRef items;
+  std::size_t index = 0;  ///< from 0
+};
+
+Value make_text(std::string text);
+bool truth(const Value& value) noexcept;
+/// As == of what is no list or dictionary: numbers by value, namespaces by identity.
+bool equal_plain(const Value& a, const Value& b) noexcept;
+/// As messages name it: "dict object".
+std::string_view type_name(const Value& value) noexcept;
+int depth_of(const Value& value) noexcept;
+
+}  // namespace imago::jinja

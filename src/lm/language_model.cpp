@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "formats/hugging_face.h"
+#include "imago/error.h"
+#include "imago/lm.h"
+#include "lm/language_model_state.h"
+#include "lm/tokenizer.h"
+#include "models/vocabulary.h"
+
+namespace imago {
+
+namespace {
+
+/// The vocabulary of a file; none, with the reason, where it has none or one that imago does not know.
+std::optional<models::Vocabulary> read_vocabulary(const formats::TensorFile& file, std::string& problem) {
+  try {
+    if (const GgufFile* gguf = file.gguf()) return models::read_vocabulary(*gguf);
+    if (const formats::HuggingFaceFolder* folder = file.folder()) {
+      if (folder->tokenizer()) return models::read_vocabulary(*folder);
+      problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
+    }
+  } catch (const UnsupportedError& error) {
+    problem = error.what();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+namespace lm {
+
+std::size_t LoadedModel::max_positions() const noexcept {
+  return weights.positions.empty() ? kMaxContext : weights.positions.size() / weights.traits.width;
+}
+
+void LoadedModel::check_ids(std::span<const TokenId> ids) const {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= weights.traits.vocabulary) {
+      throw UsageError(fmt::format("token {} is {}; the vocabulary of this model has the ids 0 to {}", i, ids[i],
+                                   weights.traits.vocabulary - 1));
+    }
+  }
+}
+
+}  // namespace lm
+
+LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOptions& options) {
+  formats::TensorFile file = formats::TensorFile::open(path, options.eager);
+  auto state = std::make_unique<State>();
+  state->path = path;
+  // The vocabulary first: a mistake in it is told before gigabytes are packed.
+  if (auto vocabulary = read_vocabulary(file, state->tokenizer_problem)) {
+    try {
+      state->tokenizer.emplace(TokenizerMaker::make(std::move(*vocabulary)));
+    } catch (const UnsupportedError& error) {
+      state->tokenizer_problem = error.what();
+    }
+  }
+  state->weights = lm::load_decoder(std::move(file), options);
+  const models::Traits& traits = state->weights.traits;
+  if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
+  return LanguageModel(std::move(state));
+}
+
+LanguageModel::LanguageModel(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
+LanguageModel& LanguageModel::operator=(LanguageModel&&) noexcept = default;
+LanguageModel::~LanguageModel() = default;
+
+std::string_view LanguageModel::architecture() const noexcept { return name(state_->weights.traits.architecture); }
+std::string_view LanguageModel::type() const noexcept { return state_->weights.type; }
+std::size_t LanguageModel::vocabulary() const noexcept { return state_->weights.traits.vocabulary; }
+std::size_t LanguageModel::context() const noexcept { return state_->weights.traits.context; }
+std::uint64_t LanguageModel::parameters() const noexcept { return state_->weights.parameters; }
+std::uint64_t LanguageModel::bytes() const noexcept { return state_->weights.run_bytes; }
+
+const Tokenizer* LanguageModel::tokenizer() const noexcept { return state_->tokenizer ? &*state_->tokenizer : nullptr; }
+
+const Tokenizer& LanguageModel::require_tokenizer() const {
+  if (!state_->tokenizer) throw UnsupportedError(state_->tokenizer_problem);
+  return *state_->tokenizer;
+}
+
+}  // namespace imago

@@ -1,0 +1,44 @@
+#pragma once
+
+// What is behind a LanguageModel, for the files of this module.
+
+#include <optional>
+#include <string>
+
+#include "imago/lm.h"
+#include "lm/decoder_weights.h"
+#include "lm/rope_tables.h"
+
+namespace imago {
+
+namespace lm {
+
+struct LoadedModel {
+  std::string path;
+  DecoderWeights weights;
+  std::optional<RopeTables> rope;  ///< none: the model has learned positions
+  std::optional<Tokenizer> tokenizer;
+  std::string tokenizer_problem;  ///< why there is none
+
+  /// Positions that sequences can have: those of the table of positions, or as many as memory holds.
+  std::size_t max_positions() const noexcept;
+  /// The table for these positions; null where there is no rope.
+  std::shared_ptr<const kernels::RopeTable> rope_table(std::size_t positions) const {
+    return rope ? rope->with(positions) : nullptr;
+  }
+  /// Throws UsageError for an id outside the vocabulary.
+  void check_ids(std::span<const TokenId> ids) const;
+};
+
+/// Sequences may be this long at most.
+inline constexpr std::size_t kMaxContext = std::size_t{1} << 24;
+
+}  // namespace lm
+
+struct LanguageModel::State : lm::LoadedModel {};
+
+struct LanguageModelAccess {
+  static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
+};
+
+}  // namespace imago

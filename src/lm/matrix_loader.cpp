@@ -1,0 +1,135 @@
+#include "lm/matrix_loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cpu.h"
+#include "base/file.h"
+#include "imago/codec.h"
+#include "weights/calibrate.h"
+#include "weights/scheme.h"
+
+namespace imago::lm {
+
+namespace {
+
+using formats::StoredTensor;
+using kernels::Arithmetic;
+using models::WeightSlice;
+
+/// Weights that are float32 at a time while a matrix is encoded: 64 MiB.
+constexpr std::size_t kPieceWeights = std::size_t{16} << 20;
+
+bool has_scale(Format format) noexcept { return !format.is_block() && is_scaled(format.dtype()); }
+
+/// The bytes that hold a slice. A transposed one is spread over its whole tensor.
+std::span<const std::byte> bytes_of(const WeightSlice& slice) {
+  const StoredTensor& tensor = *slice.tensor;
+  const std::size_t rows = tensor.rows();
+  if (slice.transposed || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
+  const std::size_t row_bytes = tensor.bytes.size() / rows;
+  if (slice.first_row > rows || slice.rows > rows - slice.first_row) return tensor.bytes;
+  return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
+}
+
+}  // namespace
+
+Format MatrixLoader::run_format(const WeightSlice& slice) const {
+  if (options_.type && slice.cols % static_cast<std::size_t>(options_.type->block_values()) == 0) return *options_.type;
+  return stored_format(slice);
+}
+
+Format MatrixLoader::stored_format(const WeightSlice& slice) const {
+  const std::optional<Format> stored = slice.tensor->format;
+  if (!stored) return DType::float32;
+  // Blocks and scales of a transposed tensor lie across its rows.
+  if (slice.transposed && (stored->is_block() || has_scale(*stored))) return DType::float32;
+  return *stored;
+}
+
+Arithmetic MatrixLoader::arithmetic(std::initializer_list<Format> formats) const {
+  const bool fast = options_.fast && std::all_of(formats.begin(), formats.end(), [](Format format) {
+                      return kernels::choose_matrix_kernel(format, Arithmetic::fast, allowed_cpu_features()) != nullptr;
+                    });
+  return fast ? Arithmetic::fast : Arithmetic::exact;
+}
+
+void MatrixLoader::check(const StoredTensor& tensor) {
+  if (checked_.insert(&tensor).second) formats::check_values(tensor);
+}
+
+void MatrixLoader::finish(const WeightSlice& slice) {
+  const std::span<const std::byte> bytes = bytes_of(slice);
+  release_pages(bytes);
+  done_bytes_ = std::min<std::uint64_t>(total_bytes_, done_bytes_ + bytes.size());
+  if (options_.progress) options_.progress(done_bytes_, total_bytes_);
+}
+
+EncodedWeights MatrixLoader::encode(const WeightSlice& slice, Format format) {
+  const std::size_t rows = slice.rows, cols = slice.cols;
+  // A piece is whole rows, and rows that begin at a whole byte.
+  const std::size_t piece_rows = std::max<std::size_t>(8, kPieceWeights / std::max<std::size_t>(1, cols) / 8 * 8);
+  EncodedWeights encoded{format, host_device()->allocate(packed_bytes(format, rows * cols)), {}};
+  if (has_scale(format)) encoded.row_scales.resize(rows);
+  std::vector<float> piece(std::min(piece_rows, rows) * cols);
+  for (std::size_t row = 0; row < rows; row += piece_rows) {
+    const std::size_t count = std::min(piece_rows, rows - row);
+    const std::span<float> weights = std::span(piece).first(count * cols);
+    WeightSlice part = slice;
+    part.first_row += row;
+    part.rows = count;
+    models::decode_slice(part, weights);
+    const std::span<std::byte> packed =
+        encoded.packed.host().subspan(packed_bytes(format, row * cols), packed_bytes(format, count * cols));
+    if (format.is_block()) {
+      imago::encode(format.block(), weights, packed);
+      continue;
+    }
+    Scheme scheme(format);
+    if (has_scale(format)) {
+      scheme.granularity = Granularity::row;
+      const std::vector<float> scales = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
+      std::copy(scales.begin(), scales.end(), encoded.row_scales.begin() + static_cast<std::ptrdiff_t>(row));
+    }
+    const std::size_t scales = has_scale(format) ? count : 0;
+    imago::encode(format.dtype(), weights, {std::span(encoded.row_scales).subspan(scales == 0 ? 0 : row, scales), cols},
+                  packed);
+  }
+  return encoded;
+}
+
+kernels::RunMatrix MatrixLoader::make_matrix(const WeightSlice& slice, Format format, Arithmetic arithmetic) {
+  const StoredTensor& tensor = *slice.tensor;
+  check(tensor);
+  EncodedWeights encoded;
+  kernels::PackedMatrix source{.format = format, .rows = slice.rows, .cols = slice.cols, .packed = tensor.bytes};
+  if (!slice.transposed && tensor.format == format) {
+    source.scales = tensor.scales();
+    source.first = slice.first_row * slice.cols;
+  } else {
+    encoded = encode(slice, format);
+    source.packed = std::as_const(encoded.packed).host();
+    source.scales = {encoded.row_scales, slice.cols};
+  }
+  kernels::RunMatrix run(source, arithmetic);
+  run_bytes_ += run.bytes();
+  weights_of_type_[std::string(format.name())] += std::uint64_t{slice.rows} * slice.cols;
+  finish(slice);
+  return run;
+}
+
+std::vector<float> MatrixLoader::vector(const WeightSlice& slice) {
+  check(*slice.tensor);
+  std::vector<float> values(slice.rows * slice.cols);
+  models::decode_slice(slice, values);
+  finish(slice);
+  return values;
+}
+
+std::string MatrixLoader::main_type() const {
+  const auto most = std::max_element(weights_of_type_.begin(), weights_of_type_.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == weights_of_type_.end() ? "" : most->first;
+}
+
+}  // namespace imago::lm

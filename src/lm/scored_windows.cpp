@@ -1,0 +1,103 @@
+#include "lm/scored_windows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "imago/error.h"
+#include "lm/decoder.h"
+#include "lm/language_model_state.h"
+
+namespace imago::lm {
+
+namespace {
+
+/// Values of logits that are held at a time: 16 MiB, but no fewer rows than fill the tiles of a product.
+constexpr std::size_t kLogits = std::size_t{4} << 20;
+constexpr std::size_t kFewestRows = 48;
+
+/// One model at work on windows.
+class Runner {
+ public:
+  Runner(const LoadedModel& model, CacheKind cache, std::size_t context, std::size_t rows)
+      : model_(model),
+        cache_(model.weights.traits, cache, context),
+        rope_(model.rope_table(context)),
+        logits_(rows * model.weights.traits.vocabulary) {}
+
+  void run(std::span<const TokenId> window) {
+    const Segment segment{&cache_, 0, window.size()};
+    run_blocks(model_.weights, window, {&segment, 1}, rope_.get(), work_);
+  }
+  /// Of these positions of the window that ran last.
+  std::span<float> logits(std::size_t first, std::size_t rows) {
+    const std::span<float> some = std::span(logits_).first(rows * model_.weights.traits.vocabulary);
+    compute_logits(model_.weights, work_, first, rows, some);
+    return some;
+  }
+
+ private:
+  const LoadedModel& model_;
+  KvCache cache_;
+  std::shared_ptr<const kernels::RopeTable> rope_;
+  Workspace work_;
+  std::vector<float> logits_;
+};
+
+/// The tokens of the text, BOS in front of each window where the tokenizer asks for it.
+std::vector<TokenId> tokens_of(std::string_view text, const Tokenizer& tokenizer, std::size_t context) {
+  std::vector<TokenId> ids = tokenizer.encode(text);
+  const bool with_bos = tokenizer.adds_bos() && tokenizer.bos().has_value();
+  const TokenId bos = tokenizer.bos().value_or(0);
+  if (with_bos) ids.insert(ids.begin(), bos);
+  if (ids.size() < context) {
+    throw UsageError(
+        fmt::format("the text has {} tokens, fewer than one window of {}; take a longer text or a smaller window",
+                    ids.size(), context));
+  }
+  ids.resize(ids.size() / context * context);
+  for (std::size_t i = 0; with_bos && i < ids.size(); i += context) ids[i] = bos;
+  return ids;
+}
+
+}  // namespace
+
+void for_each_scored_piece(std::span<const LanguageModel* const> models, std::string_view text, std::size_t context,
+                           CacheKind cache, const std::function<void(const ScoredPiece&)>& on_piece,
+                           const std::function<void(std::size_t done, std::size_t total)>& on_window) {
+  std::vector<const LoadedModel*> loaded;
+  for (const LanguageModel* model : models) loaded.push_back(&LanguageModelAccess::loaded(*model));
+  const Tokenizer& tokenizer = models.front()->require_tokenizer();
+  for (const LoadedModel* model : loaded) {
+    // Half a window is scored, without the first of that half: from 4 tokens on there is one.
+    if (context < 4 || context > model->max_positions()) {
+      throw UsageError(fmt::format("windows of {} tokens; they can have 4 to {}", context, model->max_positions()));
+    }
+  }
+  const std::vector<TokenId> ids = tokens_of(text, tokenizer, context);
+  loaded.front()->check_ids(ids);
+
+  const std::size_t first = context / 2, scored = context - 1 - first;
+  const std::size_t held = kLogits / models.front()->vocabulary() / models.size();
+  const std::size_t piece = std::min(scored, std::max(kFewestRows, held));
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (const LoadedModel* model : loaded) {
+    runners.push_back(std::make_unique<Runner>(*model, cache, context, piece));
+  }
+  std::vector<std::span<float>> logits(models.size());
+  const std::size_t windows = ids.size() / context;
+  for (std::size_t window = 0; window < windows; ++window) {
+    const std::span<const TokenId> tokens = std::span(ids).subspan(window * context, context);
+    for (const auto& runner : runners) runner->run(tokens);
+    for (std::size_t row = first; row < context - 1; row += piece) {
+      const std::size_t count = std::min(piece, context - 1 - row);
+      for (std::size_t i = 0; i < runners.size(); ++i) logits[i] = runners[i]->logits(row, count);
+      on_piece({logits, tokens.subspan(row + 1, count)});
+    }
+    on_window(window + 1, windows);
+  }
+}
+
+}  // namespace imago::lm

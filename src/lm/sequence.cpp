@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "imago/error.h"
+#include "imago/lm.h"
+#include "lm/decoder.h"
+#include "lm/language_model_state.h"
+#include "lm/sequence_file.h"
+
+namespace imago {
+
+struct Sequence::State {
+  const lm::LoadedModel* model;
+  CacheKind kind;
+  std::size_t batch;
+  lm::KvCache cache;
+  std::vector<TokenId> tokens;
+  lm::Workspace work;
+  std::vector<float> logits;
+
+  std::size_t vocabulary() const noexcept { return model->weights.traits.vocabulary; }
+
+  void check_append(std::span<const TokenId> ids) const {
+    if (ids.empty()) throw UsageError("there are no tokens to append");
+    model->check_ids(ids);
+    if (ids.size() > cache.shape.rows - tokens.size()) {
+      throw UsageError(fmt::format("{} tokens after {} make {}, and there is room for {}", ids.size(), tokens.size(),
+                                   tokens.size() + ids.size(), cache.shape.rows));
+    }
+  }
+
+  /// Appends in pieces of a batch and calls `each(first, count)` while the rows of a piece are in the workspace. The
+  /// tokens count once all of them are through.
+  template <class Each>
+  void run(std::span<const TokenId> ids, Each&& each) {
+    check_append(ids);
+    const auto rope = model->rope_table(tokens.size() + ids.size());
+    for (std::size_t first = 0; first < ids.size(); first += batch) {
+      const std::size_t count = std::min(batch, ids.size() - first);
+      const lm::Segment segment{&cache, tokens.size() + first, count};
+      lm::run_blocks(model->weights, ids.subspan(first, count), {&segment, 1}, rope.get(), work);
+      each(first, count);
+    }
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  }
+};
+
+Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
+  const lm::LoadedModel& loaded = LanguageModelAccess::loaded(model);
+  const std::size_t context = options.context != 0 ? options.context : loaded.weights.traits.context;
+  if (context == 0 || context > lm::kMaxContext) {
+    throw UsageError(fmt::format("a context of {} tokens; it can be 1 to {}", context, lm::kMaxContext));
+  }
+  if (context > loaded.max_positions()) {
+    throw UsageError(fmt::format("a context of {} tokens; this model has learned {} positions and no more", context,
+                                 loaded.max_positions()));
+  }
+  if (options.batch == 0) throw UsageError("a batch of 0 tokens; it needs at least 1");
+  state_ = std::make_unique<State>();
+  state_->model = &loaded;
+  state_->kind = options.cache;
+  state_->batch = options.batch;
+  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context);
+  state_->tokens.reserve(context);
+}
+
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+Sequence::~Sequence() = default;
+
+std::size_t Sequence::size() const noexcept { return state_->tokens.size(); }
+std::size_t Sequence::capacity() const noexcept { return state_->cache.shape.rows; }
+const Tokenizer* Sequence::tokenizer() const noexcept {
+  return state_->model->tokenizer ? &*state_->model->tokenizer : nullptr;
+}
+std::span<const TokenId> Sequence::tokens() const noexcept { return state_->tokens; }
+
+std::span<const float> Sequence::append(std::span<const TokenId> ids) {
+  State& state = *state_;
+  state.run(ids, [&](std::size_t first, std::size_t count) {
+    if (first + count < ids.size()) return;
+    lm::compute_logits(state.model->weights, state.work, count - 1, 1, lm::sized(state.logits, state.vocabulary()));
+  });
+  return state.logits;
+}
+
+void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
+  State& state = *state_;
+  const std::size_t vocabulary = state.vocabulary();
+  if (logits.size() / vocabulary != ids.size() || logits.size() % vocabulary != 0) {
+    throw ShapeError(
+        fmt::format("logits of {} values for {} tokens of a vocabulary of {}", logits.size(), ids.size(), vocabulary));
+  }
+  state.run(ids, [&](std::size_t first, std::size_t count) {
+    lm::compute_logits(state.model->weights, state.work, 0, count,
+                       logits.subspan(first * vocabulary, count * vocabulary));
+  });
+}
+
+void Sequence::truncate(std::size_t size) {
+  if (size > state_->tokens.size()) {
+    throw UsageError(fmt::format("a sequence of {} tokens cannot be cut to {}", state_->tokens.size(), size));
+  }
+  state_->tokens.resize(size);
+}
+
+void Sequence::save(const std::string& path) const {
+  lm::save_sequence(path, {state_->model->weights.fingerprint, state_->kind, state_->vocabulary()}, state_->tokens,
+                    state_->cache);
+}
+
+void Sequence::restore(const std::string& path) {
+  state_->tokens = lm::restore_sequence(path, {state_->model->weights.fingerprint, state_->kind, state_->vocabulary()},
+                                        state_->cache);
+  state_->tokens.reserve(capacity());
+}
+
+void append_together(std::span<Sequence* const> sequences, std::span<const TokenId> ids, std::span<float> logits) {
+  if (sequences.empty()) throw UsageError("there are no sequences to append to");
+  if (ids.size() != sequences.size()) {
+    throw UsageError(fmt::format("{} tokens for {} sequences; each takes one", ids.size(), sequences.size()));
+  }
+  Sequence::State& first = *sequences.front()->state_;
+  const std::size_t vocabulary = first.vocabulary();
+  if (logits.size() / vocabulary != ids.size() || logits.size() % vocabulary != 0) {
+    throw ShapeError(fmt::format("logits of {} values for {} sequences of a vocabulary of {}", logits.size(),
+                                 ids.size(), vocabulary));
+  }
+  std::vector<lm::Segment> segments;
+  std::size_t positions = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    Sequence::State& state = *sequences[i]->state_;
+    if (state.model != first.model) throw UsageError(fmt::format("sequence {} is of another model than the first", i));
+    if (std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i), sequences[i]) !=
+        sequences.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw UsageError(fmt::format("sequence {} comes twice; it takes one token at a time", i));
+    }
+    state.check_append(ids.subspan(i, 1));
+    segments.push_back({&state.cache, state.tokens.size(), 1});
+    positions = std::max(positions, state.tokens.size() + 1);
+  }
+  lm::run_blocks(first.model->weights, ids, segments, first.model->rope_table(positions).get(), first.work);
+  lm::compute_logits(first.model->weights, first.work, 0, ids.size(), logits);
+  for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->state_->tokens.push_back(ids[i]);
+}
+
+}  // namespace imago

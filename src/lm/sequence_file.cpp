@@ -1,0 +1,157 @@
+#include "lm/sequence_file.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+
+#include "base/atomic_file.h"
+#include "base/checked.h"
+#include "base/file.h"
+#include "imago/error.h"
+#include "lm/fingerprint.h"
+
+namespace imago::lm {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr std::string_view kMagic = "imagoseq";
+constexpr std::uint32_t kVersion = 1;
+
+/// Everything in front of the ids.
+struct Header {
+  char magic[8];
+  std::uint32_t version, kind;
+  std::uint64_t fingerprint, blocks, heads, head_values, tokens;
+};
+static_assert(sizeof(Header) == 56);
+
+Header header_of(const SequenceOwner& owner, const KvCache& cache, std::size_t tokens) {
+  Header header{};
+  std::memcpy(header.magic, kMagic.data(), sizeof header.magic);
+  header.version = kVersion;
+  header.kind = static_cast<std::uint32_t>(owner.kind);
+  header.fingerprint = owner.fingerprint;
+  header.blocks = cache.keys.size();
+  header.heads = cache.shape.heads;
+  header.head_values = cache.shape.head_values;
+  header.tokens = tokens;
+  return header;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// Calls each(rows of one head in the cache) in the order of the file.
+template <class Cache, class Each>
+void for_each_head(Cache& cache, std::size_t tokens, Each&& each) {
+  const std::size_t head_bytes = cache.shape.head_bytes(), used = tokens * cache.shape.row_bytes();
+  for (std::size_t block = 0; block < cache.keys.size(); ++block) {
+    for (auto* buffer : {&cache.keys[block], &cache.values[block]}) {
+      for (std::size_t head = 0; head < cache.shape.heads; ++head) {
+        each(buffer->host().subspan(head * head_bytes, used));
+      }
+    }
+  }
+}
+
+void check_header(const Header& header, std::string_view path, const SequenceOwner& owner, const KvCache& cache) {
+  const Header wanted = header_of(owner, cache, header.tokens);
+  if (std::memcmp(header.magic, wanted.magic, sizeof header.magic) != 0) {
+    throw FormatError(path, 0, "is no saved sequence: it does not begin with 'imagoseq'");
+  }
+  if (header.version != kVersion) {
+    throw FormatError(path, 8, fmt::format("is of version {}; this imago reads version {}", header.version, kVersion));
+  }
+  if (header.kind != wanted.kind) {
+    constexpr std::string_view kKinds[] = {"float32", "float16", "q8_0"};
+    throw FormatError(path, 12,
+                      fmt::format("holds a {} cache, and this sequence has {}",
+                                  header.kind < 3 ? kKinds[header.kind] : "unknown", kKinds[wanted.kind]));
+  }
+  if (header.fingerprint != wanted.fingerprint || header.blocks != wanted.blocks || header.heads != wanted.heads ||
+      header.head_values != wanted.head_values) {
+    throw FormatError(path, 16,
+                      fmt::format("is of another model: fingerprint {:016x}, {} blocks, {} heads of {}; this one has "
+                                  "{:016x}, {}, {} of {}",
+                                  header.fingerprint, header.blocks, header.heads, header.head_values,
+                                  wanted.fingerprint, wanted.blocks, wanted.heads, wanted.head_values));
+  }
+}
+
+}  // namespace
+
+SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view path, const SequenceOwner& owner,
+                            const KvCache& cache) {
+  Header header{};
+  if (bytes.size() < sizeof header) {
+    throw FormatError(path, bytes.size(), fmt::format("ends within its header of {} bytes", sizeof header));
+  }
+  std::memcpy(&header, bytes.data(), sizeof header);
+  check_header(header, path, owner, cache);
+  // No count of the file is multiplied before it is known to be small: a token takes more than one byte.
+  if (header.tokens > bytes.size()) {
+    throw FormatError(path, 48, fmt::format("states {} tokens in {} bytes", header.tokens, bytes.size()));
+  }
+  const std::size_t tokens = header.tokens;
+  const std::size_t id_bytes = tokens * sizeof(TokenId);
+  const std::size_t row_bytes = checked_mul(tokens, cache.token_bytes(), "a saved sequence");
+  const std::size_t wanted =
+      checked_add(sizeof header + id_bytes + sizeof(std::uint64_t), row_bytes, "a saved sequence");
+  if (bytes.size() != wanted) {
+    throw FormatError(path, 48, fmt::format("has {} bytes; {} tokens take {}", bytes.size(), tokens, wanted));
+  }
+  const std::size_t sum_at = wanted - sizeof(std::uint64_t);
+  std::uint64_t stated = 0;
+  std::memcpy(&stated, bytes.data() + sum_at, sizeof stated);
+  Fingerprint sum;
+  sum.add(bytes.first(sum_at));
+  if (sum.value() != stated) throw FormatError(path, sum_at, "is damaged: its checksum does not fit its content");
+  if (tokens > cache.shape.rows) {
+    throw UsageError(fmt::format("{} holds {} tokens, and there is room for {}", path, tokens, cache.shape.rows));
+  }
+  SequenceView view{std::vector<TokenId>(tokens), bytes.subspan(sizeof header + id_bytes, row_bytes)};
+  if (tokens != 0) std::memcpy(view.tokens.data(), bytes.data() + sizeof header, id_bytes);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    if (view.tokens[i] < 0 || static_cast<std::size_t>(view.tokens[i]) >= owner.vocabulary) {
+      throw FormatError(
+          path, sizeof header + i * sizeof(TokenId),
+          fmt::format("token {} is {}; the vocabulary has the ids 0 to {}", i, view.tokens[i], owner.vocabulary - 1));
+    }
+  }
+  return view;
+}
+
+void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
+                   const KvCache& cache) {
+  // The checksum is over one run of bytes, so that a reader can take it in one go.
+  std::vector<std::byte> content;
+  content.reserve(sizeof(Header) + tokens.size_bytes() + tokens.size() * cache.token_bytes());
+  const auto put = [&](std::span<const std::byte> bytes) { content.insert(content.end(), bytes.begin(), bytes.end()); };
+  put(bytes_of(header_of(owner, cache, tokens.size())));
+  put(std::as_bytes(tokens));
+  for_each_head(cache, tokens.size(), put);
+  Fingerprint sum;
+  sum.add(content);
+  AtomicFile file(path);
+  file.write(content);
+  file.write(bytes_of(sum.value()));
+  file.commit();
+}
+
+std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache) {
+  const MappedFile file = MappedFile::open(path, Reading::eager);
+  SequenceView view = parse_sequence(file.bytes(), path, owner, cache);
+  std::span<const std::byte> rows = view.rows;
+  for_each_head(cache, view.tokens.size(), [&](std::span<std::byte> head) {
+    std::copy_n(rows.begin(), head.size(), head.begin());
+    rows = rows.subspan(head.size());
+  });
+  return std::move(view.tokens);
+}
+
+}  // namespace imago::lm

@@ -1,0 +1,51 @@
+#pragma once
+
+// Sequences on disk. Little-endian:
+//   8 bytes   "imagoseq"
+//   u32       version, 1
+//   u32       cache kind: 0 float32, 1 float16, 2 q8_0
+//   u64       fingerprint of the model
+//   u64       blocks, heads, values of a head (three numbers)
+//   u64       tokens
+//   i32       ids, one per token
+//   bytes     for each block keys, then values; for each head the rows of all tokens
+//   u64       fingerprint of all bytes before it
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "imago/lm.h"
+#include "lm/kv_cache.h"
+
+namespace imago::lm {
+
+/// What a file must be made for.
+struct SequenceOwner {
+  std::uint64_t fingerprint = 0;
+  CacheKind kind = CacheKind::float16;
+  std::size_t vocabulary = 0;
+};
+
+/// A file that has been checked: all ids are in the vocabulary, `rows` are exactly what `cache` asks for.
+struct SequenceView {
+  std::vector<TokenId> tokens;
+  std::span<const std::byte> rows;
+};
+
+/// Throws FormatError for a file that is damaged or made for something else, UsageError if it has more tokens than the
+/// cache has room for.
+SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view path, const SequenceOwner& owner,
+                            const KvCache& cache);
+
+/// Throws IoError.
+void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
+                   const KvCache& cache);
+
+/// Fills the cache and returns the tokens. Throws IoError, and as parse_sequence; the cache is then as before.
+std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache);
+
+}  // namespace imago::lm

@@ -1,0 +1,130 @@
+// Byte-level BPE: words by regular expressions, bytes merged inside of them.
+
+#include <array>
+#include <unordered_map>
+
+#include "lm/bpe_merger.h"
+#include "lm/byte_letters.h"
+#include "lm/text_encoder.h"
+#include "lm/unicode_text.h"
+#include "lm/word_cache.h"
+#include "lm/word_splitter.h"
+
+namespace imago::lm {
+
+namespace {
+
+using models::Vocabulary;
+
+const std::vector<std::string>& patterns_of(const Vocabulary& vocabulary) {
+  const std::vector<std::string>* named = models::pre_tokenizer_patterns(vocabulary.pre_tokenizer);
+  return vocabulary.patterns.empty() && named != nullptr ? *named : vocabulary.patterns;
+}
+
+std::vector<BpeMerger::Merge> merges_of(const Vocabulary& vocabulary) {
+  std::unordered_map<std::string_view, TokenId> ids;
+  ids.reserve(vocabulary.tokens.size());
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    ids.emplace(vocabulary.tokens[id].text, static_cast<TokenId>(id));
+  }
+  std::vector<BpeMerger::Merge> merges;
+  merges.reserve(vocabulary.merges.size());
+  std::string whole;
+  for (const auto& [left, right] : vocabulary.merges) {
+    whole = left;
+    whole += right;
+    merges.push_back({ids.at(left), ids.at(right), ids.at(whole)});
+  }
+  return merges;
+}
+
+class ByteBpe final : public TextEncoder {
+ public:
+  explicit ByteBpe(const Vocabulary& vocabulary)
+      : splitter_(patterns_of(vocabulary)),
+        merger_(merges_of(vocabulary)),
+        normal_forms_(vocabulary.normal_forms),
+        unknown_(vocabulary.unknown.value_or(-1)),
+        add_space_prefix_(vocabulary.add_space_prefix) {
+    bytes_.fill(-1);
+    for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+      const models::Token& token = vocabulary.tokens[id];
+      if (token.type == models::TokenType::control || token.type == models::TokenType::user_defined) continue;
+      std::optional<std::string> bytes = bytes_of_letters(token.text);
+      if (!bytes || bytes->empty()) continue;
+      if (bytes->size() == 1) bytes_[static_cast<unsigned char>(bytes->front())] = static_cast<TokenId>(id);
+      if (vocabulary.ignore_merges) words_.emplace(std::move(*bytes), static_cast<TokenId>(id));
+    }
+  }
+
+  bool normalizes() const noexcept override { return !normal_forms_.empty(); }
+  std::string normalize(std::string_view text) const override {
+    std::string out(text);
+    for (const std::string& form : normal_forms_) out = normal_form(out, form);
+    return out;
+  }
+
+  void encode(std::string_view text, Place, std::vector<TokenId>& ids) const override {
+    if (add_space_prefix_ && !text.empty() && !is_space(character_at(text, 0).code)) {
+      const std::string spaced = " " + std::string(text);
+      encode_text(spaced, ids);
+    } else {
+      encode_text(text, ids);
+    }
+  }
+
+ private:
+  void encode_text(std::string_view text, std::vector<TokenId>& ids) const {
+    BpeMerger::Workspace workspace;
+    std::vector<TokenId> symbols;
+    WordCache cache(text.size());
+    const WordSplitter::Word take = [&](std::string_view word) {
+      if (cache.repeat(word, ids)) return;
+      const std::size_t first = ids.size();
+      encode_word(word, symbols, workspace, ids);
+      cache.remember(word, first, ids);
+    };
+    // Expressions see UTF-8 only; each run of other bytes is a word.
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = end_of_valid(text, at);
+      splitter_.split(text.substr(at, end - at), take);
+      std::size_t valid = end;
+      while (valid < text.size() && !character_at(text, valid).valid) ++valid;
+      if (valid > end) take(text.substr(end, valid - end));
+      at = valid;
+    }
+  }
+
+  void encode_word(std::string_view word, std::vector<TokenId>& symbols, BpeMerger::Workspace& workspace,
+                   std::vector<TokenId>& ids) const {
+    if (!words_.empty()) {
+      if (const auto whole = words_.find(std::string(word)); whole != words_.end()) return ids.push_back(whole->second);
+    }
+    symbols.resize(word.size());
+    for (std::size_t i = 0; i < word.size(); ++i) symbols[i] = bytes_[static_cast<unsigned char>(word[i])];
+    merger_.merge(symbols, workspace);
+    for (const TokenId id : symbols) {
+      if (id >= 0) {
+        ids.push_back(id);
+      } else if (unknown_ >= 0) {
+        ids.push_back(unknown_);
+      }
+    }
+  }
+
+  WordSplitter splitter_;
+  BpeMerger merger_;
+  std::array<TokenId, 256> bytes_;
+  std::unordered_map<std::string, TokenId> words_;  // where merges are ignored for these
+  std::vector<std::string> normal_forms_;
+  TokenId unknown_;
+  bool add_space_prefix_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TextEncoder> make_byte_bpe(const Vocabulary& vocabulary) {
+  return std::make_unique<ByteBpe>(vocabulary);
+}
+
+}  // namespace imago::lm

@@ -1,0 +1,49 @@
+#pragma once
+
+// Words of one text that came before: texts repeat themselves, and looking a word up is faster than merging it.
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "imago/lm.h"
+
+namespace imago::lm {
+
+/// Remembers where the ids of a word stand in the output, so that it holds no copy of either. Bounded: a later word may
+/// take the place of an earlier one.
+class WordCache {
+ public:
+  /// `text_bytes` decides how large it is: none for texts too short to gain.
+  explicit WordCache(std::size_t text_bytes) : entries_(text_bytes < 1024 ? 0 : kEntries) {}
+
+  /// Appends the ids of `word` and returns true if it came before.
+  bool repeat(std::string_view word, std::vector<TokenId>& ids) {
+    if (entries_.empty() || word.size() > kLongest) return false;
+    place_ = std::hash<std::string_view>()(word) % kEntries;
+    const Entry& entry = entries_[place_];
+    if (entry.word != word || entry.word.data() == nullptr) return false;
+    ids.resize(ids.size() + entry.count);
+    std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(entry.first), entry.count,
+                ids.end() - static_cast<std::ptrdiff_t>(entry.count));
+    return true;
+  }
+  /// REQUIRES: `repeat` was just asked for `word` and did not know it; its ids are ids[first …]. `word` and ids stay.
+  void remember(std::string_view word, std::size_t first, const std::vector<TokenId>& ids) {
+    if (entries_.empty() || word.size() > kLongest) return;
+    entries_[place_] = {word, first, ids.size() - first};
+  }
+
+ private:
+  static constexpr std::size_t kEntries = 8192;
+  static constexpr std::size_t kLongest = 64;
+  struct Entry {
+    std::string_view word;
+    std::size_t first = 0, count = 0;
+  };
+  std::vector<Entry> entries_;
+  std::size_t place_ = 0;
+};
+
+}  // namespace imago::lm
