@@ -4,15 +4,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench_model.h"
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/system.h"
-#include "imago/version.h"
 #include "output.h"
 #include "progress.h"
 
@@ -31,6 +32,7 @@ struct Options {
   int threads = 0;
   bool json = false;
   bool quiet = false;
+  ModelBench model;
 };
 
 struct Findings {
@@ -58,7 +60,7 @@ Json to_json(const Findings& findings) {
                        {"fraction_of_peak", speed.fraction_of_peak},
                        {"spread", speed.spread}});
   }
-  return {{"version", kVersion},
+  return {{"version", version()},
           {"cpu", findings.cpu},
           {"threads", findings.threads},
           {"read_gb_per_s", findings.bench.read_gb_per_s},
@@ -92,7 +94,7 @@ std::string to_text(const Findings& findings) {
   std::string text = fmt::format(
       "{}, {} thread{}, imago {}\n"
       "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f} Gop/s\n",
-      findings.cpu, findings.threads, findings.threads == 1 ? "" : "s", kVersion, bench.read_gb_per_s,
+      findings.cpu, findings.threads, findings.threads == 1 ? "" : "s", version(), bench.read_gb_per_s,
       bench.float32_peak_gflops, bench.int8_peak_gops);
   const auto section = [&](std::string_view title, std::string_view activation) {
     const bool empty = std::none_of(bench.kernels.begin(), bench.kernels.end(),
@@ -124,11 +126,20 @@ void bench_matrix_kernels(const Options& options) {
 }
 
 void bench(const Options& options) {
-  if (options.what != "kernels") {
+  if (options.what == "kernels") return bench_matrix_kernels(options);
+  std::error_code ignored;
+  const bool looks_like_a_file = options.what.find_first_of("./") != std::string::npos;
+  if (!looks_like_a_file && !std::filesystem::exists(options.what, ignored)) {
     throw UsageError(
-        fmt::format("bench knows no '{}'; 'imago bench kernels' measures the matrix products", options.what));
+        fmt::format("bench knows no '{}'; 'imago bench kernels' measures the matrix products, 'imago bench MODEL' a "
+                    "language model",
+                    options.what));
   }
-  bench_matrix_kernels(options);
+  set_thread_count(options.threads);
+  ModelBench model = options.model;
+  model.model.path = options.what;
+  model.model.quiet = options.quiet;
+  bench_language_model(model, options.json);
 }
 
 }  // namespace
@@ -136,20 +147,25 @@ void bench(const Options& options) {
 Command add_bench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "Measure how fast this machine computes");
   const auto options = std::make_shared<Options>();
-  command->add_option("WHAT", options->what, "'kernels': products of packed matrices, for every type")->required();
-  command->add_option("--batch", options->batch, "Tokens per product (default: 1)")
+  command
+      ->add_option("WHAT", options->what,
+                   "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a "
+                   "Hugging Face folder")
+      ->required();
+  add_model_bench(*command, options->model);
+  command->add_option("--batch", options->batch, "Of kernels: tokens per product (default: 1)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
-  command->add_option("--format", options->formats, "Only this type; may be repeated (default: all)")
+  command->add_option("--format", options->formats, "Of kernels: only this type; may be repeated (default: all)")
       ->type_name("NAME")
       ->expected(1)
       ->take_all();
   command
       ->add_option("--mib", options->mebibytes,
-                   "Size of a matrix (default: 0, four times the last-level cache, at least 256)")
+                   "Of kernels: size of a matrix (default: 0, four times the last-level cache, at least 256)")
       ->type_name("MIB")
       ->check(CLI::Range(0, 65536));
-  command->add_option("--seconds", options->seconds, "Time for each kernel (default: 1)")
+  command->add_option("--seconds", options->seconds, "Of kernels: time for each (default: 1)")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0));
   command->add_option("-t,--threads", options->threads, "Threads to compute with (default: 0, the cores it may use)")
@@ -159,7 +175,8 @@ Command add_bench(CLI::App& program) {
   command->add_flag("-q,--quiet", options->quiet, "No progress on standard error (default: shown on a terminal)");
   command->footer(
       "Examples:\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
-      "  imago bench kernels --format q4_0 --format int8 -t 1");
+      "  imago bench kernels --format q4_0 --format int8 -t 1\n"
+      "  imago bench model.gguf -p 512 -n 128");
   return {command, [options] { bench(*options); }};
 }
 

@@ -70,6 +70,26 @@ std::string explain_unknown(const CLI::App& program, const std::string& argument
       near.empty() ? fmt::format("see '{}'", help_of(program)) : fmt::format("did you mean '{}'?", near));
 }
 
+/// CLI11 takes an empty text for the number 0, and no file has an empty name; only texts may be empty.
+void refuse_empty_values(const CLI::App& program) {
+  for (const CLI::Option* option : innermost(program).get_options()) {
+    const std::vector<std::string>& values = option->results();
+    const bool text = option->get_type_name() == "TEXT" && !option->get_positional();
+    if (text || option->get_items_expected_max() == 0) continue;
+    if (std::find(values.begin(), values.end(), "") == values.end()) continue;
+    throw UsageError(fmt::format("{}: its value is empty; see '{}'", option->get_name(), help_of(program)));
+  }
+}
+
+/// "--temp is given 2 times", if an option is that can be given once.
+std::string explain_repeated(const CLI::App& program) {
+  for (const CLI::Option* option : innermost(program).get_options()) {
+    const bool once = option->get_items_expected_max() == 1 && !option->get_positional();
+    if (once && option->count() > 1) return fmt::format("{} is given {} times", option->get_name(), option->count());
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
@@ -93,6 +113,9 @@ std::optional<std::string> read_command_line(CLI::App& program, int argc, const 
     return program.help();
   } catch (const CLI::CallForVersion&) {
     return program.version() + "\n";
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string repeated = explain_repeated(program);
+    problem = repeated.empty() ? error.what() : repeated;
   } catch (const CLI::ParseError& error) {
     problem = error.what();
   }
@@ -100,6 +123,7 @@ std::optional<std::string> read_command_line(CLI::App& program, int argc, const 
   const std::vector<std::string> unknown = program.remaining(true);
   if (!unknown.empty()) throw UsageError(explain_unknown(program, unknown.front()));
   if (!problem.empty()) throw UsageError(fmt::format("{}; see '{}'", problem, help_of(program)));
+  refuse_empty_values(program);
   if (program.get_subcommands().empty()) throw UsageError("no command given; 'imago --help' lists them");
   return std::nullopt;
 }

@@ -12,7 +12,7 @@
 
 #include "commands.h"
 #include "imago/error.h"
-#include "imago/inspect.h"
+#include "imago/files.h"
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"

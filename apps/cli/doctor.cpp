@@ -12,7 +12,6 @@
 
 #include "commands.h"
 #include "imago/system.h"
-#include "imago/version.h"
 #include "output.h"
 
 namespace imago::cli {
@@ -39,7 +38,7 @@ Json to_json(const Findings& findings) {
     kernels.push_back({{"operation", choice.operation}, {"format", choice.format}, {"kernel", choice.kernel}});
   }
   return {
-      {"version", kVersion},
+      {"version", version()},
       {"cpu",
        {{"model", system.cpu},
         {"features", system.cpu_features},

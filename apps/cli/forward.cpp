@@ -9,7 +9,7 @@
 
 #include "commands.h"
 #include "imago/error.h"
-#include "imago/inspect.h"
+#include "imago/files.h"
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"
@@ -73,7 +73,7 @@ Command add_forward(CLI::App& program) {
       ->add_option("--grad-output", options->grad_output,
                    "Safetensors file with 'dy': write 'dx' and 'dw.PATH' of each layer too (default: none)")
       ->type_name("FILE");
-  command->add_option("--seed", options->seed, "Of what layers draw while running (default: 0)")->type_name("N");
+  add_seed(*command, options->seed, "Of what layers draw while running (default: 0)");
   add_fp4_legacy(*command, options->fp4_legacy);
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "imago/inspect.h"
+#include "imago/models.h"
 #include "output.h"
 #include "shared_options.h"
 
@@ -45,7 +45,8 @@ Json to_json(const ModelSummary& summary) {
           {"file_bytes", summary.file_bytes},
           {"bits_per_weight", summary.bits_per_weight()},
           {"metadata", metadata},
-          {"tensors", tensors}};
+          {"tensors", tensors},
+          {"notes", summary.notes}};
 }
 
 std::string shape_text(const Shape& shape) {
@@ -57,7 +58,7 @@ std::string shape_text(const Shape& shape) {
 /// A metadata value in one line that is not endless.
 std::string short_value(const std::string& json) {
   const Json value = Json::parse(json);
-  const std::string text = value.is_string() ? value.get<std::string>() : json;
+  const std::string text = value.is_string() ? value.get<std::string>() : value.is_structured() ? value.dump() : json;
   return shortened(printable(text), 100);
 }
 
@@ -100,8 +101,10 @@ std::string to_text(const ModelSummary& summary, const Options& options) {
   if (!summary.architecture.empty()) line("architecture", printable(summary.architecture));
   line("parameters", format_count(summary.parameters));
   line("size",
-       fmt::format("{} of weights in a file of {}", format_bytes(summary.bytes), format_bytes(summary.file_bytes)));
+       fmt::format("{} of weights in {} of {}", format_bytes(summary.bytes),
+                   summary.form == FileForm::huggingface ? "a folder" : "a file", format_bytes(summary.file_bytes)));
   if (summary.bytes != 0) line("bits per weight", fmt::format("{:.2f}", summary.bits_per_weight()));
+  for (const std::string& note : summary.notes) line("note", printable(note));
   if (!summary.metadata.empty()) {
     text += fmt::format("\n{}\n", bold("Metadata"));
     std::size_t width = 0;
@@ -128,10 +131,14 @@ void inspect(const Options& options) {
 Command add_inspect(CLI::App& program) {
   CLI::App* command = program.add_subcommand("inspect", "Show what is in a model file");
   const auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "A checkpoint, architecture, .entity or safetensors file")->required();
+  command
+      ->add_option("MODEL", options->model,
+                   "A GGUF, safetensors, checkpoint, architecture or .entity file, or a Hugging Face folder")
+      ->required();
   command->add_flag("--tensors", options->tensors, "List every tensor (default: totals by type; always in JSON)");
   add_json(*command, options->json);
-  command->footer("Examples:\n  imago inspect net.json\n  imago inspect weights.safetensors --tensors");
+  command->footer(
+      "Examples:\n  imago inspect model.gguf\n  imago inspect folder --tensors\n  imago inspect net.json --json");
   return {command, [options] { inspect(*options); }};
 }
 

@@ -8,12 +8,12 @@
 #include <csignal>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "command_line.h"
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/system.h"
-#include "imago/version.h"
 #include "output.h"
 
 namespace imago::cli {
@@ -26,7 +26,7 @@ constexpr int kUsage = 2;
 int run(int argc, const char* const* argv) {
   CLI::App program("Train, quantize and run neural networks in 21 numeric types and 16 block formats.", "imago");
   program.set_help_flag("-h,--help", "Show this help and exit");
-  program.set_version_flag("--version", fmt::format("imago {}", kVersion), "Show the version and exit");
+  program.set_version_flag("--version", fmt::format("imago {}", version()), "Show the version and exit");
   program.require_subcommand(0, 1);
   program.allow_extras();  // so that read_command_line can say more about them than that they exist
   program.get_formatter()->label("SUBCOMMAND", "COMMAND");
@@ -35,8 +35,11 @@ int run(int argc, const char* const* argv) {
       "'imago COMMAND --help' tells more about a command.\n"
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
       "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
-  const Command commands[] = {add_inspect(program), add_train(program),  add_forward(program), add_compare(program),
-                              add_dtypes(program),  add_doctor(program), add_bench(program)};
+  std::vector<Command> commands = add_language_commands(program);
+  for (const auto add : {add_inspect, add_convert, add_morph, add_train, add_forward, add_compare, add_bench, add_synth,
+                         add_dtypes, add_doctor}) {
+    commands.push_back(add(program));
+  }
 
   if (const auto text = read_command_line(program, argc, argv)) {
     print(*text);
@@ -75,6 +78,7 @@ void clean_up_at_signals() {
 int main(int argc, char** argv) {
   using namespace imago::cli;
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an answer of write(), not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file beyond the limit of this process
   clean_up_at_signals();
   try {
     return run(argc, argv);

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "imago/error.h"
-#include "imago/inspect.h"
+#include "imago/files.h"
 
 namespace imago::cli {
 

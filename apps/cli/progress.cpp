@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "output.h"
+
 namespace imago::cli {
 
 namespace {
@@ -32,16 +34,24 @@ Progress::~Progress() {
   if (drawn_) std::fputs(kEraseLine, stderr);
 }
 
-void Progress::show(std::size_t done, std::size_t total, std::string_view label) {
+void Progress::show(std::size_t done, std::size_t total, std::string_view label, Unit unit) {
   if (!visible_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (drawn_ && done < total && now - drawn_at_ < std::chrono::milliseconds(50)) return;
+  drawn_at_ = now;
   constexpr std::size_t kBarWidth = 24;
   const std::size_t filled = kBarWidth * done / total;
+  const auto amount = [&](std::size_t count) {
+    return unit == Unit::bytes ? format_bytes(count) : std::to_string(count);
+  };
   std::string line = fmt::format("{}[{}{}] {}/{}", kEraseLine, std::string(filled, '='),
-                                 std::string(kBarWidth - filled, ' '), done, total);
+                                 std::string(kBarWidth - filled, ' '), amount(done), amount(total));
   if (done > done_before_) {
-    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
     const double rate = static_cast<double>(done - done_before_) / elapsed;
-    line += fmt::format("  {:.1f}/s, {} left", rate, minutes_and_seconds(static_cast<double>(total - done) / rate));
+    const std::string speed =
+        unit == Unit::bytes ? format_bytes(static_cast<std::uint64_t>(rate)) : fmt::format("{:.1f}", rate);
+    line += fmt::format("  {}/s, {} left", speed, minutes_and_seconds(static_cast<double>(total - done) / rate));
   }
   line += fmt::format("  {}", label);
   std::fputs(line.c_str(), stderr);

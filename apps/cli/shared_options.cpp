@@ -1,8 +1,25 @@
 #include "shared_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "output.h"
 
 namespace imago::cli {
+
+namespace {
+
+/// CLI11 takes 2^65 for the largest number and -1 for the one before 0.
+std::string seed_problem(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  const bool good = error == std::errc() && end == text.data() + text.size();
+  return good ? "" : fmt::format("'{}' is no whole number from 0 to 2^64 - 1", printable(text));
+}
+
+}  // namespace
 
 void add_threads(CLI::App& command, int& threads) {
   command.add_option("-t,--threads", threads, "Threads to compute with (default: 0, the cores it may use)")
@@ -16,6 +33,10 @@ void add_json(CLI::App& command, bool& json) {
 
 void add_quiet(CLI::App& command, bool& quiet) {
   command.add_flag("-q,--quiet", quiet, "No progress on standard error (default: shown on a terminal)");
+}
+
+void add_seed(CLI::App& command, std::uint64_t& seed, const std::string& what) {
+  command.add_option("--seed", seed, what)->type_name("N")->check(seed_problem);
 }
 
 void add_fp4_legacy(CLI::App& command, bool& legacy) {

@@ -14,7 +14,6 @@
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/files.h"
-#include "imago/inspect.h"
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"
@@ -113,11 +112,8 @@ void check_sound(const Network& network, double loss, const TrainResult& result)
   });
   const bool stuck = result.skipped_steps > result.steps / 2;
   if (sound && !stuck && std::isfinite(loss)) return;
-  const std::string_view what = !sound ? "weights are" : stuck ? "gradients are mostly" : "loss is";
-  throw Error(ErrorKind::shape,
-              fmt::format("training has lost its way: the {} not finite after {} steps; try a lower --lr or "
-                          "--clip-norm 1 (no network was written)",
-                          what, result.steps));
+  const std::string_view what = !sound ? "the weights are" : stuck ? "the gradients are mostly" : "the loss is";
+  throw DivergedError(what, result.steps);
 }
 
 Outcome run(const TrainCommand& command) {
@@ -144,8 +140,13 @@ Outcome run(const TrainCommand& command) {
   blame(fmt::format("{} on {}", command.spec, command.data), [&] {
     Watcher watcher(command, resumed ? resumed->steps : 0);
     options.progress = [&](const TrainProgress& now) { return watcher(now); };
-    outcome.result = train(network, data, options, resumed ? &*resumed : nullptr);
-    check_sound(network, watcher.last_loss(), outcome.result);
+    try {
+      outcome.result = train(network, data, options, resumed ? &*resumed : nullptr);
+      check_sound(network, watcher.last_loss(), outcome.result);
+    } catch (const DivergedError& error) {
+      throw Error(error.kind(),
+                  fmt::format("{}; try a lower --lr or --clip-norm 1 (no network was written)", error.what()));
+    }
     if (counts_classes(command)) outcome.accuracy = accuracy(network, data, command.batch);
   });
   save_network(network, command.output);
@@ -165,6 +166,7 @@ Json to_json(const Outcome& outcome, const TrainCommand& command) {
                {"skipped_steps", result.skipped_steps},
                {"seconds", result.seconds},
                {"stopped_early", result.stopped_early}};
+  if (result.best_epoch != 0) json["best_epoch"] = result.best_epoch;
   if (outcome.accuracy) json["accuracy"] = *outcome.accuracy;
   return json;
 }
@@ -191,6 +193,9 @@ std::string to_text(const Outcome& outcome, const TrainCommand& command) {
   text += fmt::format("{} parameters, {} examples, {} steps in {:.1f} s{}\n", format_count(outcome.parameters),
                       format_count(outcome.examples), format_count(result.steps), result.seconds,
                       result.stopped_early ? ", stopped early" : "");
+  if (result.has_best_weights) {
+    text += fmt::format("the weights are those of epoch {}, the best by validation\n", result.best_epoch);
+  }
   if (result.skipped_steps != 0) {
     text += fmt::format("{} steps were skipped, since their loss or gradient was not finite\n", result.skipped_steps);
   }

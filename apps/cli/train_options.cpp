@@ -102,8 +102,7 @@ void add_train_options(CLI::App& command, TrainCommand& options) {
   add_update_options(command, options);
   add_data_options(command, options);
   add_resume_options(command, options);
-  command.add_option("--seed", options.seed, "Of fresh weights and of the order of the examples (default: 0)")
-      ->type_name("N");
+  add_seed(command, options.seed, "Of fresh weights and of the order of the examples (default: 0)");
   add_fp4_legacy(command, options.fp4_legacy);
   add_threads(command, options.threads);
   add_quiet(command, options.quiet);

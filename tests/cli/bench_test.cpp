@@ -1,7 +1,7 @@
 #include <set>
 
 #include "imago.h"
-#include "imago/version.h"
+#include "imago/system.h"
 
 namespace imago::testing {
 namespace {
@@ -18,7 +18,7 @@ ProcessResult quick(const Words& more, const std::string& kernels = "") {
 
 TEST(BenchKernels, JsonIsAsPromised) {
   const Json report = expect_json(quick({"--json", "--format", "q4_0", "--format=BF16", "-t", "2"}));
-  EXPECT_EQ(report.at("version"), kVersion);
+  EXPECT_EQ(report.at("version"), version());
   EXPECT_EQ(report.at("threads"), 2);
   EXPECT_TRUE(report.at("cpu").is_string());
   EXPECT_GT(report.at("read_gb_per_s").get<double>(), 0.0);

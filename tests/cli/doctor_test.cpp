@@ -1,7 +1,7 @@
 #include <map>
 
 #include "imago.h"
-#include "imago/version.h"
+#include "imago/system.h"
 
 namespace imago::testing {
 namespace {
@@ -13,7 +13,7 @@ ProcessOptions kernels(const std::string& limit) { return {.environment = {{"IMA
 
 TEST(Doctor, JsonHoldsTheWholeReport) {
   const Json report = expect_json(imago_run({"doctor", "--json", "-t", "2"}, kernels("")));
-  EXPECT_EQ(report.at("version"), kVersion);
+  EXPECT_EQ(report.at("version"), version());
   EXPECT_TRUE(report.at("cpu").at("model").is_string());
   EXPECT_TRUE(report.at("cpu").at("features").is_array());
   EXPECT_TRUE(report.at("cpu").at("absent_features").is_array());

@@ -29,6 +29,16 @@ inline void expect_error(const ProcessResult& result, int code, const std::strin
   EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
 }
 
+/// Expects that 'imago COMMAND --help' states defaults and examples.
+inline void expect_help(const std::string& command) {
+  const ProcessResult result = imago_run({command, "--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_NE(result.out.find("imago " + command + " [OPTIONS]"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("(default: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("Examples:\n  imago " + command), std::string::npos) << result.out;
+}
+
 /// The one JSON object on standard output.
 inline nlohmann::json expect_json(const ProcessResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.err;

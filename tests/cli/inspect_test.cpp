@@ -1,7 +1,9 @@
 #include <array>
+#include <filesystem>
+#include <limits>
 
 #include "imago.h"
-#include "imago/inspect.h"
+#include "imago/models.h"
 #include "testing/loom_files.h"
 #include "testing/temp_dir.h"
 
@@ -86,6 +88,133 @@ TEST(Inspect, ASafetensorsFileIsItsTensorsAndMetadata) {
   EXPECT_EQ(imago_run({"inspect", path}).out.find("2 × 3"), std::string::npos);
 }
 
+TEST(Inspect, PackedTypesAreWhatTheyStandFor) {
+  const TempDir folder;
+  const std::string path = folder.path() / "p.safetensors";
+  SafetensorsWriter writer(
+      path, {{"w", SafetensorsType::u8, {16}}, {"w.scales", SafetensorsType::f32, {4}}},
+      {{"imago.packed", R"({"w":{"type":"int4","shape":[4,8],"granularity":"row"}})"}, {"note", "x"}});
+  writer.write("w", std::array<std::byte, 16>{});
+  writer.write("w.scales", std::array<std::byte, 16>{});
+  writer.commit();
+  const Json report = expect_json(imago_run({"inspect", path, "--json"}));
+  EXPECT_EQ(report.at("parameters"), 32);
+  EXPECT_EQ(report.at("bytes"), 32) << "codes and scales";
+  EXPECT_EQ(report.at("tensors"), Json::parse(R"([{"name":"w","type":"int4","shape":[4,8],"bytes":32}])"));
+  EXPECT_EQ(report.at("metadata"), Json::parse(R"({"note":"x"})"));
+}
+
+template <class T>
+GgufArray array_of(std::initializer_list<T> values) {
+  return GgufArray::of<T>(std::span<const T>(values.begin(), values.size()));
+}
+
+TEST(Inspect, GgufMetadataOfEveryTypeIsJson) {
+  const TempDir folder;
+  const std::string path = folder.path() / "m.gguf";
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<std::string> tokens(20, "tok\xFF");
+  GgufWriter writer(
+      path,
+      {{"general.architecture", "llama"},
+       {"u8", std::uint8_t{200}},
+       {"i8", std::int8_t{-3}},
+       {"u16", std::uint16_t{60000}},
+       {"i16", std::int16_t{-300}},
+       {"u32", std::uint32_t{4'000'000'000}},
+       {"i32", std::int32_t{-5}},
+       {"u64", ~std::uint64_t{0}},
+       {"i64", std::numeric_limits<std::int64_t>::min()},
+       {"f32", 0.1f},
+       {"f64", 0.1},
+       {"inf", infinity},
+       {"minus", -infinity},
+       {"nan", std::numeric_limits<double>::quiet_NaN()},
+       {"yes", true},
+       {"text", std::string("a\0\x1b\xFF\"b", 6)},
+       {"empty", array_of<float>({})},
+       {"bytes", array_of<std::uint8_t>({1, 255})},
+       {"bools", array_of<bool>({true, false})},
+       {"floats", array_of<float>({1.5f, infinity})},
+       {"many", GgufArray::of<std::int32_t>(std::vector<std::int32_t>(17, -1))},
+       {"tokens", GgufArray::of_strings(tokens)},
+       {"nested", GgufArray::of_arrays({array_of<std::int16_t>({-1}), GgufArray::of_strings(tokens)})}},
+      {{"w", gguf_tensor_type(BlockFormat::q4_0), {2, 32}}, {"b", gguf_tensor_type(DType::float32), {2}}});
+  writer.write("w", std::array<std::byte, 36>{});
+  writer.write("b", std::array<std::byte, 8>{});
+  writer.commit();
+
+  const Json report = expect_json(imago_run({"inspect", path, "--json"}));
+  EXPECT_EQ(report.at("format"), "gguf");
+  EXPECT_EQ(report.at("architecture"), "llama");
+  EXPECT_EQ(report.at("parameters"), 66);
+  EXPECT_EQ(report.at("bytes"), 44);
+  EXPECT_EQ(report.at("file_bytes"), std::filesystem::file_size(path));
+  EXPECT_EQ(report.at("notes"), Json::array());
+  EXPECT_EQ(report.at("tensors")[0], Json::parse(R"({"name":"w","type":"Q4_0","shape":[2,32],"bytes":36})"));
+  Json wanted = Json::parse(R"({"general.architecture":"llama","u8":200,"i8":-3,"u16":60000,"i16":-300,
+    "u32":4000000000,"i32":-5,"u64":18446744073709551615,"i64":-9223372036854775808,"f32":0.1,"f64":0.1,"inf":"inf",
+    "minus":"-inf","nan":"nan","yes":true,"text":"a\u0000\u001b\ufffd\"b","empty":[],"bytes":[1,255],
+    "bools":[true,false],"floats":[1.5,"inf"],"many":{"type":"i32","count":17,"first":[-1,-1,-1,-1]}})");
+  const std::string token = "tok\uFFFD";
+  wanted["tokens"] = {{"type", "string"}, {"count", 20}, {"first", {token, token, token, token}}};
+  wanted["nested"] = Json::array({Json::array({-1}), wanted["tokens"]});
+  EXPECT_EQ(report.at("metadata"), wanted);
+
+  const ProcessResult text = imago_run({"inspect", path});
+  EXPECT_EQ(text.exit_code, 0);
+  for (const char* words : {"gguf", "llama", "Q4_0", "4000000000", "a\\x00\\x1b"}) {
+    EXPECT_NE(text.out.find(words), std::string::npos) << words << " is missing from\n" << text.out;
+  }
+  EXPECT_EQ(text.out.find('\x1b'), std::string::npos) << "metadata must not steer the terminal";
+}
+
+TEST(Inspect, GgufWithoutAnArchitectureAndWithATail) {
+  const TempDir folder;
+  const std::string path = folder.path() / "m.gguf";
+  GgufWriter(path, {{"general.architecture", std::uint8_t{1}}}, {}).commit();
+  EXPECT_TRUE(expect_json(imago_run({"inspect", path, "--json"})).at("architecture").is_null());
+  GgufWriter(path, {}, {}).commit();
+  const std::string whole = read_text(path);
+  folder.write("m.gguf", whole + std::string(64, 'x'));
+  const Json report = expect_json(imago_run({"inspect", path, "--json"}));
+  EXPECT_TRUE(report.at("architecture").is_null());
+  ASSERT_EQ(report.at("notes").size(), 1u);
+  const std::string note = report.at("notes")[0];
+  EXPECT_NE(note.find("bytes behind the last tensor belong to none"), std::string::npos) << note;
+  EXPECT_NE(imago_run({"inspect", path}).out.find(note), std::string::npos);
+}
+
+TEST(Inspect, AHuggingFaceFolderIsItsConfigAndItsShards) {
+  const TempDir folder;
+  folder.write("config.json", R"({"model_type": "llama", "hidden_size": 4, "rope": {"theta": 1e4}, "none": null})");
+  save_safetensors(folder.path() / "a.safetensors",
+                   std::vector<std::pair<std::string, Tensor<float>>>{{"x", Tensor<float>(Shape{2, 3})},
+                                                                      {"y", Tensor<float>(Shape{2})}});
+  save_safetensors(folder.path() / "b.safetensors",
+                   std::vector<std::pair<std::string, Tensor<float>>>{{"z", Tensor<float>(Shape{4})}});
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) bytes += entry.file_size();
+  Json report = expect_json(imago_run({"inspect", folder.path(), "--json"}));
+  EXPECT_EQ(report.at("format"), "huggingface");
+  EXPECT_EQ(report.at("architecture"), "llama");
+  EXPECT_EQ(report.at("parameters"), 12);
+  EXPECT_EQ(report.at("bytes"), 48);
+  EXPECT_EQ(report.at("file_bytes"), bytes);
+  EXPECT_EQ(report.at("metadata"),
+            Json::parse(R"({"model_type":"llama","hidden_size":4,"rope":{"theta":10000.0},"none":null})"));
+  EXPECT_EQ(report.at("tensors").size(), 3u);
+
+  folder.write("config.json", R"({"rope": {"thetas": [1, 1e999]}})");
+  expect_error(imago_run({"inspect", folder.path(), "--json"}), 1, "config.json: at byte 24: thetas is a number out");
+  folder.write("config.json", "{}");
+
+  folder.write("model.safetensors.index.json", R"({"metadata":{"total_size":5},"weight_map":{"z":"b.safetensors"}})");
+  report = expect_json(imago_run({"inspect", folder.path(), "--json"}));
+  EXPECT_EQ(report.at("parameters"), 4) << "the index decides";
+  EXPECT_EQ(report.at("notes"), Json::parse(R"(["total_size of the index is 5, where the tensors have 16 bytes"])"));
+}
+
 TEST(Inspect, WhatIsWrongIsTold) {
   const TempDir folder;
   const auto wrong = [&](const std::string& text) {
@@ -94,9 +223,11 @@ TEST(Inspect, WhatIsWrongIsTold) {
   };
   expect_error(imago_run({"inspect"}), 2, "MODEL");
   expect_error(imago_run({"inspect", folder.path() / "absent"}), 1, "absent");
-  expect_error(imago_run({"inspect", folder.path()}), 1, "no config.json");
+  expect_error(imago_run({"inspect", folder.path()}), 1, "the folder is empty");
   expect_error(wrong(""), 1, "the file is empty");
-  expect_error(wrong("GGUF....................."), 1, "cannot look into gguf models yet");
+  expect_error(wrong("GGUF....................."), 1, "GGUF version 774778414 is not known");
+  expect_error(wrong(std::string("GGUF\3\0\0\0\0\0", 10)), 1, "wrong: at byte ");
+  expect_error(imago_run({"inspect", folder.path()}), 1, "no config.json and no *.safetensors");
   for (const char* name : {"dense_int4.json", "dense_int4.entity", "grid_mixed.safetensors"}) {
     const std::string whole = read_text(loom(name));
     for (const std::size_t size : {whole.size() - 2, whole.size() / 2, std::size_t{30}}) {

@@ -1,7 +1,7 @@
 // What holds for every command: help, exit codes, error lines, output that cannot be written.
 
 #include "imago.h"
-#include "imago/version.h"
+#include "imago/system.h"
 
 namespace imago::testing {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 TEST(Version, IsOneLine) {
   const ProcessResult result = imago_run({"--version"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.out, "imago " + std::string(kVersion) + "\n");
+  EXPECT_EQ(result.out, "imago " + std::string(version()) + "\n");
   EXPECT_EQ(result.err, "");
 }
 
@@ -20,20 +20,15 @@ TEST(Help, OfTheProgramListsTheCommands) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("dtypes"), std::string::npos);
     EXPECT_NE(result.out.find("doctor"), std::string::npos);
-    for (const char* command : {"bench", "inspect", "train", "forward", "compare"}) {
+    for (const char* command : {"bench", "inspect", "train", "forward", "compare", "synth"}) {
       EXPECT_NE(result.out.find(command), std::string::npos) << command;
     }
   }
 }
 
 TEST(Help, OfEachCommandHasDefaultsAndExamples) {
-  for (const std::string command : {"dtypes", "doctor", "bench", "inspect", "train", "forward", "compare"}) {
-    const ProcessResult result = imago_run({command, "--help"});
-    EXPECT_EQ(result.exit_code, 0);
-    EXPECT_EQ(result.err, "");
-    EXPECT_NE(result.out.find("imago " + command + " [OPTIONS]"), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find("(default: "), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find("Examples:\n  imago " + command), std::string::npos) << result.out;
+  for (const char* command : {"dtypes", "doctor", "bench", "inspect", "train", "forward", "compare", "synth"}) {
+    expect_help(command);
   }
 }
 
@@ -49,6 +44,15 @@ TEST(CommandLine, MistakesGiveTwoAndALineThatHelps) {
   expect_error(imago_run({"dtypes", "--frobnicate=3"}), 2, "unknown option '--frobnicate'; see 'imago dtypes --help'");
   expect_error(imago_run({"dtypes", "more"}), 2, "'more' is one argument too many; see 'imago dtypes --help'");
   expect_error(imago_run({"dtypes", "doctor"}), 2, "'doctor' is one argument too many");
+  expect_error(imago_run({"doctor", "-t", ""}), 2, "--threads");
+  expect_error(imago_run({"run", "m.gguf", "--temp", ""}), 2, "--temp: its value is empty; see 'imago run --help'");
+  expect_error(imago_run({"inspect", ""}), 2, "MODEL: its value is empty");
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "-p", "b"}), 2, "--prompt is given 2 times");
+  for (const char* seed : {"36893488147419103232", "-1", "1.5", "x", ""}) {
+    expect_error(imago_run({"synth", "m.gguf", "--seed", seed}), 2, "--seed");
+    expect_error(imago_run({"forward", "n.json", "--input", "x", "-o", "y", "--seed", seed}), 2, "--seed");
+    expect_error(imago_run({"train", "n.json", "--data", "x", "-o", "y.json", "--seed", seed}), 2, "--seed");
+  }
   expect_error(imago_run({"doctor", "-x"}), 2, "unknown option '-x'; see 'imago doctor --help'");
 }
 

@@ -1,13 +1,14 @@
+#include <fcntl.h>
 #include <signal.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <random>
 #include <thread>
 
 #include "imago.h"
-#include "imago/files.h"
-#include "imago/inspect.h"
+#include "imago/models.h"
 #include "imago/train.h"
 #include "testing/loom_files.h"
 #include "testing/temp_dir.h"
@@ -179,20 +180,56 @@ TEST_F(Train, FailuresNameTheFileAndWriteNothing) {
   EXPECT_FALSE(std::filesystem::exists(file("out.json")));
 }
 
-TEST_F(Train, AnInterruptLeavesTheOldFile) {
-  folder_.write("out.json", "old");
-  Words command = words("out.json", {"--epochs", "1000000", "--state", file("state"), "--checkpoint-every", "1"});
+/// Starts `command` without waiting for it.
+pid_t start(Words command) {
   command.insert(command.begin(), IMAGO_PROGRAM);
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
   if (child == 0) {
     ::signal(SIGINT, SIG_DFL);
+    const int nowhere = ::open("/dev/null", O_WRONLY);
+    ::dup2(nowhere, STDERR_FILENO);
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
+  return child;
+}
+
+// threats.md 65: whenever the program is killed, the last state that was written is whole.
+TEST_F(Train, AKillLeavesAStateThatCanBeGoneOnFrom) {
+  std::mt19937 random(1);
+  std::uint64_t steps = 0;
+  for (int kills = 0; kills < 10; ++kills) {
+    Words more = {"--epochs", "1000000", "--state", file("state"), "--checkpoint-every", "1", "--optimizer", "adam"};
+    if (kills > 0) more.insert(more.end(), {"--resume", file("state")});
+    const pid_t child = start(words("out.json", more));
+    ASSERT_GE(child, 0);
+    for (int i = 0; i < 1000 && !std::filesystem::exists(file("state")); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20000 + random() % 50000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before";
+    LoadOptions load;
+    load.seed = 0;
+    Network network = load_network(file("net.json"), load);
+    const TrainState state = load_train_state(file("state"), network);
+    EXPECT_GE(state.steps, steps);
+    steps = state.steps;
+  }
+  EXPECT_GT(steps, 10u);
+  EXPECT_FALSE(std::filesystem::exists(file("out.json")));
+}
+
+TEST_F(Train, AnInterruptLeavesTheOldFile) {
+  folder_.write("out.json", "old");
+  const pid_t child =
+      start(words("out.json", {"--epochs", "1000000", "--state", file("state"), "--checkpoint-every", "1"}));
+  ASSERT_GE(child, 0);
   for (int i = 0; i < 1000 && !std::filesystem::exists(file("state")); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -1,0 +1,80 @@
+#include "bench_model.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "imago/lm.h"
+#include "imago/system.h"
+#include "output.h"
+#include "progress.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const ModelBench& options, const LanguageModel& model, const std::vector<ModelBenchResult>& results) {
+  Json list = Json::array();
+  for (const ModelBenchResult& result : results) {
+    list.push_back({{"test", result.test},
+                    {"tokens_per_second", result.tokens_per_second},
+                    {"stddev", result.stddev},
+                    {"gb_per_s", result.gb_per_s}});
+  }
+  return {{"model", options.model.path},
+          {"architecture", model.architecture()},
+          {"type", model.type()},
+          {"parameters", model.parameters()},
+          {"bytes", model.bytes()},
+          {"threads", thread_count()},
+          {"results", list}};
+}
+
+std::string to_text(const ModelBench& options, const LanguageModel& model,
+                    const std::vector<ModelBenchResult>& results) {
+  using enum Table::Align;
+  Table table({{"test"}, {"tokens/s", right}, {"±", right}, {"GB/s", right}});
+  for (const ModelBenchResult& result : results) {
+    table.add({result.test, fmt::format("{:.2f}", result.tokens_per_second), fmt::format("{:.2f}", result.stddev),
+               result.gb_per_s == 0 ? "" : fmt::format("{:.1f}", result.gb_per_s)});
+  }
+  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {} thread{}\n{}", options.model.path,
+                     model.architecture(), model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
+                     thread_count(), thread_count() == 1 ? "" : "s", table.text());
+}
+
+}  // namespace
+
+void add_model_bench(CLI::App& command, ModelBench& options) {
+  command.add_option("-p,--prompt", options.prompt, "Of a model: tokens of a prompt (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 24));
+  command.add_option("-n,--generate", options.generate, "Of a model: tokens to generate (default: 128)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 24));
+  command.add_option("-r,--repeats", options.repeats, "Of a model: how often (default: 3)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  add_model_settings(command, options.model);
+}
+
+void bench_language_model(const ModelBench& options, bool json) {
+  const LanguageModel model = load_model(options.model);
+  std::vector<ModelBenchResult> results;
+  {
+    Progress progress(options.model.quiet);
+    ModelBenchOptions wanted{.prompt = options.prompt, .generate = options.generate, .repeats = options.repeats};
+    wanted.progress = [&](const std::string& test, std::size_t done, std::size_t total) {
+      progress.show(done, total, test);
+    };
+    results = bench_model(model, wanted);
+  }
+  json ? print_json(to_json(options, model, results)) : print(to_text(options, model, results));
+}
+
+}  // namespace imago::cli

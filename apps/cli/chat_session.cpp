@@ -1,0 +1,149 @@
+#include "chat_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "generation_options.h"
+#include "imago/error.h"
+
+namespace imago::cli {
+
+namespace {
+
+/// For models without a template: what people write when they show a conversation in plain text.
+std::string plain_format(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& message : messages) {
+    if (message.role == "system") {
+      text += message.content + "\n\n";
+    } else {
+      text += fmt::format("{}: {}\n", message.role == "user" ? "User" : "Assistant", message.content);
+    }
+  }
+  return text + "Assistant:";
+}
+
+}  // namespace
+
+ChatSession::ChatSession(const LanguageModel& model, const SequenceOptions& sequence, GenerateOptions generation,
+                         const std::function<void(const std::string&)>& note)
+    : model_(model), generation_(std::move(generation)), sequence_(model, sequence) {
+  const std::string& source = model.require_tokenizer().chat_template();
+  std::string reason = "the model has no chat template";
+  if (!source.empty()) {
+    try {
+      template_ = ChatTemplate::parse(source);
+    } catch (const Error& error) {
+      reason = error.what();
+    }
+  }
+  if (template_) return;
+  note(reason + "; the conversation is written plainly, as 'User: …' and 'Assistant: …'");
+  generation_.stop.insert(generation_.stop.end(), {"\nUser:", "\nAssistant:"});
+}
+
+std::vector<TokenId> ChatSession::prompt() const {
+  const Tokenizer& tokenizer = model_.require_tokenizer();
+  if (!template_) return encode_prompt(tokenizer, plain_format(messages_));
+  ChatTemplate::Variables variables;
+  if (tokenizer.bos()) variables.bos_token = tokenizer.piece(*tokenizer.bos(), true);
+  if (tokenizer.eos()) variables.eos_token = tokenizer.piece(*tokenizer.eos(), true);
+  return encode_prompt(tokenizer, template_->render(messages_, variables));
+}
+
+void ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_token) {
+  const std::vector<TokenId> ids = prompt();
+  if (ids.empty()) throw UsageError("the conversation has no tokens");
+  if (ids.size() >= sequence_.capacity()) {
+    throw UsageError(
+        fmt::format("the conversation takes {} tokens, and the context has room for {}; /clear starts anew, "
+                    "and -c gives more room",
+                    ids.size(), sequence_.capacity()));
+  }
+  // Only what differs from before is evaluated, and at least one token, for the logits after it.
+  const std::size_t kept = std::min(common_prefix(sequence_.tokens(), ids), ids.size() - 1);
+  sequence_.truncate(kept);
+  GenerateOptions options = generation_;
+  if (options.sampler.seed != 0) options.sampler.seed += answers_;  // other answers each time, and all repeatable
+  ++answers_;
+  last_ = generate(sequence_, std::span(ids).subspan(kept), options, on_token);
+  std::string text = last_.text;
+  if (!template_) text.erase(0, text.find_first_not_of(' '));
+  messages_.push_back({"assistant", std::move(text)});
+}
+
+void ChatSession::say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token) {
+  messages_.push_back({"user", std::move(content)});
+  try {
+    answer(on_token);
+  } catch (...) {
+    messages_.pop_back();
+    throw;
+  }
+}
+
+void ChatSession::again(const std::function<bool(const GeneratedToken&)>& on_token) {
+  if (messages_.empty() || messages_.back().role != "assistant") throw UsageError("there is no answer yet");
+  ChatMessage old = std::move(messages_.back());
+  messages_.pop_back();
+  try {
+    answer(on_token);
+  } catch (...) {
+    messages_.push_back(std::move(old));
+    throw;
+  }
+}
+
+void ChatSession::set_system(std::string text) {
+  if (!messages_.empty() && messages_.front().role == "system") messages_.erase(messages_.begin());
+  if (!text.empty()) messages_.insert(messages_.begin(), {"system", std::move(text)});
+}
+
+void ChatSession::clear() {
+  const bool system = !messages_.empty() && messages_.front().role == "system";
+  messages_.resize(system ? 1 : 0);
+}
+
+void ChatSession::save(const std::string& path) const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : messages_) list.push_back({{"role", message.role}, {"content", message.content}});
+  const nlohmann::ordered_json object = {{"messages", list}};
+  const std::string beside = path + ".part";  // so that the old file stays until the new one is whole
+  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
+  file << object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(beside, path, error);
+  if (!file || error) {
+    const std::string reason = error ? error.message() : std::generic_category().message(errno);
+    std::filesystem::remove(beside, error);
+    throw IoError(path, fmt::format("cannot write: {}", reason));
+  }
+}
+
+void ChatSession::load(const std::string& path) {
+  const nlohmann::json object = nlohmann::json::parse(read_text(path), nullptr, false);
+  const auto fail = [&](std::string_view problem) { throw FormatError(path, 0, problem); };
+  if (!object.is_object() || !object.contains("messages") || !object["messages"].is_array()) {
+    fail("no object with a list of 'messages', as /save writes it");
+  }
+  std::vector<ChatMessage> messages;
+  for (const nlohmann::json& entry : object["messages"]) {
+    const auto text = [&](const char* key) {
+      if (!entry.is_object() || !entry.contains(key) || !entry[key].is_string()) {
+        fail(fmt::format("message {} has no text '{}'", messages.size() + 1, key));
+      }
+      return entry[key].get<std::string>();
+    };
+    messages.push_back({text("role"), text("content")});
+  }
+  messages_ = std::move(messages);
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,262 @@
+// imago convert and imago morph: any model file into any other, and into other types on the way.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/models.h"
+#include "imago/system.h"
+#include "output.h"
+#include "progress.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string in, out, to, calibrate = "absmax", granularity = "tensor";
+  double percentile = 0.999;
+  int group = 32;
+  std::vector<std::string> tensor_types;
+  bool pure = false, dry_run = false, allow_nonfinite = false, eager = false;
+  bool fp4_legacy = false, json = false, quiet = false;
+  bool morph = false;
+  int threads = 0;
+};
+
+// ---- from the command line
+
+template <class T>
+T one_of(std::string_view option, const std::string& text, const std::vector<std::pair<std::string, T>>& choices) {
+  std::string known;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  }
+  throw UsageError(fmt::format("{} {}: choose one of {}", option, text, known));
+}
+
+std::pair<std::string, Format> tensor_type(const std::string& text) {
+  const std::size_t at = text.rfind('=');  // types have none, patterns may
+  if (at == std::string::npos || at == 0) {
+    throw UsageError(fmt::format("--tensor-type {}: give a pattern and a type, as in 'ffn_down=q6_k'", text));
+  }
+  return {text.substr(0, at), parse_format(text.substr(at + 1))};
+}
+
+ConvertOptions to_library(const Options& options) {
+  ConvertOptions wanted;
+  if (!options.to.empty()) wanted.type = parse_format(options.to);
+  wanted.calibrator = one_of<Calibrator>("--calibrate", options.calibrate,
+                                         {{"absmax", Calibrator::absmax},
+                                          {"percentile", Calibrator::percentile},
+                                          {"mse", Calibrator::mse},
+                                          {"absmean", Calibrator::absmean}});
+  wanted.granularity =
+      one_of<Granularity>("--granularity", options.granularity,
+                          {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}});
+  wanted.percentile = options.percentile;
+  wanted.group = options.group;
+  for (const std::string& text : options.tensor_types) wanted.tensor_types.push_back(tensor_type(text));
+  wanted.pure = options.pure;
+  wanted.allow_nonfinite = options.allow_nonfinite;
+  wanted.dry_run = options.dry_run;
+  wanted.measure_error = options.morph || options.json;
+  wanted.load.eager = options.eager;
+  if (options.fp4_legacy) wanted.load.fp4 = Fp4Table::legacy;
+  return wanted;
+}
+
+// ---- what came of it
+
+struct Total {
+  std::uint64_t tensors = 0, weights = 0, bytes = 0;
+};
+
+std::vector<std::pair<std::string, Total>> totals_by_type(const ConvertReport& report) {
+  std::map<std::string, Total> totals;
+  for (const ConvertedTensor& tensor : report.tensors) {
+    Total& total = totals[tensor.to_type];
+    ++total.tensors;
+    total.weights += tensor.shape.elements();
+    total.bytes += tensor.to_bytes;
+  }
+  std::vector<std::pair<std::string, Total>> sorted(totals.begin(), totals.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& entry) { return entry.second.bytes; });
+  return sorted;
+}
+
+double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
+  return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
+}
+
+Json to_json(const ConvertReport& report, const Options& options, double seconds) {
+  Json tensors = Json::array(), types = Json::object();
+  for (const ConvertedTensor& tensor : report.tensors) {
+    tensors.push_back(
+        {{"name", tensor.name},
+         {"shape", std::vector<std::size_t>(tensor.shape.extents().begin(), tensor.shape.extents().end())},
+         {"from_type", tensor.from_type},
+         {"type", tensor.to_type},
+         {"from_bytes", tensor.from_bytes},
+         {"bytes", tensor.to_bytes},
+         {"error", tensor.relative_rmse ? Json(*tensor.relative_rmse) : Json(nullptr)},
+         {"reason", tensor.reason}});
+  }
+  for (const auto& [type, total] : totals_by_type(report)) {
+    types[type] = {{"tensors", total.tensors}, {"weights", total.weights}, {"bytes", total.bytes}};
+  }
+  return {{"in", options.in},
+          {"out", options.out},
+          {"from", name(report.from)},
+          {"to", name(report.to)},
+          {"dry_run", options.dry_run},
+          {"parameters", report.parameters},
+          {"bytes_before", report.from_bytes},
+          {"bytes_after", report.to_bytes},
+          {"bits_per_weight_before", bits_per_weight(report.from_bytes, report.parameters)},
+          {"bits_per_weight", bits_per_weight(report.to_bytes, report.parameters)},
+          {"error", report.relative_rmse ? Json(*report.relative_rmse) : Json(nullptr)},
+          {"seconds", seconds},
+          {"types", types},
+          {"tensors", tensors},
+          {"notes", report.notes}};
+}
+
+std::string shape_text(const Shape& shape) {
+  std::string text;
+  for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);
+  return text.empty() ? "scalar" : text;
+}
+
+std::string plan_table(const ConvertReport& report) {
+  using enum Table::Align;
+  Table table({{"tensor"}, {"shape", right}, {"from"}, {"to"}, {"size", right}, {"why"}});
+  for (const ConvertedTensor& tensor : report.tensors) {
+    table.add({printable(tensor.name), shape_text(tensor.shape), printable(tensor.from_type), printable(tensor.to_type),
+               format_bytes(tensor.to_bytes), printable(tensor.reason)});
+  }
+  return table.text();
+}
+
+std::string type_table(const ConvertReport& report) {
+  using enum Table::Align;
+  Table table({{"type"}, {"tensors", right}, {"weights", right}, {"size", right}});
+  for (const auto& [type, total] : totals_by_type(report)) {
+    table.add({printable(type), format_count(total.tensors), format_count(total.weights), format_bytes(total.bytes)});
+  }
+  return table.text();
+}
+
+std::string to_text(const ConvertReport& report, const Options& options, double seconds) {
+  std::string text = fmt::format("{}\n", bold(fmt::format("{} → {}", printable(options.in), printable(options.out))));
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<17}{}\n", label, value);
+  };
+  line("format", fmt::format("{} → {}", name(report.from), name(report.to)));
+  line("parameters", format_count(report.parameters));
+  line("weights", fmt::format("{} → {}", format_bytes(report.from_bytes), format_bytes(report.to_bytes)));
+  line("bits per weight", fmt::format("{:.2f} → {:.2f}", bits_per_weight(report.from_bytes, report.parameters),
+                                      bits_per_weight(report.to_bytes, report.parameters)));
+  if (report.relative_rmse)
+    line("relative error", fmt::format("{:.4g}, where the type changed", *report.relative_rmse));
+  if (!options.dry_run) {
+    line("time", fmt::format("{:.2f} s, {}/s", seconds,
+                             format_bytes(static_cast<std::uint64_t>(static_cast<double>(report.from_bytes) /
+                                                                     std::max(seconds, 1e-6)))));
+  }
+  text += fmt::format("\n{}\n{}", bold("By type"), type_table(report));
+  if (options.dry_run) text += fmt::format("\n{}\n{}", bold("Plan"), plan_table(report));
+  for (const std::string& note : report.notes) text += fmt::format("\nnote: {}\n", printable(note));
+  if (options.dry_run) text += dim("\nnothing was written: this was a dry run\n");
+  return text;
+}
+
+void convert(const Options& options) {
+  ConvertOptions wanted = to_library(options);
+  set_thread_count(options.threads);
+  const auto start = std::chrono::steady_clock::now();
+  ConvertReport report;
+  {
+    Progress progress(options.quiet || options.dry_run);
+    wanted.progress = [&](std::uint64_t done, std::uint64_t total) {
+      if (total != 0) progress.show(done, total, printable(options.out), Progress::Unit::bytes);
+    };
+    report = convert_model(options.in, options.out, wanted);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  options.json ? print_json(to_json(report, options, seconds)) : print(to_text(report, options, seconds));
+}
+
+constexpr const char* kForms =
+    "OUT is of the form of its extension: .gguf .safetensors .json .entity, or a Hugging Face folder without one.\n";
+
+Command add(CLI::App& program, const char* name, const char* about, bool morph, const char* examples) {
+  CLI::App* command = program.add_subcommand(name, about);
+  const auto options = std::make_shared<Options>();
+  options->morph = morph;
+  command->add_option("IN", options->in, "A model of any form, told by its content")->required();
+  command->add_option("OUT", options->out, "What to write; may be IN")->required();
+  CLI::Option* to = command->add_option("--to", options->to,
+                                        morph ? "The type that weights take ('imago dtypes' lists them)"
+                                              : "The type that weights take (default: each keeps its own where OUT can "
+                                                "hold it)");
+  to->type_name("TYPE");
+  if (morph) to->required();
+  command
+      ->add_option("--tensor-type", options->tensor_types,
+                   "Tensors whose name holds REGEX take TYPE, before every other rule; repeatable")
+      ->type_name("REGEX=TYPE")
+      ->allow_extra_args(false);
+  command->add_flag("--pure", options->pure,
+                    "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
+  command->add_option("--calibrate", options->calibrate,
+                      "How scales are found: absmax, percentile, mse or absmean (default: absmax)");
+  command->add_option("--percentile", options->percentile, "With --calibrate percentile (default: 0.999)")
+      ->type_name("P");
+  command->add_option("--granularity", options->granularity,
+                      "Where scales sit: tensor, row or block (default: tensor)");
+  command
+      ->add_option("--group", options->group, "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)")
+      ->type_name("N");
+  command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");
+  command->add_flag("--allow-nonfinite", options->allow_nonfinite,
+                    "Accept weights that are NaN or infinite (default: refuse)");
+  command->add_flag("--eager", options->eager, "Read IN to memory first (default: mapped; network disks always so)");
+  add_fp4_legacy(*command, options->fp4_legacy);
+  add_threads(*command, options->threads);
+  add_json(*command, options->json);
+  add_quiet(*command, options->quiet);
+  command->footer(std::string(kForms) + examples);
+  return {command, [options] { convert(*options); }};
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& program) {
+  return add(program, "convert", "Rewrite a model in another form, and in another type with --to", false,
+             "Examples:\n  imago convert hf-folder model.gguf\n  imago convert model.gguf small.gguf --to q4_k\n"
+             "  imago convert model.gguf folder/");
+}
+
+Command add_morph(CLI::App& program) {
+  return add(program, "morph", "Quantize a model, and say what it cost", true,
+             "Examples:\n  imago morph model.gguf small.gguf --to q4_k --tensor-type 'ffn_down=q6_k'\n"
+             "  imago morph net.json net8.json --to int8 --granularity row --calibrate mse\n"
+             "  imago morph model.gguf small.gguf --to q4_k --dry-run");
+}
+
+}  // namespace imago::cli

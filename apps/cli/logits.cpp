@@ -1,0 +1,66 @@
+// imago logits: what a language model says after each of some tokens.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/lm.h"
+#include "imago/system.h"
+#include "model_options.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string ids, output;
+  std::size_t batch = 512;
+  int threads = 0;
+};
+
+void logits(const Options& options) {
+  const std::vector<TokenId> ids = parse_ids(options.ids);
+  set_thread_count(options.threads);
+  const LanguageModel model = load_model(options.model);
+  // float32 keys and values: this command is for comparing.
+  Sequence sequence(model, {.context = ids.size(), .cache = CacheKind::float32, .batch = options.batch});
+  SafetensorsWriter writer(options.output, {{"logits", SafetensorsType::f32, Shape{ids.size(), model.vocabulary()}}});
+  // Batch by batch: all logits of a long text need not fit into memory.
+  std::vector<float> piece;
+  for (std::size_t first = 0; first < ids.size(); first += options.batch) {
+    const std::size_t count = std::min(options.batch, ids.size() - first);
+    piece.resize(count * model.vocabulary());
+    sequence.append(std::span(ids).subspan(first, count), piece);
+    writer.write("logits", piece);
+  }
+  writer.commit();
+}
+
+}  // namespace
+
+Command add_logits(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("logits", "Write the logits of a language model for given tokens");
+  const auto options = std::make_shared<Options>();
+  add_model(*command, options->model);
+  command->add_option("--ids", options->ids, "Token ids: 1,2,3")->type_name("IDS")->required();
+  command->add_option("-o,--output", options->output, "Safetensors file to write: 'logits', [ids, vocabulary]")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--batch", options->batch, "Tokens that run together (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  add_threads(*command, options->threads);
+  add_quiet(*command, options->model.quiet);
+  command->footer(
+      "Examples:\n  imago logits model.gguf --ids 1,2,3 -o logits.safetensors\n"
+      "  imago logits folder --ids 1,2,3 --exact -o logits.safetensors");
+  return {command, [options] { logits(*options); }};
+}
+
+}  // namespace imago::cli

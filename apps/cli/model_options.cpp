@@ -1,0 +1,83 @@
+#include "model_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "imago/error.h"
+#include "progress.h"
+
+namespace imago::cli {
+
+void add_model(CLI::App& command, ModelOptions& options) {
+  command.add_option("MODEL", options.path, "A GGUF file or a Hugging Face folder")->required();
+  add_model_settings(command, options);
+}
+
+void add_model_settings(CLI::App& command, ModelOptions& options) {
+  command.add_option("--type", options.type, "Bring matrices into this type while loading (default: as stored)")
+      ->type_name("TYPE");
+  command.add_flag("--exact", options.exact,
+                   "Activations in float32 throughout (default: int8 where a type has such products)");
+}
+
+LanguageModel load_model(const ModelOptions& options) {
+  LanguageModelOptions load;
+  if (!options.type.empty()) load.type = parse_format(options.type);
+  load.fast = !options.exact;
+  Progress progress(options.quiet);
+  load.progress = [&](std::uint64_t done, std::uint64_t total) {
+    progress.show(done, total, "loading", Progress::Unit::bytes);
+  };
+  return LanguageModel::load(options.path, load);
+}
+
+void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
+  if (quiet || model.context() == 0 || context <= model.context()) return;
+  fmt::print(stderr, "imago: warning: a context of {} tokens, and this model was made for {}; expect nonsense beyond\n",
+             context, model.context());
+}
+
+std::vector<TokenId> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto skip_spaces = [&] {
+    while (at != end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
+  };
+  for (;;) {
+    skip_spaces();
+    TokenId id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error == std::errc::result_out_of_range) {
+      throw UsageError(fmt::format("--ids: number {} is too large for a token id", ids.size() + 1));
+    }
+    if (error != std::errc()) {
+      throw UsageError(fmt::format("--ids: number {} is missing or no number; write them as 1,2,3", ids.size() + 1));
+    }
+    ids.push_back(id);
+    at = next;
+    skip_spaces();
+    if (at == end) return ids;
+    if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
+    ++at;
+  }
+}
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw IoError(path, "is a folder, not a file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::generic_category().message(errno)));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw IoError(path, "cannot read all of it");
+  return text;
+}
+
+}  // namespace imago::cli

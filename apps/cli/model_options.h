@@ -1,0 +1,40 @@
+#pragma once
+
+// What the commands that run language models share.
+
+#include <string>
+
+#include "imago/lm.h"
+
+namespace CLI {
+class App;
+}
+
+namespace imago::cli {
+
+struct ModelOptions {
+  std::string path;
+  std::string type;  ///< empty: as stored
+  bool exact = false;
+  bool quiet = false;
+};
+
+/// `MODEL`, `--type`, `--exact`. `--quiet` is the command's own.
+void add_model(CLI::App& command, ModelOptions& options);
+/// All but MODEL itself.
+void add_model_settings(CLI::App& command, ModelOptions& options);
+
+/// Loads it with a bar. Throws UsageError for an unknown type, and as LanguageModel::load.
+LanguageModel load_model(const ModelOptions& options);
+
+/// Says, unless it is to be quiet, that `context` is more than the model was made for: no error, but no good text
+/// either.
+void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);
+
+/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the place for anything else.
+std::vector<TokenId> parse_ids(const std::string& text);
+
+/// All bytes of a file. Throws IoError.
+std::string read_text(const std::string& path);
+
+}  // namespace imago::cli

@@ -1,0 +1,193 @@
+// imago run: a text, continued.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "commands.h"
+#include "generation_options.h"
+#include "imago/error.h"
+#include "imago/system.h"
+#include "network_files.h"
+#include "output.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+struct Options {
+  GenerationOptions generation;
+  std::string prompt, file, prompt_cache;
+  bool prompt_given = false;
+  std::size_t log_probabilities = 0;
+  bool special = false;
+  bool json = false;
+};
+
+std::string read_standard_input() {
+  std::string text;
+  char buffer[65536];
+  for (;;) {
+    const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError("standard input", "cannot be read; give the prompt with -p");
+    if (got == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+}
+
+std::string prompt_text(const Options& options) {
+  if (options.prompt_given) return options.prompt;
+  if (options.file.empty() && ::isatty(STDIN_FILENO) == 1) {
+    throw UsageError("no prompt given; use -p TEXT, -f FILE or standard input");
+  }
+  std::string text = options.file.empty() ? read_standard_input() : read_text(options.file);
+  if (text.ends_with('\n')) text.pop_back();  // the end of the last line, not a part of the prompt
+  return text;
+}
+
+std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<TokenId> ids = encode_prompt(tokenizer, text);
+  if (!ids.empty()) return ids;
+  const std::optional<TokenId> start = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
+  if (!start) throw UsageError("the prompt is empty, and the tokenizer has no token that starts a text");
+  return {*start};
+}
+
+/// As asked for; else what prompt and answer need, as far as the model goes.
+std::size_t context_for(const Options& options, const LanguageModel& model, std::size_t prompt) {
+  constexpr std::size_t kOpenEnd = 4096;  // where nothing says how long it may become
+  if (options.generation.context != 0) return options.generation.context;
+  const bool open = options.generation.predict < 0 || !options.prompt_cache.empty();
+  const std::size_t more = open ? kOpenEnd : static_cast<std::size_t>(options.generation.predict);
+  return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
+}
+
+/// Evaluates all of the prompt but its last token, from the prompt cache as far as that goes. Seconds it took.
+double prepare(Sequence& sequence, std::span<const TokenId> ids, const std::string& cache) {
+  const auto start = std::chrono::steady_clock::now();
+  if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
+  const std::size_t kept = std::min(common_prefix(sequence.tokens(), ids), ids.size() - 1);
+  const bool changed = kept + 1 < ids.size();
+  if (!changed && sequence.size() == kept) return 0;
+  sequence.truncate(kept);
+  if (changed) sequence.append(ids.subspan(kept, ids.size() - 1 - kept));
+  if (!cache.empty()) sequence.save(cache);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+nlohmann::ordered_json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
+  return {{"id", entry.id}, {"text", tokenizer.piece(entry.id, true)}, {"logprob", entry.log_probability}};
+}
+
+void print_result(const GenerateResult& result, const nlohmann::ordered_json& log_probabilities,
+                  const LanguageModel& model) {
+  nlohmann::ordered_json object = {{"text", result.text},
+                                   {"ids", result.ids},
+                                   {"end", end_name(result.end)},
+                                   {"prompt_tokens", result.prompt_tokens},
+                                   {"prompt_seconds", result.prompt_seconds},
+                                   {"generated_tokens", result.ids.size()},
+                                   {"generate_seconds", result.generate_seconds},
+                                   {"type", model.type()}};
+  if (!log_probabilities.empty()) object["logprobs"] = log_probabilities;
+  print_json(object);
+}
+
+void run(const Options& options) {
+  if (options.log_probabilities > 0 && !options.json) throw UsageError("--logprobs needs --json");
+  GenerateOptions generation = generate_options(options.generation);
+  generation.log_probabilities = options.log_probabilities;
+  const CacheKind cache = cache_kind(options.generation.cache);
+  ModelOptions load = options.generation.model;
+  load.path = model_path(load.path);
+  const std::string text = prompt_text(options);
+  set_thread_count(options.generation.threads);
+  const LanguageModel model = load_model(load);
+  const Tokenizer& tokenizer = model.require_tokenizer();
+  const std::vector<TokenId> ids = prompt_ids(tokenizer, text);
+
+  Sequence sequence(model, {.context = context_for(options, model, ids.size()), .cache = cache});
+  if (ids.size() > sequence.capacity()) {
+    throw UsageError(fmt::format("the prompt has {} tokens and the context room for {}; shorten it, or raise -c",
+                                 ids.size(), sequence.capacity()));
+  }
+  double prompt_seconds = 0;
+  blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
+        [&] { prompt_seconds = prepare(sequence, ids, options.prompt_cache); });
+
+  nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
+  GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {
+    if (!options.json) {
+      if (options.special && tokenizer.is_control(token.id)) show(tokenizer.piece(token.id, true));
+      show(token.text);
+    }
+    if (!token.top.empty()) {
+      nlohmann::ordered_json entry;
+      for (const TokenProbability& top : token.top) {
+        if (top.id == token.id) entry = describe(tokenizer, top);
+      }
+      for (std::size_t i = 0; i < std::min(options.log_probabilities, token.top.size()); ++i) {
+        entry["top"].push_back(describe(tokenizer, token.top[i]));
+      }
+      log_probabilities.push_back(std::move(entry));
+    }
+    return true;
+  });
+  result.prompt_tokens = ids.size();
+  result.prompt_seconds += prompt_seconds;
+  warn_of_long_context(model, sequence.capacity(), load.quiet);  // last: a failure is one line and no more
+
+  if (options.json) return print_result(result, log_probabilities, model);
+  print("\n");
+  if (load.quiet) return;
+  if (result.end == EndReason::context_full) {
+    fmt::print(stderr, "imago: the context of {} tokens is full, so the text ends here; -c gives more room\n",
+               sequence.capacity());
+  }
+  fmt::print(stderr, "prompt: {}\ngeneration: {}\n", rate(result.prompt_tokens, result.prompt_seconds),
+             rate(result.ids.size(), result.generate_seconds));
+}
+
+}  // namespace
+
+Command add_run(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("run", "Continue a text with a language model");
+  const auto options = std::make_shared<Options>();
+  add_generation(*command, options->generation, 256);
+  CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "The text (default: standard input)");
+  prompt->type_name("TEXT");
+  command->add_option("-f,--file", options->file, "A file with the text (default: none)")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  command
+      ->add_option("--prompt-cache", options->prompt_cache,
+                   "Keep what the model made of the prompt here, and start from it (default: none)")
+      ->type_name("FILE");
+  command
+      ->add_option("--logprobs", options->log_probabilities, "Most likely tokens to report, with --json (default: 0)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1000));
+  command->add_flag("--special", options->special, "Show special tokens by name (default: not at all)");
+  add_json(*command, options->json);
+  command->footer(
+      "Prints the continuation alone, as it comes. The newline that ends a file or standard input is no part of the "
+      "prompt.\n"
+      "Examples:\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago run folder --temp 0 --type q4_k < "
+      "text.txt");
+  return {command, [options, prompt] {
+            options->prompt_given = prompt->count() > 0;
+            run(*options);
+          }};
+}
+
+}  // namespace imago::cli

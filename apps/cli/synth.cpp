@@ -1,0 +1,235 @@
+// imago synth: a llama of random weights, for measuring speed against other programs that read GGUF.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/codec.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/system.h"
+#include "progress.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+struct Options {
+  std::string output, type = "q4_k", output_type;
+  std::size_t width = 2048, blocks = 16, feed_forward = 8192, heads = 32, kv_heads = 8;
+  std::size_t vocabulary = 32000, context = 4096;
+  std::uint64_t seed = 1;
+  int threads = 0;
+  bool untied = false;
+  bool quiet = false;
+};
+
+constexpr std::size_t kFewestTokens = 512;
+
+/// Byte `byte` as the letter that GPT-2 writes for it: itself where it can be seen, else from U+0100 on.
+std::string letter_of_byte(unsigned byte) {
+  const auto visible = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  unsigned code = byte;
+  if (!visible(byte)) {
+    code = 256;
+    for (unsigned other = 0; other < byte; ++other) code += visible(other) ? 0 : 1;
+  }
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+/// The smallest tokenizer that every reader takes: all bytes, two merges, the ends of a text, and padding.
+void add_tokenizer(std::size_t vocabulary, std::vector<GgufMetadata>& metadata) {
+  constexpr std::int32_t kNormal = 1, kControl = 3, kUnused = 5;
+  std::vector<std::string> tokens;
+  for (unsigned byte = 0; byte < 256; ++byte) tokens.push_back(letter_of_byte(byte));
+  tokens.insert(tokens.end(), {"th", "the"});
+  const std::vector<std::string> merges = {"t h", "th e"};
+  std::vector<std::int32_t> types(tokens.size(), kNormal);
+  const auto end = static_cast<std::uint32_t>(tokens.size());
+  tokens.push_back("<|endoftext|>");
+  types.push_back(kControl);
+  while (tokens.size() < vocabulary) {
+    tokens.push_back(fmt::format("[PAD{}]", tokens.size()));
+    types.push_back(kUnused);
+  }
+  metadata.push_back({"tokenizer.ggml.model", "gpt2"});
+  metadata.push_back({"tokenizer.ggml.pre", "gpt-2"});
+  metadata.push_back({"tokenizer.ggml.tokens", GgufArray::of_strings(tokens)});
+  metadata.push_back({"tokenizer.ggml.token_type", GgufArray::of<std::int32_t>(types)});
+  metadata.push_back({"tokenizer.ggml.merges", GgufArray::of_strings(merges)});
+  metadata.push_back({"tokenizer.ggml.bos_token_id", end});
+  metadata.push_back({"tokenizer.ggml.eos_token_id", end});
+  metadata.push_back({"tokenizer.ggml.add_bos_token", false});
+}
+
+std::vector<GgufMetadata> metadata_of(const Options& options) {
+  const auto u32 = [](std::size_t value) { return static_cast<std::uint32_t>(value); };
+  std::vector<GgufMetadata> metadata = {
+      {"general.architecture", "llama"},
+      {"general.name", "random weights"},
+      {"llama.block_count", u32(options.blocks)},
+      {"llama.context_length", u32(options.context)},
+      {"llama.embedding_length", u32(options.width)},
+      {"llama.feed_forward_length", u32(options.feed_forward)},
+      {"llama.attention.head_count", u32(options.heads)},
+      {"llama.attention.head_count_kv", u32(options.kv_heads)},
+      {"llama.attention.layer_norm_rms_epsilon", 1e-5f},
+      {"llama.rope.dimension_count", u32(options.width / options.heads)},
+      {"llama.rope.freq_base", 10000.0f},
+      {"llama.vocab_size", u32(options.vocabulary)},
+  };
+  add_tokenizer(options.vocabulary, metadata);
+  return metadata;
+}
+
+std::vector<GgufEntry> entries_of(const Options& options) {
+  const GgufTensorType type = gguf_tensor_type(parse_format(options.type));
+  const GgufTensorType ends =
+      gguf_tensor_type(parse_format(options.output_type.empty() ? options.type : options.output_type));
+  const GgufTensorType norm = gguf_tensor_type(DType::float32);
+  const std::size_t width = options.width, keys = width / options.heads * options.kv_heads;
+  std::vector<GgufEntry> entries = {{"token_embd.weight", ends, Shape{options.vocabulary, width}}};
+  for (std::size_t i = 0; i < options.blocks; ++i) {
+    const auto add = [&](std::string_view name, const GgufTensorType& of, Shape shape) {
+      entries.push_back({fmt::format("blk.{}.{}.weight", i, name), of, std::move(shape)});
+    };
+    add("attn_norm", norm, Shape{width});
+    add("attn_q", type, Shape{width, width});
+    add("attn_k", type, Shape{keys, width});
+    add("attn_v", type, Shape{keys, width});
+    add("attn_output", type, Shape{width, width});
+    add("ffn_norm", norm, Shape{width});
+    add("ffn_gate", type, Shape{options.feed_forward, width});
+    add("ffn_up", type, Shape{options.feed_forward, width});
+    add("ffn_down", type, Shape{width, options.feed_forward});
+  }
+  entries.push_back({"output_norm.weight", norm, Shape{width}});
+  if (options.untied) entries.push_back({"output.weight", ends, Shape{options.vocabulary, width}});
+  return entries;
+}
+
+/// Random weights, packed once; tensors are stretches of them that begin anywhere. Speed does not depend on values, and
+/// drawing and encoding billions of them would take minutes.
+class Tile {
+ public:
+  Tile(Format format, double deviation, std::mt19937_64& random) : block_bytes_(packed_bytes(format, unit(format))) {
+    std::vector<float> weights(kWeights);
+    std::normal_distribution<float> normal(0, static_cast<float>(deviation));
+    for (float& weight : weights) weight = normal(random);
+    bytes_.resize(packed_bytes(format, kWeights));
+    if (format.is_block()) {
+      encode(format.block(), weights, bytes_);
+    } else {
+      encode(format.dtype(), weights, {}, bytes_);
+    }
+  }
+
+  void write(GgufWriter& writer, const GgufEntry& entry, std::size_t bytes, std::mt19937_64& random) const {
+    while (bytes > 0) {
+      const std::size_t begin = random() % (bytes_.size() / block_bytes_) * block_bytes_;
+      const std::size_t count = std::min(bytes, bytes_.size() - begin);
+      writer.write(entry.name, std::span(bytes_).subspan(begin, count));
+      bytes -= count;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWeights = std::size_t{1} << 22;
+  static std::size_t unit(Format format) { return static_cast<std::size_t>(format.block_values()); }
+
+  std::size_t block_bytes_;
+  std::vector<std::byte> bytes_;
+};
+
+void check(const Options& options) {
+  if (options.width % options.heads != 0 || options.width / options.heads % 2 != 0) {
+    throw UsageError(
+        fmt::format("--heads: {} heads do not share a width of {} in even parts", options.heads, options.width));
+  }
+  if (options.heads % options.kv_heads != 0) {
+    throw UsageError(fmt::format("--kv-heads: {} heads cannot share {}", options.heads, options.kv_heads));
+  }
+  if (options.vocabulary < kFewestTokens) {
+    throw UsageError(fmt::format("--vocabulary: {} tokens; it needs {}", options.vocabulary, kFewestTokens));
+  }
+  for (const std::string& name : {options.type, options.output_type.empty() ? options.type : options.output_type}) {
+    const Format format = parse_format(name);
+    if (!format.is_block() && is_scaled(format.dtype())) {
+      throw UsageError(fmt::format("--type: GGUF has no {} with scales; take a float or block type", name));
+    }
+    const auto block = static_cast<std::size_t>(format.block_values());
+    if (options.width % block != 0 || options.feed_forward % block != 0) {
+      throw UsageError(fmt::format("--type: rows of {} and {} weights are no blocks of {}, which hold {}",
+                                   options.width, options.feed_forward, name, block));
+    }
+  }
+}
+
+void synth(const Options& options) {
+  check(options);
+  set_thread_count(options.threads);
+  std::mt19937_64 random(options.seed);
+  const double deviation = 1 / std::sqrt(static_cast<double>(options.width));
+  const Format format = parse_format(options.type);
+  const Format ends = parse_format(options.output_type.empty() ? options.type : options.output_type);
+  const Tile tile(format, deviation, random);
+  const Tile end_tile(ends, deviation, random);
+  const std::vector<float> ones(options.width, 1.0f);
+  GgufWriter writer(options.output, metadata_of(options), entries_of(options));
+  Progress progress(options.quiet);
+  std::size_t done = 0;
+  for (const GgufEntry& entry : writer.entries()) {
+    progress.show(done++, writer.entries().size(), entry.name);
+    if (entry.shape.rank() == 1) {
+      writer.write(entry.name, ones);
+      continue;
+    }
+    const bool is_end = entry.name == "token_embd.weight" || entry.name == "output.weight";
+    const std::size_t bytes = packed_bytes(is_end ? ends : format, entry.shape.elements());
+    (is_end ? end_tile : tile).write(writer, entry, bytes, random);
+  }
+  writer.commit();
+}
+
+}  // namespace
+
+Command add_synth(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("synth", "Write a language model of random weights, to measure speed");
+  const auto options = std::make_shared<Options>();
+  command->add_option("OUT", options->output, "GGUF file to write")->required();
+  command->add_option("--type", options->type, "Type of the matrices (default: q4_k)")->type_name("TYPE");
+  command->add_option("--output-type", options->output_type, "Type of embedding and output (default: that of --type)")
+      ->type_name("TYPE");
+  const auto size = [&](const char* name, std::size_t& value, const char* what, std::size_t most) {
+    command->add_option(name, value, fmt::format("{} (default: {})", what, value))
+        ->type_name("N")
+        ->check(CLI::Range(std::size_t{1}, most));
+  };
+  size("--width", options->width, "Values of a token", 65536);
+  size("--blocks", options->blocks, "Blocks", 1024);
+  size("--feed-forward", options->feed_forward, "Values within a feed-forward layer", 1 << 20);
+  size("--heads", options->heads, "Heads of queries", 1024);
+  size("--kv-heads", options->kv_heads, "Heads of keys and values", 1024);
+  size("--vocabulary", options->vocabulary, "Tokens", 1 << 20);
+  size("--ctx", options->context, "Positions", 1 << 24);
+  command->add_flag("--untied", options->untied, "An output matrix of its own (default: the embedding)");
+  add_seed(*command, options->seed, "Of the weights (default: 1)");
+  add_threads(*command, options->threads);
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "The defaults make a llama of 1.0 billion weights.\n"
+      "Examples:\n  imago synth llama-1b.gguf --type q4_k\n"
+      "  imago synth small.gguf --type q8_0 --width 512 --blocks 4 --feed-forward 1536 --heads 8 --kv-heads 4");
+  return {command, [options] { synth(*options); }};
+}
+
+}  // namespace imago::cli

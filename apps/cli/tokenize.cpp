@@ -1,0 +1,83 @@
+// imago tokenize: what a model makes of a text.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/lm.h"
+#include "output.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model;
+  std::optional<std::string> text, file;
+  bool special = false;
+  bool json = false;
+};
+
+/// Byte for byte.
+std::string read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::strerror(errno)));
+  std::string text;
+  std::array<char, 65536> block{};
+  while (const std::size_t bytes = std::fread(block.data(), 1, block.size(), file.get()))
+    text.append(block.data(), bytes);
+  if (std::ferror(file.get()) != 0) throw IoError(path, fmt::format("cannot read: {}", std::strerror(errno)));
+  return text;
+}
+
+void tokenize(const Options& options) {
+  if (options.text.has_value() == options.file.has_value()) {
+    throw UsageError("tokenize needs a text: either --text or --file");
+  }
+  const std::string text = options.text ? *options.text : read_file(*options.file);
+  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  const std::vector<TokenId> ids = tokenizer.encode(text, options.special);
+  if (options.json) {
+    std::vector<std::string> tokens;
+    for (const TokenId id : ids) tokens.emplace_back(tokenizer.spelling(id));
+    print_json({{"ids", ids}, {"tokens", tokens}});
+    return;
+  }
+  using enum Table::Align;
+  Table table({{"id", right}, {"token"}});
+  for (const TokenId id : ids) table.add({fmt::format("{}", id), printable(tokenizer.spelling(id))});
+  print(fmt::format("{}\n{} tokens, {} bytes\n", table.text(), ids.size(), text.size()));
+}
+
+}  // namespace
+
+Command add_tokenize(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("tokenize", "Show the tokens of a text");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json")->required();
+  command->add_option("--text", options->text, "The text");
+  command->add_option("--file", options->file, "A file with the text, taken byte for byte");
+  command->add_flag("--special", options->special,
+                    "Read the names of special tokens as such, and add BOS and EOS where the tokenizer asks for them");
+  add_json(*command, options->json);
+  command->footer(
+      "Examples:\n  imago tokenize model.gguf --text 'Hello, world!'\n"
+      "  imago tokenize folder --file book.txt --special --json");
+  return {command, [options] { tokenize(*options); }};
+}
+
+}  // namespace imago::cli

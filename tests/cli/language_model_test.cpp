@@ -1,0 +1,140 @@
+// The commands that run language models: logits, eval, bench MODEL, synth.
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "imago.h"
+#include "imago/files.h"
+#include "testing/temp_dir.h"
+#include "testing/torch_models.h"
+
+namespace imago::testing {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+class LanguageModelCommands : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string model(const std::string& name) const {
+    const auto found = find_torch_model(name);
+    if (!found) throw std::runtime_error(missing_torch_model(name));
+    return *found;
+  }
+  /// A model of random weights, smaller than any of use.
+  std::string random_model(const std::string& type = "q8_0") const {
+    const std::string path = file(type + ".gguf");
+    const ProcessResult made =
+        imago_run({"synth",          path,  "--type",  type, "--width",    "256", "--blocks",     "2",
+                   "--feed-forward", "512", "--heads", "4",  "--kv-heads", "2",   "--vocabulary", "600",
+                   "--ctx",          "128", "-t",      "1"});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(made.out + made.err, "");
+    return path;
+  }
+  TempDir folder_;
+};
+
+TEST_F(LanguageModelCommands, AreListedAndHaveHelp) {
+  const std::string list = imago_run({"--help"}).out;
+  for (const std::string command : {"run", "chat", "tokenize", "logits", "eval"}) {
+    EXPECT_NE(list.find("  " + command + " "), std::string::npos) << list;
+  }
+  for (const char* command : {"run", "chat", "logits", "eval"}) expect_help(command);
+}
+
+TEST_F(LanguageModelCommands, AFileWithoutVocabularyRunsWithIdsOnly) {
+  const std::string path = file("no_vocab.gguf");
+  const ProcessResult made = imago_run({"convert", model("qwen3_moe_f32"), path, "-q"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  expect_error(imago_run({"run", path, "-p", "text", "-n", "1", "-q"}), 1,
+               "no_vocab.gguf has no tokenizer: convert the model again");
+  EXPECT_EQ(imago_run({"logits", path, "--ids", "1,2", "-o", file("out.safetensors")}).exit_code, 0);
+}
+
+TEST_F(LanguageModelCommands, LogitsAreOneTensor) {
+  const std::string folder = model("gemma2_softcap_f32");
+  std::ifstream in(folder + "/reference.json");
+  const Json reference = Json::parse(in);
+  std::string ids;
+  for (const Json& id : reference.at("ids")) ids += (ids.empty() ? "" : ",") + id.dump();
+  for (const char* batch : {"512", "5"}) {
+    const ProcessResult result = imago_run(
+        {"logits", folder, "--ids", ids, "--exact", "-o", file("out.safetensors"), "-t", "1", "--batch", batch});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out + result.err, "");
+    const SafetensorsFile out = SafetensorsFile::open(file("out.safetensors"));
+    ASSERT_EQ(out.tensors().size(), 1u);
+    EXPECT_EQ(out.tensors()[0].dtype, "F32");
+    const Tensor<float> logits = out.read_float32("logits");
+    const std::size_t vocabulary = reference.at("logits").at(0).size();
+    ASSERT_EQ(logits.shape(), (Shape{reference.at("ids").size(), vocabulary}));
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const double wanted = reference.at("logits").at(i / vocabulary).at(i % vocabulary).get<double>();
+      ASSERT_NEAR(static_cast<double>(logits[i]), wanted, 2e-3) << i;
+    }
+  }
+}
+
+TEST_F(LanguageModelCommands, MistakesAreTold) {
+  const std::string folder = model("llama3_rope_scaling_f16");
+  const auto logits = [&](const std::string& ids) {
+    return imago_run({"logits", folder, "--ids", ids, "-o", file("out.safetensors"), "-t", "1"});
+  };
+  expect_error(logits("1,x"), 2, "--ids: number 2 is missing or no number; write them as 1,2,3");
+  expect_error(logits("1,,2"), 2, "--ids: number 2 is missing");
+  expect_error(logits(""), 2, "--ids");
+  expect_error(logits("1 2"), 2, "--ids: '2' after number 1");
+  expect_error(logits("99999999999"), 2, "--ids: number 1 is too large");
+  expect_error(logits("1,256"), 2, "token 1 is 256; the vocabulary of this model has the ids 0 to 255");
+  expect_error(logits("-1"), 2, "token 0 is -1");
+  EXPECT_FALSE(std::filesystem::exists(file("out.safetensors")));
+  expect_error(imago_run({"logits", file("none"), "--ids", "1", "-o", file("out.safetensors")}), 1, file("none"));
+  folder_.write("text", "some words");
+  expect_error(imago_run({"eval", folder, "--text", file("text")}), 1, folder + " has no tokenizer");
+  ASSERT_EQ(imago_run({"convert", folder, file("mute.gguf"), "-q"}).exit_code, 0);
+  expect_error(imago_run({"run", file("mute.gguf"), "-p", "a"}), 1, file("mute.gguf") + " has no tokenizer");
+  expect_error(imago_run({"tokenize", file("mute.gguf"), "--text", "a"}), 1, file("mute.gguf") + " has no tokenizer");
+  expect_error(imago_run({"tokenize", folder + "/model.safetensors", "--text", "a"}), 1, "name its folder");
+  expect_error(imago_run({"bench", file("none.gguf")}), 1, "none.gguf: cannot open");
+  expect_error(imago_run({"bench", "kernel"}), 2, "imago bench kernels");
+  expect_error(imago_run({"eval", folder, "--text", file("missing")}), 1, "missing: cannot open");
+  expect_error(imago_run({"synth", file("m.gguf"), "--width", "100"}), 2, "--heads");
+  expect_error(imago_run({"synth", file("m.gguf"), "--type", "int4"}), 2, "--type: GGUF has no int4");
+  expect_error(imago_run({"synth", file("m.gguf"), "--vocabulary", "9"}), 2, "--vocabulary: 9 tokens");
+}
+
+TEST_F(LanguageModelCommands, RandomModelsRunInEveryCommand) {
+  for (const char* type : {"q8_0", "q4_k", "bf16"}) {
+    const std::string path = random_model(type);
+    std::string text;
+    for (int i = 0; i < 30; ++i) text += "the quick brown fox ";
+    folder_.write("text", text);
+    const Json eval =
+        expect_json(imago_run({"eval", path, "--text", file("text"), "--ctx", "32", "--json", "-t", "1"}));
+    EXPECT_GT(eval.at("perplexity").get<double>(), 1.0);
+    const auto windows = eval.at("windows").get<int>();
+    EXPECT_GT(windows, 10);
+    EXPECT_EQ(eval.at("tokens_scored"), windows * 15);
+    expect_error(imago_run({"eval", path, "--text", file("text"), "--ctx", "100000"}), 1, "fewer than one window");
+
+    const Json bench = expect_json(imago_run({"bench", path, "-p", "8", "-n", "4", "-r", "2", "--json", "-t", "1"}));
+    EXPECT_EQ(bench.at("model"), path);
+    EXPECT_EQ(bench.at("type"), std::string(type) == "bf16" ? "bfloat16" : type);
+    EXPECT_GT(bench.at("bytes").get<double>(), 0);
+    EXPECT_EQ(bench.at("threads"), 1);
+    ASSERT_EQ(bench.at("results").size(), 2u);
+    EXPECT_EQ(bench.at("results")[0].at("test"), "pp8");
+    EXPECT_EQ(bench.at("results")[1].at("test"), "tg4");
+    for (const Json& result : bench.at("results")) {
+      EXPECT_GT(result.at("tokens_per_second").get<double>(), 0);
+      EXPECT_GE(result.at("stddev").get<double>(), 0);
+    }
+  }
+  expect_error(imago_run({"bench", file("q8_0.gguf"), "-p", "129"}), 2, "129 tokens do not fit the context of 128");
+}
+
+}  // namespace
+}  // namespace imago::testing
