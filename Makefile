@@ -4,13 +4,13 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all help test test-arm demo bench bench-learning fuzz format install clean
+.PHONY: all help test test-arm demo bench bench-learning bench-lm-quality fuzz format install clean
 
 all: build/build.ninja ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 test: ## build, all tests, sanitizer build, format and layering checks
@@ -26,8 +26,8 @@ test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
 demo: all ## a short tour of what the program can do
 	@scripts/demo.sh build/bin/imago
 
-bench: ## build and run the benchmarks
-	@scripts/setup.sh build test
+bench: ## build and run the benchmarks; TORCH=1 installs PyTorch (large) to compare with
+	@scripts/setup.sh build test $(if $(filter-out 0,$(TORCH)),bench)
 	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
 	@cmake --build build -j $(JOBS) --target imago_benches
 	@scripts/each.sh build/bench/programs.txt
@@ -37,6 +37,12 @@ bench-learning: ## train networks and a small decoder, and compare with what is 
 	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
 	@cmake --build build -j $(JOBS) --target imago_bench_learning
 	@build/bench/imago_bench_learning
+
+bench-lm-quality: ## a trained language model in each type, against itself in float32 and against llama.cpp
+	@scripts/setup.sh build test
+	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
+	@cmake --build build -j $(JOBS) --target imago_bench_lm_quality
+	@build/bench/imago_bench_lm_quality
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS
 	@scripts/setup.sh build fuzz

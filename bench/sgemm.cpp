@@ -13,7 +13,6 @@
 #include "harness.h"
 #include "imago/error.h"
 #include "imago/system.h"
-#include "imago/version.h"
 #include "kernels/matrix.h"
 
 namespace imago::bench {
@@ -73,7 +72,7 @@ int run() {
   const double our_rate = kOperations / median(our_seconds);
   const double their_rate = kOperations / median(their_seconds);
   fmt::print("{}, {} threads, imago {}; float32, {} × {}, batch {}, median of {}\n", cpu_model_name(), threads,
-             kVersion, kRows, kCols, kBatch, kRuns);
+             version(), kRows, kCols, kBatch, kRuns);
   fmt::print("{:<20} {:>8.1f} GFLOP/s\n", matrix.kernel().name, our_rate * 1e-9);
   fmt::print("{:<20} {:>8.1f} GFLOP/s\n", "oneDNN sgemm", their_rate * 1e-9);
   fmt::print("{:<20} {:>8.2f}\n", "ratio", our_rate / their_rate);

@@ -21,7 +21,6 @@
 #include "imago/error.h"
 #include "imago/system.h"
 #include "imago/train.h"
-#include "imago/version.h"
 #include "network/walk.h"
 #include "torch_child.h"
 #include "weights/views.h"
@@ -239,8 +238,10 @@ void compare_forward(DType dtype) {
 int run(const std::string& only, bool alone) {
   const int threads = thread_count();
   TorchChild torch(alone ? 0 : threads);
-  fmt::print("{}, {} threads, imago {}, {}\n", cpu_model_name(), threads, kVersion,
-             torch.is_running() ? torch.greeting() : "no PyTorch for /usr/bin/python3: our own steps alone");
+  fmt::print("{}, {} threads, imago {}, {}\n", cpu_model_name(), threads, version(),
+             torch.is_running()
+                 ? torch.greeting()
+                 : "no PyTorch for /usr/bin/python3: our own steps alone (make bench TORCH=1 installs it)");
   fmt::print("training steps/s, medians of {} turns; the ratio with its quartiles\n", kTurns);
   fmt::print("{:<15} {:>9} {:>9} {:>7}\n", "", "imago", "PyTorch", "ratio");
   for (const Case& c : cases()) {

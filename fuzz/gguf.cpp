@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "formats/gguf_json.h"
+#include "formats/json.h"
 #include "imago/error.h"
 
 namespace {
@@ -30,6 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const GgufMetadata& entry : header.metadata) {
       if (header.find(entry.key) != &entry.value || !(entry.value == entry.value)) std::abort();
       if (const GgufArray* array = entry.value.array()) visit(*array);
+      const std::string json = formats::to_json(entry.value);
+      formats::JsonDocument::parse(json, "fuzz");
     }
     std::size_t covered = 0;
     for (const GgufTensor& tensor : header.tensors) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "imago/codec.h"
-#include "imago/quant.h"
 
 namespace imago::kernels {
 namespace {

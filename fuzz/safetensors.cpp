@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "formats/packed_safetensors.h"
 #include "imago/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -22,6 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       formats::decode_safetensors(tensor, "fuzz", values);
     }
     if (covered > size) std::abort();
+    for (const formats::StoredTensor& tensor : formats::list_safetensors(header.tensors, header.metadata, "fuzz")) {
+      if (tensor.shape.elements() > 8 * tensor.bytes.size()) std::abort();  // at least one bit each
+      if (formats::is_decodable(tensor)) {
+        std::vector<float> values(tensor.shape.elements());
+        formats::decode_tensor(tensor, 0, values);
+      }
+      formats::check_values(tensor);
+    }
   } catch (const Error&) {
   }
   return 0;

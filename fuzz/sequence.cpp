@@ -1,0 +1,41 @@
+// A saved sequence that is accepted has ids of the vocabulary and exactly the rows of its cache.
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "imago/error.h"
+#include "lm/fingerprint.h"
+#include "lm/sequence_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace imago;
+  models::Traits traits;
+  traits.blocks = 2;
+  traits.kv_heads = 2;
+  traits.head_values = 4;
+  const lm::KvCache cache(traits, CacheKind::float16, 8);
+  const lm::SequenceOwner owner{1, CacheKind::float16, 100};
+  const auto try_bytes = [&](std::span<const std::byte> bytes) {
+    try {
+      const lm::SequenceView view = lm::parse_sequence(bytes, "fuzz", owner, cache);
+      if (view.tokens.size() > 8 || view.rows.size() != view.tokens.size() * cache.token_bytes()) std::abort();
+      for (const TokenId id : view.tokens) {
+        if (id < 0 || id >= 100) std::abort();
+      }
+    } catch (const Error&) {
+    }
+  };
+  std::vector<std::byte> bytes(size);
+  if (size != 0) std::memcpy(bytes.data(), data, size);
+  try_bytes(bytes);
+  // What is behind the checksum is reached with a checksum that fits.
+  lm::Fingerprint sum;
+  sum.add(bytes);
+  const std::uint64_t value = sum.value();
+  bytes.resize(size + sizeof value);
+  std::memcpy(bytes.data() + size, &value, sizeof value);
+  try_bytes(bytes);
+  return 0;
+}
