@@ -48,7 +48,7 @@ build() {
 
 suite release "release, $("${CXX:-c++}" --version | head -n 1)" -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
 suite asan "address and undefined-behaviour sanitizers, clang $(clang++ -dumpversion)"
-step "fuzzing, 2 s a target" scripts/fuzz.sh build-asan 2 || true
+step "fuzzing, 1 s a target" scripts/fuzz.sh build-asan 1 || true
 
 echo
 printf '%s\n' "${summary[@]}"
