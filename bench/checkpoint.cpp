@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 
+#include "folder.h"
 #include "harness.h"
 #include "imago/files.h"
 #include "imago/system.h"
@@ -60,9 +61,8 @@ long peak_kib(Body&& body) {
 }
 
 void run(std::size_t millions) {
-  char folder[] = "/tmp/imago-bench-XXXXXX";
-  if (::mkdtemp(folder) == nullptr) throw std::runtime_error("no folder for the checkpoint");
-  const std::string path = std::string(folder) + "/network.json";
+  const Folder folder(std::filesystem::temp_directory_path());
+  const std::string path = (folder.path / "network.json").string();
   peak_kib([&] { write_network(millions * 1'000'000, path); });
   const double bytes = static_cast<double>(std::filesystem::file_size(path));
   const long peak = peak_kib([&] {
@@ -79,7 +79,6 @@ void run(std::size_t millions) {
   const double weights = 0.75 * bytes;  // base64: 4 characters for 3 bytes
   fmt::print("largest memory: {:.0f} MB, {:.2f} times file and weights (wanted: below 1.5)\n",
              1.024e-3 * static_cast<double>(peak), 1024.0 * static_cast<double>(peak) / (bytes + weights));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "folder.h"
 #include "harness.h"
 #include "imago/codec.h"
 #include "imago/files.h"
@@ -26,22 +27,6 @@ namespace imago::bench {
 namespace {
 
 constexpr std::size_t kWidth = 2048, kForward = 8192, kVocabulary = 32000, kHeads = 32, kKvHeads = 8;
-
-/// A folder that goes with the object.
-struct Folder {
-  explicit Folder(const std::filesystem::path& parent) {
-    std::string pattern = (parent / "imago-bench-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + parent.string());
-    path = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path;
-};
 
 std::vector<GgufMetadata> metadata(std::uint32_t blocks) {
   std::vector<std::string> tokens;

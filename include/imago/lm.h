@@ -129,7 +129,7 @@ class Sampler {
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();
 
-  /// The next token. Throws UsageError for no logits, FormatError-free: logits that are NaN never win.
+  /// The next token. Logits that are NaN never win. Throws UsageError for no logits.
   TokenId sample(std::span<const float> logits);
   /// Tells of a token that was not sampled here: the prompt.
   void accept(TokenId id);

@@ -17,27 +17,17 @@
 #include "formats/tensor_file.h"
 #include "imago/error.h"
 #include "testing/loom_files.h"
+#include "testing/problems.h"
 #include "testing/temp_dir.h"
 
 namespace imago::formats {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::expect_problem;
+using testing::problem_of;
 using testing::read_text;
 using testing::TempDir;
-
-std::string problem_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_problem(const std::function<void()>& call, std::string_view text) {
-  EXPECT_NE(problem_of(call).find(text), std::string::npos) << problem_of(call);
-}
 
 std::set<std::string> files_in(const fs::path& folder) {
   std::set<std::string> names;

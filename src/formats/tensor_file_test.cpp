@@ -15,12 +15,15 @@
 #include "imago/error.h"
 #include "testing/blocks.h"
 #include "testing/loom_files.h"
+#include "testing/problems.h"
 #include "testing/safetensors.h"
 #include "testing/temp_dir.h"
 
 namespace imago::formats {
 namespace {
 
+using testing::expect_problem;
+using testing::problem_of;
 using testing::TempDir;
 
 std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
@@ -50,19 +53,6 @@ struct Contents {
     writer.commit();
   }
 };
-
-std::string problem_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_problem(const std::function<void()>& call, std::string_view text) {
-  EXPECT_NE(problem_of(call).find(text), std::string::npos) << problem_of(call);
-}
 
 std::vector<float> decode_range(const StoredTensor& tensor, std::size_t first, std::size_t count) {
   std::vector<float> values(count, -77.0f);
