@@ -5,8 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +15,7 @@
 #include "generation_options.h"
 #include "imago/error.h"
 #include "imago/system.h"
+#include "line_input.h"
 #include "output.h"
 #include "shared_options.h"
 
@@ -27,61 +26,6 @@ namespace {
 struct Options {
   GenerationOptions generation;
   std::string system;
-};
-
-volatile std::sig_atomic_t interrupted = 0;
-extern "C" void note_interrupt(int signal) {
-  // A long prompt is evaluated before the first request is seen: whoever asks again wants out.
-  if (interrupted != 0) {
-    remove_unfinished_files();
-    ::_exit(128 + signal);
-  }
-  interrupted = 1;
-}
-
-/// While it lives the first Ctrl-C is noted instead of ending the program.
-class NotedInterrupts {
- public:
-  NotedInterrupts() {
-    struct sigaction wanted {};
-    wanted.sa_handler = note_interrupt;  // no SA_RESTART: a read that waits for a line returns
-    ::sigaction(SIGINT, &wanted, &before_);
-  }
-  NotedInterrupts(const NotedInterrupts&) = delete;
-  NotedInterrupts& operator=(const NotedInterrupts&) = delete;
-  ~NotedInterrupts() { ::sigaction(SIGINT, &before_, nullptr); }
-
- private:
-  struct sigaction before_ {};
-};
-
-/// Lines of standard input.
-class Lines {
- public:
-  enum class Outcome : unsigned char { line, end, signal };
-  Outcome next(std::string& line) {
-    for (;;) {
-      if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
-        line = text_.substr(0, end);
-        text_.erase(0, end + 1);
-        if (line.ends_with('\r')) line.pop_back();
-        return Outcome::line;
-      }
-      char buffer[4096];
-      const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
-      if (got > 0) {
-        text_.append(buffer, static_cast<std::size_t>(got));
-      } else if (got < 0 && errno == EINTR) {
-        if (interrupted != 0) return Outcome::signal;
-      } else {
-        line = std::exchange(text_, {});
-        return line.empty() ? Outcome::end : Outcome::line;
-      }
-    }
-  }
-
- private:
-  std::string text_;
 };
 
 constexpr const char* kHelp =
@@ -102,14 +46,13 @@ class Chat {
   void run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
     if (terminal && !quiet_) fmt::print(stderr, "/help lists the commands\n");
-    Lines lines;
+    LineInput lines;
     std::string line;
     for (bool warned = false;;) {
       if (terminal) print(bold("> "));
-      interrupted = 0;
-      const Lines::Outcome outcome = lines.next(line);
-      if (outcome == Lines::Outcome::end) break;
-      if (outcome == Lines::Outcome::signal) {
+      const LineInput::Outcome outcome = lines.next(line);
+      if (outcome == LineInput::Outcome::end) break;
+      if (outcome == LineInput::Outcome::interrupt) {
         if (std::exchange(warned, true)) break;
         fmt::print(stderr, "\nCtrl-C once more, or /exit, ends\n");
         continue;
@@ -161,10 +104,9 @@ class Chat {
 
   template <class Ask>
   void answer(Ask ask) {
-    interrupted = 0;
     ask([](const GeneratedToken& token) {
       show(token.text);
-      return interrupted == 0;
+      return !take_interrupt();
     });
     print("\n");
     const EndReason end = session_.last().end;
@@ -202,7 +144,7 @@ void chat(const Options& options) {
     if (!load.quiet) fmt::print(stderr, "imago: {}\n", printable(note));
   });
   session.set_system(options.system);
-  const NotedInterrupts noted;
+  const InterruptRequests requests;
   Chat(session, load.quiet).run();
 }
 

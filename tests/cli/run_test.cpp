@@ -1,8 +1,10 @@
 // imago run and imago chat: with a model of random weights that `imago synth` makes, and with the trained one where it
 // is here.
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "imago.h"
 #include "testing/temp_dir.h"
@@ -245,6 +247,11 @@ TEST_F(Run, CtrlCEndsTheAnswerAndTwiceTheProgram) {
   EXPECT_TRUE(terminal.shows("Ctrl-C once more, or /exit, ends")) << terminal.shown();
   terminal.type("/frobnicate\n");
   EXPECT_TRUE(terminal.shows("unknown command '/frobnicate'")) << terminal.shown();  // and goes on
+  // Pressed while a command still writes to a terminal that was halted, it counts too and nothing is lost. Should the
+  // pause be too short for the command to begin, Ctrl-C drops it and there is less to see, but no mistake.
+  terminal.type(kCtrlS);
+  terminal.type("/stats\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   terminal.type(kCtrlC);
   EXPECT_TRUE(terminal.shows("once more")) << terminal.shown();
   terminal.type(kCtrlC);

@@ -19,7 +19,7 @@
 
 namespace imago::testing {
 
-inline constexpr std::string_view kCtrlC = "\x03", kCtrlD = "\x04";
+inline constexpr std::string_view kCtrlC = "\x03", kCtrlD = "\x04", kCtrlS = "\x13";
 
 /// Runs `command` (a path, then arguments) on a pseudo terminal of its own. Killed with the object if it still runs.
 class Terminal {
