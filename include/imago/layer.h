@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "imago/dtype.h"
+#include "imago/format.h"
 #include "imago/weights.h"
 
 namespace imago {

@@ -45,6 +45,13 @@ ModelSummary inspect_model(const std::string& path);
 
 // ---- converting
 
+/// How weights become codes where calibration says what they multiply.
+enum class Rounding : std::uint8_t {
+  nearest,      ///< each by itself; columns that matter weigh more when scales are chosen
+  compensated,  ///< column by column, later columns make up for the error of earlier ones (GPTQ)
+  scaled,       ///< columns that matter are made larger first, what feeds them smaller (AWQ), then `nearest`
+};
+
 /// How a model is rewritten. Behaviour first, then what it may cost.
 struct ConvertOptions {
   /// The type that weights take; none: each keeps its own where the target can hold it.
@@ -56,6 +63,12 @@ struct ConvertOptions {
   /// Patterns (ECMAScript, found anywhere in the name of the tensor in the target) and the types they ask for; the
   /// first that fits decides, before every other rule.
   std::vector<std::pair<std::string, Format>> tensor_types = {};
+  /// A file of `calibrate_model` or an importance matrix of llama.cpp; empty: none. Matrices that it knows nothing of
+  /// are encoded plainly, with a note. One of another model is a UsageError.
+  std::string calibration = {};
+  Rounding rounding = Rounding::nearest;
+  /// A plan (imago/precision.h): the types of its tensors come before every other rule but `tensor_types`. Empty: none.
+  std::string plan = {};
   /// No usual mix: every tensor of two or more dimensions whose rows are a multiple of the block takes `type`.
   bool pure = false;
   bool allow_nonfinite = false;  ///< else weights and scales that are not finite are refused

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "imago/dtype.h"
+#include "imago/format.h"
 
 namespace imago {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "imago/dtype.h"
+#include "imago/format.h"
 #include "imago/numeric.h"
 
 namespace imago {

@@ -11,6 +11,7 @@ namespace {
 
 using kernels::Product;
 using models::NormKind;
+using models::Role;
 using models::Traits;
 
 /// y = norm(x), or a copy where there is none.
@@ -89,6 +90,7 @@ void run_attention(const Traits& traits, const Block& block, std::size_t index, 
                    .epilogue = {.bias = projection.bias}};
   };
   const std::array products = {product(block.query, q), product(block.key, k), product(block.value, v)};
+  work.show({Role::query, Role::key, Role::value}, index, in, tokens);
   kernels::multiply_all(products, in, tokens);
   const float eps = static_cast<float>(traits.norm_eps);
   if (!block.query_norm.empty()) kernels::rms_norm(q, block.query_norm, eps, q);  // by head or by row: by its length
@@ -102,18 +104,26 @@ void run_attention(const Traits& traits, const Block& block, std::size_t index, 
       for (std::size_t i = begin; i < end; ++i) attention.run(segments[i], i);
     });
   }
+  work.show({Role::attention_output}, index, q, tokens);
   block.attention_output.matrix->multiply(q, tokens, sized(work.branch, in.size()),
                                           {.bias = block.attention_output.bias});
 }
 
-void run_feed_forward(const Traits& traits, const Block& block, std::size_t tokens, Workspace& work) {
+void run_feed_forward(const Traits& traits, const Block& block, std::size_t index, std::size_t tokens,
+                      Workspace& work) {
   const std::span<const float> in = std::span(work.normed).first(tokens * traits.width);
-  if (traits.experts != 0) return run_experts(traits, block, in, tokens, work);
+  if (traits.experts != 0) return run_experts(traits, block, index, in, tokens, work);
   const FeedForward& layer = block.feed_forwards.front();
   const std::span<float> hidden = sized(work.gate, tokens * traits.feed_forward);
   const std::span<float> up = traits.gated ? sized(work.up, hidden.size()) : std::span<float>();
   const Product product = feed_forward_product(traits, layer, hidden, up, 0, tokens);
+  if (traits.gated) {
+    work.show({Role::gate, Role::up}, index, in, tokens);
+  } else {
+    work.show({Role::up}, index, in, tokens);
+  }
   kernels::multiply_all({&product, 1}, in, tokens);
+  work.show({Role::down}, index, hidden, tokens);
   layer.down.matrix->multiply(hidden, tokens, sized(work.branch, in.size()), {.bias = layer.down.bias});
 }
 
@@ -149,9 +159,16 @@ void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std
     run_attention(traits, block, i, segments, rope, tokens, work);
     add_branch(traits, block.attention_post_norm, branch, x);
     normalize(traits, block.feed_forward_norm, x, normed);
-    run_feed_forward(traits, block, tokens, work);
+    run_feed_forward(traits, block, i, tokens, work);
     add_branch(traits, block.feed_forward_post_norm, branch, x);
   }
+}
+
+void show_output_input(const DecoderWeights& weights, Workspace& work, std::size_t rows) {
+  const std::span<const float> x = std::span(work.x).first(rows * weights.traits.width);
+  const std::span<float> normed = sized(work.normed, x.size());
+  normalize(weights.traits, weights.output_norm, x, normed);
+  work.show({weights.traits.tied_output ? Role::token_embedding : Role::output}, 0, normed, rows);
 }
 
 void compute_logits(const DecoderWeights& weights, Workspace& work, std::size_t first, std::size_t rows,

@@ -3,6 +3,7 @@
 // The forward pass of every architecture. What differs between them is in the traits and in which weights there are.
 
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/matrix.h"
 #include "kernels/ops.h"
 #include "lm/decoder_weights.h"
+#include "lm/input_observer.h"
 #include "lm/kv_cache.h"
 
 namespace imago::lm {
@@ -23,6 +25,13 @@ struct Segment {
 
 /// Memory of a forward pass. Grows to the largest batch it has seen and is then used again.
 struct Workspace {
+  InputObserver* observer = nullptr;  ///< told of what the matrices see; null: nobody
+
+  void show(std::initializer_list<models::Role> roles, std::size_t block, std::span<const float> seen,
+            std::size_t tokens, std::size_t expert = 0) const {
+    if (observer != nullptr) observer->see({roles.begin(), roles.size()}, block, expert, seen, tokens);
+  }
+
   std::vector<float> x, normed, branch;  ///< [tokens][width]
   std::vector<float> q, k, v;            ///< [tokens][heads or kv_heads][head_values]
   std::vector<float> gate, up;           ///< [tokens][feed_forward], of experts [tokens · experts_used][…]
@@ -49,9 +58,12 @@ void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std
 void compute_logits(const DecoderWeights& weights, Workspace& work, std::size_t first, std::size_t rows,
                     std::span<float> logits);
 
-/// The feed-forward layer of a block with experts: reads `in`, [tokens][width], writes work.branch.
-void run_experts(const models::Traits& traits, const Block& block, std::span<const float> in, std::size_t tokens,
-                 Workspace& work);
+/// Shows the observer what the output matrix would multiply for the rows of work.x.
+void show_output_input(const DecoderWeights& weights, Workspace& work, std::size_t rows);
+
+/// The feed-forward layer of block number `index`, which has experts: reads `in`, [tokens][width], writes work.branch.
+void run_experts(const models::Traits& traits, const Block& block, std::size_t index, std::span<const float> in,
+                 std::size_t tokens, Workspace& work);
 
 /// The first `count` values, after growing where there are fewer.
 template <class T>

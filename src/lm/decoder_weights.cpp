@@ -44,7 +44,9 @@ class DecoderLoader {
 
   Projection projection(Role role, std::size_t block, std::size_t expert = 0) {
     Projection made;
-    if (const auto slice = tensors_.find(role, block, expert)) made.matrix.emplace(matrices_.matrix(*slice));
+    if (const auto slice = tensors_.find(role, block, expert)) {
+      made.matrix.emplace(matrices_.matrix(matrices_.prepare({role, block, expert}, *slice)));
+    }
     return made;
   }
   Projection projection(Role role, Role bias, std::size_t block, std::size_t expert = 0) {
@@ -53,13 +55,16 @@ class DecoderLoader {
     return made;
   }
 
+  PreparedMatrix prepare(Role role, std::size_t block = 0, std::size_t expert = 0) {
+    return matrices_.prepare({role, block, expert}, tensors_.require(role, block, expert));
+  }
+
   FeedForward feed_forward(std::size_t block, std::size_t expert) {
     FeedForward made;
     if (traits_.gated) {
       // One region for both, so one arithmetic.
-      const WeightSlice gate = tensors_.require(Role::gate, block, expert);
-      const WeightSlice up = tensors_.require(Role::up, block, expert);
-      const auto arithmetic = matrices_.arithmetic({matrices_.run_format(gate), matrices_.run_format(up)});
+      const PreparedMatrix gate = prepare(Role::gate, block, expert), up = prepare(Role::up, block, expert);
+      const auto arithmetic = matrices_.arithmetic({gate.format, up.format});
       made.gate.matrix.emplace(matrices_.matrix(gate, arithmetic));
       made.up.matrix.emplace(matrices_.matrix(up, arithmetic));
     } else {
@@ -83,7 +88,7 @@ class DecoderLoader {
     made.key_norm = shifted(vector(Role::key_norm, index));
     // A router is a few rows that decide which experts run: another type would save nothing and change everything.
     if (const auto router = tensors_.find(Role::router, index)) {
-      made.router.matrix.emplace(matrices_.matrix_as_stored(*router));
+      made.router.matrix.emplace(matrices_.matrix(matrices_.prepare_as_stored(*router)));
     }
     const std::size_t count = std::max<std::size_t>(1, traits_.experts);
     for (std::size_t expert = 0; expert < count; ++expert) made.feed_forwards.push_back(feed_forward(index, expert));
@@ -96,16 +101,13 @@ class DecoderLoader {
   MatrixLoader& matrices_;
 };
 
-/// From the file itself if its rows can be read one by one there; else, and where a type is asked for, from memory.
-EmbeddingTable load_embedding(const WeightSlice& slice, MatrixLoader& matrices, bool reencode) {
+/// From the file itself if that is its type and its rows can be read one by one there; else from memory.
+EmbeddingTable load_embedding(PreparedMatrix prepared, MatrixLoader& matrices) {
+  const WeightSlice& slice = prepared.slice;
   const StoredTensor& tensor = *slice.tensor;
-  const Format format = matrices.run_format(slice);
-  const bool as_stored = !slice.transposed && slice.first_row == 0 && EmbeddingTable::fits(tensor) &&
-                         (!reencode || tensor.format == format);
-  if (!as_stored) {
-    EncodedWeights encoded = matrices.encode(slice, reencode ? format : Format(DType::float32));
-    return EmbeddingTable(encoded.format, slice.rows, slice.cols, std::move(encoded.packed),
-                          std::move(encoded.row_scales));
+  if (prepared.encoded) return EmbeddingTable(slice.rows, slice.cols, std::move(*prepared.encoded));
+  if (slice.transposed || slice.first_row != 0 || !EmbeddingTable::fits(tensor)) {
+    return EmbeddingTable(slice.rows, slice.cols, matrices.encode(slice, DType::float32));
   }
   EmbeddingTable table(tensor);
   if (!release_pages(tensor.bytes)) table.own_bytes();
@@ -148,7 +150,8 @@ std::uint64_t fingerprint(const formats::TensorFile& file, const LanguageModelOp
 
 }  // namespace
 
-DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options) {
+DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options,
+                            const MatrixEncoder& encoder) {
   DecoderWeights weights;
   weights.traits = models::read_traits(file);
   const Traits& traits = weights.traits;
@@ -158,18 +161,19 @@ DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions
     total += tensor.bytes.size();
     weights.parameters += tensor.shape.elements();
   }
-  MatrixLoader matrices(options, total);
+  MatrixLoader matrices(options, encoder, total);
   DecoderLoader loader(tensors, traits, matrices);
 
-  const WeightSlice embedding = tensors.require(Role::token_embedding);
   if (traits.learned_positions) {
     weights.positions = matrices.vector(tensors.require(Role::position_embedding));
   }
   for (std::size_t i = 0; i < traits.blocks; ++i) weights.blocks.push_back(loader.block(i));
   weights.output_norm = loader.norm(Role::output_norm, Role::output_norm_bias);
   weights.rope_divisors = loader.vector(Role::rope_factors);
-  weights.output.matrix.emplace(matrices.matrix(traits.tied_output ? embedding : tensors.require(Role::output)));
-  weights.embedding = load_embedding(embedding, matrices, options.type.has_value());
+  if (!traits.tied_output) weights.output.matrix.emplace(matrices.matrix(loader.prepare(Role::output)));
+  PreparedMatrix embedding = loader.prepare(Role::token_embedding);
+  if (traits.tied_output) weights.output.matrix.emplace(matrices.matrix(embedding));
+  weights.embedding = load_embedding(std::move(embedding), matrices);
 
   weights.type = matrices.main_type();
   weights.run_bytes = matrices.run_bytes();

@@ -61,6 +61,8 @@ struct DecoderWeights {
 /// Packs everything for this machine; pages of the file are given back as soon as they are packed.
 /// Throws FormatError for weights that are missing, of wrong shapes or not finite, UnsupportedError for types without
 /// products.
-DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options);
+/// `encoder`, where it is not empty, packs the matrices instead (lm/matrix_encoder.h).
+DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options,
+                            const MatrixEncoder& encoder = {});
 
 }  // namespace imago::lm

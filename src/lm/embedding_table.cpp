@@ -10,16 +10,15 @@ namespace {
 constexpr std::size_t kTokensPerPart = 8;
 }  // namespace
 
-EmbeddingTable::EmbeddingTable(Format format, std::size_t rows, std::size_t cols, Buffer packed,
-                               std::vector<float> row_scales)
-    : own_(std::move(packed)) {
+EmbeddingTable::EmbeddingTable(std::size_t rows, std::size_t cols, EncodedWeights weights)
+    : own_(std::move(weights.packed)) {
   tensor_.name = "token embedding";
-  tensor_.type = format.name();
-  tensor_.format = format;
+  tensor_.type = weights.format.name();
+  tensor_.format = weights.format;
   tensor_.shape = Shape{rows, cols};
   tensor_.bytes = std::as_const(own_).host();
-  tensor_.scale_group = row_scales.empty() ? 0 : cols;
-  tensor_.scale_values = std::move(row_scales);
+  tensor_.scale_group = weights.scale_group;
+  tensor_.scale_values = std::move(weights.scales);
 }
 
 bool EmbeddingTable::fits(const formats::StoredTensor& tensor) noexcept {

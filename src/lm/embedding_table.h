@@ -8,6 +8,7 @@
 #include "formats/tensor_file.h"
 #include "imago/device.h"
 #include "imago/lm.h"
+#include "lm/matrix_encoder.h"
 
 namespace imago::lm {
 
@@ -17,8 +18,8 @@ class EmbeddingTable {
   EmbeddingTable() = default;
   /// Reads `tensor` where it lies: its bytes must outlive the table.
   explicit EmbeddingTable(const formats::StoredTensor& tensor) : tensor_(tensor) {}
-  /// With its own bytes, packed in `format`; scales one per row or none.
-  EmbeddingTable(Format format, std::size_t rows, std::size_t cols, Buffer packed, std::vector<float> row_scales);
+  /// With its own bytes.
+  EmbeddingTable(std::size_t rows, std::size_t cols, EncodedWeights weights);
 
   /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
   static bool fits(const formats::StoredTensor& tensor) noexcept;

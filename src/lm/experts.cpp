@@ -13,6 +13,7 @@ namespace imago::lm {
 namespace {
 
 using kernels::Product;
+using models::Role;
 using models::Traits;
 
 constexpr std::size_t kTokensPerPart = 8;
@@ -48,10 +49,11 @@ void assign_slots(const Traits& traits, std::size_t tokens, Workspace& work) {
 
 }  // namespace
 
-void run_experts(const Traits& traits, const Block& block, std::span<const float> in, std::size_t tokens,
-                 Workspace& work) {
+void run_experts(const Traits& traits, const Block& block, std::size_t index, std::span<const float> in,
+                 std::size_t tokens, Workspace& work) {
   const std::size_t width = traits.width, used = traits.experts_used, slots = tokens * used;
   const std::span<float> scores = sized(work.scores, tokens * traits.experts);
+  work.show({Role::router}, index, in, tokens);
   block.router.matrix->multiply(in, tokens, scores);
   kernels::softmax(scores, traits.experts);
   const std::span<std::size_t> chosen = sized(work.chosen, slots);
@@ -84,17 +86,21 @@ void run_experts(const Traits& traits, const Block& block, std::span<const float
     products.clear();
     for (std::size_t expert = 0; expert < traits.experts; ++expert) {
       const std::size_t first = work.firsts[expert], count = work.firsts[expert + 1] - first;
-      if (count != 0) add(block.feed_forwards[expert], first, count);
+      if (count != 0) add(expert, first, count);
     }
   };
-  for_each_expert([&](const FeedForward& expert, std::size_t first, std::size_t count) {
+  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
+    work.show({Role::gate, Role::up}, index, expert_in.subspan((alone ? 0 : first) * width, count * width), count,
+              expert);
     products.push_back(feed_forward_product(
-        traits, expert, hidden.subspan(first * traits.feed_forward, count * traits.feed_forward),
+        traits, block.feed_forwards[expert], hidden.subspan(first * traits.feed_forward, count * traits.feed_forward),
         up.subspan(first * traits.feed_forward, count * traits.feed_forward), alone ? 0 : first, count));
   });
   kernels::multiply_all(products, expert_in, alone ? 1 : slots);
-  for_each_expert([&](const FeedForward& expert, std::size_t first, std::size_t count) {
-    products.push_back({.matrix = &*expert.down.matrix,
+  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
+    work.show({Role::down}, index, hidden.subspan(first * traits.feed_forward, count * traits.feed_forward), count,
+              expert);
+    products.push_back({.matrix = &*block.feed_forwards[expert].down.matrix,
                         .y = results.subspan(first * width, count * width),
                         .first_token = first,
                         .tokens = count});

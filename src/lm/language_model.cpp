@@ -47,8 +47,18 @@ void LoadedModel::check_ids(std::span<const TokenId> ids) const {
 }  // namespace lm
 
 LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOptions& options) {
+  return LanguageModelAccess::load(path, options, {});
+}
+
+LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptions& options,
+                               const MatrixEncoder& encoder) {
+  return LanguageModelAccess::load(path, options, encoder);
+}
+
+LanguageModel LanguageModelAccess::load(const std::string& path, const LanguageModelOptions& options,
+                                        const lm::MatrixEncoder& encoder) {
   formats::TensorFile file = formats::TensorFile::open(path, options.eager);
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<LanguageModel::State>();
   state->path = path;
   // The vocabulary first: a mistake in it is told before gigabytes are packed.
   if (auto vocabulary = read_vocabulary(file, state->tokenizer_problem)) {
@@ -58,7 +68,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOp
       state->tokenizer_problem = error.what();
     }
   }
-  state->weights = lm::load_decoder(std::move(file), options);
+  state->weights = lm::load_decoder(std::move(file), options, encoder);
   const models::Traits& traits = state->weights.traits;
   if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
   return LanguageModel(std::move(state));

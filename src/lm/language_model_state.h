@@ -7,6 +7,7 @@
 
 #include "imago/lm.h"
 #include "lm/decoder_weights.h"
+#include "lm/matrix_encoder.h"
 #include "lm/rope_tables.h"
 
 namespace imago {
@@ -38,6 +39,8 @@ inline constexpr std::size_t kMaxContext = std::size_t{1} << 24;
 struct LanguageModel::State : lm::LoadedModel {};
 
 struct LanguageModelAccess {
+  static LanguageModel load(const std::string& path, const LanguageModelOptions& options,
+                            const lm::MatrixEncoder& encoder);
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
 };
 

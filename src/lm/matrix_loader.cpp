@@ -34,11 +34,6 @@ std::span<const std::byte> bytes_of(const WeightSlice& slice) {
 
 }  // namespace
 
-Format MatrixLoader::run_format(const WeightSlice& slice) const {
-  if (options_.type && slice.cols % static_cast<std::size_t>(options_.type->block_values()) == 0) return *options_.type;
-  return stored_format(slice);
-}
-
 Format MatrixLoader::stored_format(const WeightSlice& slice) const {
   const std::optional<Format> stored = slice.tensor->format;
   if (!stored) return DType::float32;
@@ -69,8 +64,11 @@ EncodedWeights MatrixLoader::encode(const WeightSlice& slice, Format format) {
   const std::size_t rows = slice.rows, cols = slice.cols;
   // A piece is whole rows, and rows that begin at a whole byte.
   const std::size_t piece_rows = std::max<std::size_t>(8, kPieceWeights / std::max<std::size_t>(1, cols) / 8 * 8);
-  EncodedWeights encoded{format, host_device()->allocate(packed_bytes(format, rows * cols)), {}};
-  if (has_scale(format)) encoded.row_scales.resize(rows);
+  EncodedWeights encoded{.format = format, .packed = host_device()->allocate(packed_bytes(format, rows * cols))};
+  if (has_scale(format)) {
+    encoded.scales.resize(rows);
+    encoded.scale_group = cols;
+  }
   std::vector<float> piece(std::min(piece_rows, rows) * cols);
   for (std::size_t row = 0; row < rows; row += piece_rows) {
     const std::size_t count = std::min(piece_rows, rows - row);
@@ -89,31 +87,54 @@ EncodedWeights MatrixLoader::encode(const WeightSlice& slice, Format format) {
     if (has_scale(format)) {
       scheme.granularity = Granularity::row;
       const std::vector<float> scales = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
-      std::copy(scales.begin(), scales.end(), encoded.row_scales.begin() + static_cast<std::ptrdiff_t>(row));
+      std::copy(scales.begin(), scales.end(), encoded.scales.begin() + static_cast<std::ptrdiff_t>(row));
     }
     const std::size_t scales = has_scale(format) ? count : 0;
-    imago::encode(format.dtype(), weights, {std::span(encoded.row_scales).subspan(scales == 0 ? 0 : row, scales), cols},
+    imago::encode(format.dtype(), weights, {std::span(encoded.scales).subspan(scales == 0 ? 0 : row, scales), cols},
                   packed);
   }
   return encoded;
 }
 
-kernels::RunMatrix MatrixLoader::make_matrix(const WeightSlice& slice, Format format, Arithmetic arithmetic) {
-  const StoredTensor& tensor = *slice.tensor;
-  check(tensor);
-  EncodedWeights encoded;
-  kernels::PackedMatrix source{.format = format, .rows = slice.rows, .cols = slice.cols, .packed = tensor.bytes};
-  if (!slice.transposed && tensor.format == format) {
-    source.scales = tensor.scales();
-    source.first = slice.first_row * slice.cols;
+PreparedMatrix MatrixLoader::prepare_in(const WeightSlice& slice, Format format) {
+  check(*slice.tensor);
+  PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt};
+  if (slice.transposed || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
+  return prepared;
+}
+
+PreparedMatrix MatrixLoader::prepare_as_stored(const WeightSlice& slice) {
+  return prepare_in(slice, stored_format(slice));
+}
+
+PreparedMatrix MatrixLoader::prepare(const models::MatrixKey& key, const WeightSlice& slice) {
+  if (encoder_) {
+    check(*slice.tensor);
+    std::vector<float> weights(slice.rows * slice.cols);
+    models::decode_slice(slice, weights);
+    if (auto encoded = encoder_(key, weights, slice.rows, slice.cols)) {
+      const Format format = encoded->format;
+      return {.slice = slice, .format = format, .encoded = std::move(encoded)};
+    }
+  }
+  const bool morphs = options_.type && slice.cols % static_cast<std::size_t>(options_.type->block_values()) == 0;
+  return prepare_in(slice, morphs ? *options_.type : stored_format(slice));
+}
+
+kernels::RunMatrix MatrixLoader::matrix(const PreparedMatrix& prepared, Arithmetic arithmetic) {
+  const WeightSlice& slice = prepared.slice;
+  kernels::PackedMatrix source{
+      .format = prepared.format, .rows = slice.rows, .cols = slice.cols, .packed = slice.tensor->bytes};
+  if (prepared.encoded) {
+    source.packed = std::as_const(prepared.encoded->packed).host();
+    source.scales = prepared.encoded->view_scales();
   } else {
-    encoded = encode(slice, format);
-    source.packed = std::as_const(encoded.packed).host();
-    source.scales = {encoded.row_scales, slice.cols};
+    source.scales = slice.tensor->scales();
+    source.first = slice.first_row * slice.cols;
   }
   kernels::RunMatrix run(source, arithmetic);
   run_bytes_ += run.bytes();
-  weights_of_type_[std::string(format.name())] += std::uint64_t{slice.rows} * slice.cols;
+  weights_of_type_[std::string(prepared.format.name())] += std::uint64_t{slice.rows} * slice.cols;
   finish(slice);
   return run;
 }

@@ -14,41 +14,36 @@
 #include "imago/device.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
+#include "lm/matrix_encoder.h"
 #include "models/decoder_tensors.h"
 
 namespace imago::lm {
 
-/// Weights packed anew, in memory of their own.
-struct EncodedWeights {
+/// A matrix in the type it will be computed in, before it is laid out.
+struct PreparedMatrix {
+  models::WeightSlice slice;
   Format format = DType::float32;
-  Buffer packed;
-  std::vector<float> row_scales;  ///< empty for types without scales
+  std::optional<EncodedWeights> encoded;  ///< none: as the file has it
 };
 
 /// Makes run forms, one after the other, each in parallel. Every tensor is checked once for values that are not finite,
 /// and its pages leave memory behind it.
 class MatrixLoader {
  public:
-  /// `total_bytes`: what progress counts up to.
-  MatrixLoader(const LanguageModelOptions& options, std::uint64_t total_bytes)
-      : options_(options), total_bytes_(total_bytes) {}
+  /// `total_bytes`: what progress counts up to. `encoder` is asked for every matrix; it may be empty.
+  MatrixLoader(const LanguageModelOptions& options, const MatrixEncoder& encoder, std::uint64_t total_bytes)
+      : options_(options), encoder_(encoder), total_bytes_(total_bytes) {}
 
-  /// The type that a slice is computed in: as stored, or as the options ask where rows fit its blocks; float32 for what
-  /// has no products as it is stored.
-  Format run_format(const models::WeightSlice& slice) const;
-  /// The same, whatever the options ask.
-  Format stored_format(const models::WeightSlice& slice) const;
+  /// As the encoder packs it, or in the type that the options ask for where rows fit its blocks, or as stored; float32
+  /// for what has no products as it is stored.
+  PreparedMatrix prepare(const models::MatrixKey& key, const models::WeightSlice& slice);
+  /// In its stored type: for what is small and decides much.
+  PreparedMatrix prepare_as_stored(const models::WeightSlice& slice);
   /// The arithmetic that all of these types can do: matrices that share activations and work should agree.
   kernels::Arithmetic arithmetic(std::initializer_list<Format> formats) const;
 
-  kernels::RunMatrix matrix(const models::WeightSlice& slice, kernels::Arithmetic arithmetic) {
-    return make_matrix(slice, run_format(slice), arithmetic);
-  }
-  kernels::RunMatrix matrix(const models::WeightSlice& slice) { return matrix(slice, arithmetic({run_format(slice)})); }
-  /// In its stored type: for what is small and decides much.
-  kernels::RunMatrix matrix_as_stored(const models::WeightSlice& slice) {
-    return make_matrix(slice, stored_format(slice), arithmetic({stored_format(slice)}));
-  }
+  kernels::RunMatrix matrix(const PreparedMatrix& prepared, kernels::Arithmetic arithmetic);
+  kernels::RunMatrix matrix(const PreparedMatrix& prepared) { return matrix(prepared, arithmetic({prepared.format})); }
   std::vector<float> vector(const models::WeightSlice& slice);
   /// The slice in `format`, encoded piece by piece: float32 is needed for a piece only.
   EncodedWeights encode(const models::WeightSlice& slice, Format format);
@@ -58,11 +53,13 @@ class MatrixLoader {
   std::uint64_t run_bytes() const noexcept { return run_bytes_; }
 
  private:
-  kernels::RunMatrix make_matrix(const models::WeightSlice& slice, Format format, kernels::Arithmetic arithmetic);
+  Format stored_format(const models::WeightSlice& slice) const;
+  PreparedMatrix prepare_in(const models::WeightSlice& slice, Format format);
   void check(const formats::StoredTensor& tensor);
   void finish(const models::WeightSlice& slice);
 
   const LanguageModelOptions& options_;
+  const MatrixEncoder& encoder_;
   std::uint64_t total_bytes_, done_bytes_ = 0, run_bytes_ = 0;
   std::set<const formats::StoredTensor*> checked_;
   std::map<std::string, std::uint64_t> weights_of_type_;

@@ -1,4 +1,3 @@
-#include "imago/dtype.h"
 
 #include <gtest/gtest.h>
 

@@ -39,7 +39,7 @@ TEST(Modules, CyclesAndUnknownNamesAreErrors) {
 TEST(Includes, WhatIsAllowedPasses) {
   EXPECT_EQ(findings_for("src/quant/a.cpp",
                          "#include <sched.h>\n#include <fmt/format.h>\n#include \"base/b.h\"\n"
-                         "#include \"quant/c.h\"\n#include \"imago/dtype.h\"\n"),
+                         "#include \"quant/c.h\"\n#include \"imago/format.h\"\n"),
             Findings{});
   EXPECT_EQ(findings_for("src/base/a_test.cpp", "#include \"testing/process.h\"\n"), Findings{});
   EXPECT_EQ(findings_for("include/imago/a.h", "#include <vector>\n#include \"imago/b.h\"\n"), Findings{});

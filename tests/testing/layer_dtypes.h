@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "imago/dtype.h"
+#include "imago/format.h"
 #include "imago/layer.h"
 #include "layers/layer_functions.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "imago/dtype.h"
+#include "imago/format.h"
 #include "kernels/codec_args.h"
 
 namespace imago::kernels::ref {

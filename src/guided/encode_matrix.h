@@ -1,0 +1,32 @@
+#pragma once
+
+// One weight matrix into a type, with what is known of its inputs.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "guided/calibration.h"
+#include "imago/models.h"
+#include "imago/weights.h"
+
+namespace imago::guided {
+
+struct EncodedMatrix {
+  std::vector<std::byte> codes;
+  std::vector<float> scales;    ///< of dtypes with scales
+  std::size_t scale_group = 0;  ///< weights per scale
+};
+
+/// Packs `weights`, [rows][cols], in `scheme`. Without statistics: as plain morphing does. With them, `nearest` weights
+/// the error of each column by its second moment in every format that has scales to choose, and `compensated` rounds
+/// column by column and lets the columns still to come make up for the error (GPTQ); it needs `products`. Runs on the
+/// pool; the bytes do not depend on the number of threads. Throws UsageError if statistics do not fit or lack what the
+/// rounding needs, UnsupportedError for a rounding that the type does not have.
+EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, std::size_t cols, const Scheme& scheme,
+                            Rounding rounding, const InputStatistics* statistics);
+
+/// Back to float32, [rows][cols].
+std::vector<float> decode_matrix(const EncodedMatrix& matrix, const Scheme& scheme, std::size_t rows, std::size_t cols);
+
+}  // namespace imago::guided

@@ -1,0 +1,1 @@
+#include "precision/collect.h"
