@@ -15,7 +15,7 @@
 #include "imago/lm.h"
 #include "imago/system.h"
 #include "lm/byte_letters.h"
-#include "testing/one_thread.h"
+#include "testing/on_one_thread.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
@@ -23,8 +23,6 @@ namespace imago {
 namespace {
 
 using nlohmann::json;
-
-const testing::OneThread one_thread;
 constexpr std::size_t kWindow = 32;
 constexpr const char* kModel = "llama3_rope_scaling_f16";
 

@@ -8,13 +8,11 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "testing/one_thread.h"
+#include "testing/on_one_thread.h"
 #include "testing/torch_models.h"
 
 namespace imago {
 namespace {
-
-const testing::OneThread one_thread;
 
 GenerateOptions greedy(std::size_t tokens) {
   GenerateOptions options;
@@ -142,7 +140,7 @@ std::vector<TokenId> continuation(const nlohmann::json& prompt) {
   return ids;
 }
 
-class TrainedModel : public ::testing::Test {
+class TrainedGenerator : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::filesystem::path folder = std::filesystem::path(IMAGO_SHARED) / "reference/lm";
@@ -159,7 +157,7 @@ class TrainedModel : public ::testing::Test {
   std::optional<LanguageModel> model_;
 };
 
-TEST_F(TrainedModel, GreedyTextIsThatOfTransformers) {
+TEST_F(TrainedGenerator, GreedyTextIsThatOfTransformers) {
   for (const nlohmann::json& prompt : prompts_) {
     const auto ids = prompt.at("ids").get<std::vector<TokenId>>();
     const std::vector<TokenId> wanted = continuation(prompt);
@@ -177,7 +175,7 @@ TEST_F(TrainedModel, GreedyTextIsThatOfTransformers) {
   }
 }
 
-TEST_F(TrainedModel, StopStringsEndTheTextBeforeThem) {
+TEST_F(TrainedGenerator, StopStringsEndTheTextBeforeThem) {
   const nlohmann::json& prompt = prompts_.at(0);
   const auto ids = prompt.at("ids").get<std::vector<TokenId>>();
   const std::vector<TokenId> continued = continuation(prompt);
@@ -199,7 +197,7 @@ TEST_F(TrainedModel, StopStringsEndTheTextBeforeThem) {
   }
 }
 
-TEST_F(TrainedModel, TheEndTokenEndsItUnlessIgnored) {
+TEST_F(TrainedGenerator, TheEndTokenEndsItUnlessIgnored) {
   const Tokenizer& tokenizer = model_->require_tokenizer();
   ASSERT_TRUE(tokenizer.eos());
   GenerateOptions options = greedy(5);
