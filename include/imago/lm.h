@@ -210,6 +210,9 @@ class Sequence {
   /// next call. Throws UsageError for no tokens, ids outside the vocabulary, and more tokens than there is room for,
   /// saying how many there would be; the sequence is then as before.
   std::span<const float> append(std::span<const TokenId> ids);
+  /// As above for a long prompt: `go_on` is asked after each batch but the last, with the tokens done. Once it says no,
+  /// the sequence is as before and the result is empty.
+  std::span<const float> append(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on);
   /// As above, with the logits after each of them: [ids.size()][vocabulary].
   void append(std::span<const TokenId> ids, std::span<float> logits);
   /// Forgets all tokens from `size` on. Throws UsageError if there are fewer.
@@ -239,6 +242,8 @@ struct GenerateOptions {
   std::vector<std::string> stop = {};  ///< ends before the first of these strings
   bool ignore_end = false;             ///< go on after EOS
   std::size_t log_probabilities = 0;   ///< how many to report per token
+  /// Called between the batches of a long prompt; it may stop there by returning false. The sequence is then as before.
+  std::function<bool(std::size_t done, std::size_t total)> prompt_progress = {};
 };
 
 enum class EndReason : std::uint8_t { max_tokens, end_token, stop_string, context_full, cancelled };
@@ -254,7 +259,7 @@ struct GenerateResult {
   std::vector<TokenId> ids;
   EndReason end = EndReason::max_tokens;
   double prompt_seconds = 0, generate_seconds = 0;
-  std::size_t prompt_tokens = 0;
+  std::size_t prompt_tokens = 0;  ///< evaluated; 0 if it was stopped before the end of the prompt
 };
 
 /// Appends `prompt` to the sequence and continues it; the last token of the result is not in the sequence yet.

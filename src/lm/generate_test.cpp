@@ -55,6 +55,34 @@ TEST_F(SmallModel, GreedyTokensAreTheMostLikelyOnes) {
   }
 }
 
+TEST_F(SmallModel, ALongPromptCanBeStoppedBetweenItsBatches) {
+  Sequence sequence(model_, {.context = 32, .batch = 2});
+  sequence.append(prompt_);
+  const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
+  GenerateOptions options = greedy(4);
+  std::vector<std::size_t> seen;
+  options.prompt_progress = [&](std::size_t done, std::size_t total) {
+    EXPECT_EQ(total, 7u);
+    seen.push_back(done);
+    return seen.size() < 2;
+  };
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7};
+  const GenerateResult stopped =
+      generate(sequence, prompt, options, [](const GeneratedToken&) -> bool { throw std::runtime_error("a token"); });
+  EXPECT_EQ(stopped.end, EndReason::cancelled);
+  EXPECT_EQ(stopped.prompt_tokens, 0u);
+  EXPECT_TRUE(stopped.ids.empty());
+  EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
+
+  // And what is asked again is as if nothing had been.
+  options.prompt_progress = [&](std::size_t done, std::size_t) { return seen.push_back(done), true; };
+  const GenerateResult again = generate(sequence, prompt, options);
+  EXPECT_EQ(seen, (std::vector<std::size_t>{2, 4, 2, 4, 6}));
+  Sequence other(model_, {.context = 32});
+  other.append(prompt_);
+  EXPECT_EQ(again.ids, generate(other, prompt, greedy(4)).ids);
+}
+
 TEST_F(SmallModel, TheContextEndsIt) {
   Sequence sequence(model_, {.context = 8});
   const GenerateResult result = generate(sequence, prompt_, greedy(100));
