@@ -152,8 +152,8 @@ std::string score_text(const ModelComparison& comparison) {
     line("perplexity", fmt::format("{:.4f} → {:.4f}", divergence->reference_perplexity, divergence->perplexity));
     line("KL divergence", fmt::format("mean {:.4g}, median {:.4g}, 99 % {:.4g}, largest {:.4g}", divergence->mean,
                                       divergence->median, divergence->percentile_99, divergence->largest));
-    line("same top token", fmt::format("{:.2f} % of {} positions", 100 * divergence->same_top,
-                                       format_count(divergence->tokens_scored)));
+    line("same top token",
+         fmt::format("{:.2f} % of {} positions", 100 * divergence->same_top, format_count(divergence->tokens_scored)));
   }
   if (a.score && b.score) {
     line("loss", fmt::format("{:.5g} → {:.5g} ({})", a.score->loss, b.score->loss, name(b.score->loss_kind)));
@@ -209,7 +209,9 @@ ModelComparison compare_tensor_files(const Options& options) {
   CompareOptions wanted{.context = options.context, .fast = !options.exact};
   if (!options.text.empty()) wanted.text = read_text(options.text);
   PhasedProgress progress(options.quiet);
-  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) { progress.show(what, done, total); };
+  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+    progress.show(what, done, total);
+  };
   ModelComparison comparison;
   const auto work = [&] { comparison = compare_models(options.a, options.b, wanted); };
   options.text.empty() ? work() : blame(options.text, work);
@@ -257,7 +259,8 @@ Command add_compare(CLI::App& program) {
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);
   command->footer(
-      "A is the reference. Tensors of language models are matched by what they are for, in GGUF and Hugging Face alike.\n"
+      "A is the reference. Tensors of language models are matched by what they are for, in GGUF and Hugging Face "
+      "alike.\n"
       "Examples:\n  imago compare folder small.gguf --text book.txt --html report.html\n"
       "  imago compare float32.json int8.json --data test.csv\n  imago compare a.safetensors b.gguf --json");
   return {command, [options] { run_compare(*options); }};

@@ -91,7 +91,8 @@ std::string to_text(const SweepReport& report) {
   using enum Table::Align;
   const bool text = report.perplexity.has_value(), data = report.score.has_value();
   std::vector<Table::Column> columns = {{""}, {"type"}, {"size", right}, {"bits", right}};
-  if (text) columns.insert(columns.end(), {{"KL mean", right}, {"KL 99 %", right}, {"perplexity", right}, {"same top", right}});
+  if (text)
+    columns.insert(columns.end(), {{"KL mean", right}, {"KL 99 %", right}, {"perplexity", right}, {"same top", right}});
   if (data) columns.insert(columns.end(), {{"loss", right}, {"accuracy", right}});
   columns.push_back({"weight error", right});
   Table table(std::move(columns));
@@ -127,15 +128,15 @@ SweepReport sweep_network_file(const Options& options, SweepOptions wanted) {
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
-  Network network =
-      load_runnable(options.model, {.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp});
+  Network network = load_runnable(options.model, {.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp});
   const std::optional<Loss> loss = loss_of(options.data);
   const std::optional<Dataset> data = load_data(options.data);
   Progress progress(options.quiet);
-  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) { progress.show(done, total, what); };
+  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+    progress.show(done, total, what);
+  };
   SweepReport report;
-  const std::string where =
-      data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
+  const std::string where = data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
   blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, loss, wanted); });
   report.model = options.model;
   return report;
@@ -186,7 +187,8 @@ Command add_sweep(CLI::App& program) {
   command->add_option("--plan", options->plans, "A plan to try beside them; repeatable")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  command->add_option("--text", options->text, "Of language models: a text to judge by (default: errors of the weights)")
+  command
+      ->add_option("--text", options->text, "Of language models: a text to judge by (default: errors of the weights)")
       ->type_name("FILE");
   command->add_option("--ctx", options->context, "Tokens of a window of the text (default: 512)")
       ->type_name("N")
@@ -194,7 +196,8 @@ Command add_sweep(CLI::App& program) {
   add_data(*command, options->data);
   command->add_option("--importance", options->importance, "What 'imago calibrate' found (default: plain rounding)")
       ->type_name("FILE");
-  command->add_flag("--mix", options->mix, "The usual mix of each type (default: every matrix takes it, as with --pure)");
+  command->add_flag("--mix", options->mix,
+                    "The usual mix of each type (default: every matrix takes it, as with --pure)");
   command
       ->add_option("--granularity", options->granularity,
                    "Where scales of dtypes sit: tensor, row or block (default: tensor)")

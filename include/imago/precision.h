@@ -57,9 +57,9 @@ struct ComparedTensor {
   std::string layer_a = {}, layer_b = {};  ///< kinds of layers: "Dense"
   std::uint64_t weights = 0, bytes_a = 0, bytes_b = 0;
   bool is_vector = false;
-  std::optional<double> cosine = {}, rmse = {};     ///< none where there is nothing to compare
-  std::optional<double> relative_rmse = {};         ///< rmse / root mean square in A; none too where A is zero and B not
-  std::string problem = {};                         ///< why there are no figures: "shapes [2, 3] and [3, 2]"
+  std::optional<double> cosine = {}, rmse = {};  ///< none where there is nothing to compare
+  std::optional<double> relative_rmse = {};      ///< rmse / root mean square in A; none too where A is zero and B not
+  std::string problem = {};                      ///< why there are no figures: "shapes [2, 3] and [3, 2]"
 };
 
 /// A layer of A that is most like one at another place of B.
@@ -78,9 +78,9 @@ struct NetworkScore {
 
 struct ComparedModel {
   std::string path;
-  std::string type;              ///< of most of its weights
-  std::uint64_t parameters = 0;  ///< weights in all its tensors
-  std::uint64_t bytes = 0;       ///< of all its tensors, scales included
+  std::string type;                    ///< of most of its weights
+  std::uint64_t parameters = 0;        ///< weights in all its tensors
+  std::uint64_t bytes = 0;             ///< of all its tensors, scales included
   std::vector<std::string> only = {};  ///< tensors or layers that the other lacks
   std::optional<NetworkScore> score = {};
 
@@ -112,8 +112,9 @@ struct CompareOptions {
 };
 
 /// Compares two files of tensors: GGUF, safetensors, Hugging Face folders, in any pairing. Streams: memory is some
-/// pieces of tensors, and with a text both models. Throws IoError, FormatError; UnsupportedError for networks of layers,
-/// for models of different architectures and for files without a tensor in common; with a text as `measure_divergence`.
+/// pieces of tensors, and with a text both models. Throws IoError, FormatError; UnsupportedError for networks of
+/// layers, for models of different architectures and for files without a tensor in common; with a text as
+/// `measure_divergence`.
 ModelComparison compare_models(const std::string& a, const std::string& b, const CompareOptions& options = {});
 
 /// Compares networks layer by layer: cosines are those of `compare_networks`, errors those of the weights as they are
@@ -129,14 +130,14 @@ NetworkScore score_network(Network& network, const Dataset& data, const std::opt
 
 /// One way to store a model, and what it costs.
 struct SweepPoint {
-  std::string name;         ///< of the type, or the path of the plan
+  std::string name;  ///< of the type, or the path of the plan
   bool is_plan = false;
   std::uint64_t bytes = 0;  ///< of all tensors
   double bits_per_weight = 0;
-  std::optional<double> relative_rmse = {};         ///< of the weights that it changes
-  std::optional<DivergenceReport> divergence = {};  ///< of language models, on a text
-  std::optional<NetworkScore> score = {};           ///< of networks, on data
-  bool on_front = false;                            ///< nothing tried is both smaller and better
+  std::optional<double> relative_rmse = {};                     ///< of the weights that it changes
+  std::optional<DivergenceReport> divergence = {};              ///< of language models, on a text
+  std::optional<NetworkScore> score = {};                       ///< of networks, on data
+  bool on_front = false;                                        ///< nothing tried is both smaller and better
   std::vector<std::pair<std::string, std::string>> types = {};  ///< of plans and mixes: the type of each matrix
 
   /// What the front is about: mean divergence, else loss, else the error of the weights. Infinite if unknown.
@@ -155,7 +156,7 @@ struct SweepReport {
 
 /// What a sweep will take, told before it starts.
 struct SweepEstimate {
-  double seconds = 0;             ///< from the time one window took; 0 without a text
+  double seconds = 0;  ///< from the time one window took; 0 without a text
   std::uint64_t memory_bytes = 0;
   std::size_t models = 0, rounds = 0;  ///< models that run side by side in several rounds
 };
@@ -208,8 +209,8 @@ struct CurvePoint {
 };
 struct QualityCurve {
   std::string heading, explanation;
-  std::string cost_name;                   ///< "mean KL divergence (nats)"
-  std::vector<std::string> columns = {};   ///< of the table, beside name, size, bits per weight
+  std::string cost_name;                  ///< "mean KL divergence (nats)"
+  std::vector<std::string> columns = {};  ///< of the table, beside name, size, bits per weight
   std::vector<CurvePoint> points;
 };
 

@@ -197,7 +197,8 @@ void expect_same(const DivergenceReport& report, const DivergenceReport& wanted)
   std::uint64_t counted = 0, moved = 0;
   for (std::size_t bin = 0; bin < kDivergenceBins; ++bin) {
     counted += report.histogram[bin];
-    moved += std::max(report.histogram[bin], wanted.histogram[bin]) - std::min(report.histogram[bin], wanted.histogram[bin]);
+    moved +=
+        std::max(report.histogram[bin], wanted.histogram[bin]) - std::min(report.histogram[bin], wanted.histogram[bin]);
   }
   EXPECT_EQ(counted, report.tokens_scored);
   EXPECT_LE(moved, 2u);

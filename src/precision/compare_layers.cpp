@@ -93,7 +93,8 @@ ModelComparison compare_layers(const Network& a, const Network& b, bool strict_d
   for (const NetworkComparison::Overlap& overlap : found.overlaps) {
     const Layer& ours = a.layers()[a.index(overlap.at)];
     const Layer& theirs = b.layers()[b.index(overlap.at)];
-    ComparedTensor row{.name = layer_path(a, overlap.at), .type_a = type_in_layer(ours), .type_b = type_in_layer(theirs)};
+    ComparedTensor row{
+        .name = layer_path(a, overlap.at), .type_a = type_in_layer(ours), .type_b = type_in_layer(theirs)};
     row.layer_a = name(ours.config.type);
     row.layer_b = name(theirs.config.type);
     network::for_each_layer(ours, [&](const Layer& inner) { row.bytes_a += precision::layer_bytes(inner); });

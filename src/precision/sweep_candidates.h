@@ -15,15 +15,15 @@ namespace imago::precision {
 struct Candidate {
   std::string name;
   bool is_plan = false;
-  std::uint64_t bytes = 0;  ///< of all tensors in the file that convert_model would write
+  std::uint64_t bytes = 0;                           ///< of all tensors in the file that convert_model would write
   std::vector<convert::PlannedTensor> tensors = {};  ///< by canonical names
 
   /// The type of each matrix.
   std::vector<std::pair<std::string, std::string>> types() const;
 };
 
-/// Plans for each type and each plan of the options. Block formats and wide floats as in a GGUF file, dtypes with scales
-/// as in safetensors. The recipes refer to the file. Throws as convert_model.
+/// Plans for each type and each plan of the options. Block formats and wide floats as in a GGUF file, dtypes with
+/// scales as in safetensors. The recipes refer to the file. Throws as convert_model.
 class Candidates {
  public:
   Candidates(const formats::TensorFile& file, const SweepOptions& options);

@@ -12,8 +12,7 @@ namespace imago::precision {
 lm::EncodedWeights encode_weights(std::span<const float> weights, std::size_t rows, std::size_t cols,
                                   const Scheme& scheme) {
   const Format format = scheme.format;
-  lm::EncodedWeights encoded{.format = format,
-                             .packed = host_device()->allocate(packed_bytes(format, weights.size()))};
+  lm::EncodedWeights encoded{.format = format, .packed = host_device()->allocate(packed_bytes(format, weights.size()))};
   if (format.is_block()) {
     encode(format.block(), weights, encoded.packed.host());
     return encoded;

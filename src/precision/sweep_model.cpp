@@ -77,7 +77,8 @@ class Sweep {
     const LanguageModel reference = LanguageModel::load(path_, {.fast = options_.fast});
     report.type = reference.type();
     const std::span<const Candidate> all = candidates_.all();
-    std::uint64_t memory = options_.memory_bytes != 0 ? options_.memory_bytes : inspect_machine().available_bytes / 3 * 2;
+    std::uint64_t memory =
+        options_.memory_bytes != 0 ? options_.memory_bytes : inspect_machine().available_bytes / 3 * 2;
     memory -= std::min(memory, reference.bytes());
     const std::vector<std::span<const Candidate>> rounds = text_ ? rounds_of(all, memory) : rounds_of(all, 0);
     foresee(reference, rounds);
@@ -121,11 +122,10 @@ class Sweep {
     for (const Candidate& candidate : round) {
       show(candidate.name);
       precision::PlannedEncoder encoder(traits_, candidate.tensors);
-      models.push_back(lm::load_encoded(path_, {.fast = options_.fast},
-                                        [&](const models::MatrixKey& key, std::span<const float> weights,
-                                            std::size_t rows, std::size_t cols) {
-                                          return encoder.encode(key, weights, rows, cols);
-                                        }));
+      models.push_back(
+          lm::load_encoded(path_, {.fast = options_.fast},
+                           [&](const models::MatrixKey& key, std::span<const float> weights, std::size_t rows,
+                               std::size_t cols) { return encoder.encode(key, weights, rows, cols); }));
       SweepPoint& point = report.points.emplace_back();
       point.name = candidate.name;
       point.is_plan = candidate.is_plan;

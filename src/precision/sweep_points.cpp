@@ -15,8 +15,8 @@ double SweepPoint::cost() const noexcept {
 
 std::vector<Format> default_sweep_types() {
   using enum BlockFormat;
-  return {DType::float16, DType::bfloat16, q8_0,  DType::fp8e4m3, DType::int8, q6_k, q5_k,  q5_1,     q5_0, q4_1,
-          q4_k,           iq4_nl,          iq4_xs, q4_0,          nvfp4,       mxfp4, q3_k, DType::int4, q2_k};
+  return {DType::float16, DType::bfloat16, q8_0,   DType::fp8e4m3, DType::int8, q6_k,  q5_k, q5_1, q5_0, q4_1,
+          q4_k,           iq4_nl,          iq4_xs, q4_0,           nvfp4,       mxfp4, q3_k, q2_k};
 }
 
 void precision::mark_front(std::span<SweepPoint> points) {

@@ -20,7 +20,8 @@ double round_step(double step) {
 
 std::string power_label(AxisScale scale, int exponent) {
   if (scale == AxisScale::log2) return fmt::format("{:g}", std::pow(2.0, exponent));
-  return exponent >= -4 && exponent <= 4 ? fmt::format("{:g}", std::pow(10.0, exponent)) : fmt::format("1e{}", exponent);
+  return exponent >= -4 && exponent <= 4 ? fmt::format("{:g}", std::pow(10.0, exponent))
+                                         : fmt::format("1e{}", exponent);
 }
 
 }  // namespace
@@ -57,13 +58,23 @@ void Axis::tick_linear(int ticks) {
 }
 
 void Axis::tick_powers(int ticks) {
-  low_ = std::floor(low_ + 1e-9);
-  high_ = std::max(std::ceil(high_ - 1e-9), low_ + 1);
-  const int first = static_cast<int>(low_), last = static_cast<int>(high_);
-  const int step = std::max(1, (last - first + ticks - 1) / ticks);
-  for (int exponent = first; exponent <= last; exponent += step) {
-    const double value = std::pow(scale_ == AxisScale::log2 ? 2.0 : 10.0, exponent);
-    ticks_.push_back({place(value), power_label(scale_, exponent)});
+  const double margin = std::max(0.04 * (high_ - low_), 0.05);
+  low_ -= margin;
+  high_ += margin;
+  const double base = scale_ == AxisScale::log2 ? 2.0 : 10.0;
+  const int first = static_cast<int>(std::floor(low_)), last = static_cast<int>(std::floor(high_));
+  const int powers = last - static_cast<int>(std::ceil(low_)) + 1;
+  const int step = std::max(1, (powers + ticks - 1) / ticks);
+  // Few powers leave room for steps between them.
+  std::vector<double> factors = {1};
+  if (scale_ == AxisScale::log2 && 2 * powers <= ticks) factors = {1, 1.5};
+  if (scale_ == AxisScale::log10 && 3 * powers <= ticks) factors = {1, 2, 5};
+  for (int exponent = first - (first % step + step) % step; exponent <= last; exponent += step) {
+    for (const double factor : factors) {
+      const double value = factor * std::pow(base, exponent), at = position(value);
+      if (at < low_ || at > high_) continue;
+      ticks_.push_back({place(value), factor == 1 ? power_label(scale_, exponent) : fmt::format("{:.4g}", value)});
+    }
   }
 }
 

@@ -17,8 +17,8 @@ struct AxisTick {
 
 class Axis {
  public:
-  /// From `low` at place `from` to `high` at place `to`, both widened to round values. Logarithmic scales need
-  /// low > 0. `ticks`: about as many marks.
+  /// From `low` at place `from` to `high` at place `to`, both moved apart a little: linear scales to round values.
+  /// Logarithmic scales need low > 0. `ticks`: about as many marks at most.
   Axis(AxisScale scale, double low, double high, double from, double to, int ticks = 6);
 
   /// Values outside are put at the nearer end.

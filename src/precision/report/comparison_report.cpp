@@ -24,8 +24,8 @@ double relative_change(double before, double after) {
 
 void add_size_facts(const ModelComparison& comparison, PrecisionReport& report) {
   const ComparedModel &a = comparison.a, &b = comparison.b;
-  report.facts.push_back({"Size", size_change_text(a.bytes, b.bytes),
-                          fmt::format("{} → {}", bytes_text(a.bytes), bytes_text(b.bytes))});
+  report.facts.push_back(
+      {"Size", size_change_text(a.bytes, b.bytes), fmt::format("{} → {}", bytes_text(a.bytes), bytes_text(b.bytes))});
   report.facts.push_back({"Bits per weight", fmt::format("{:.2f}", b.bits_per_weight()),
                           fmt::format("{:.2f} in the original", a.bits_per_weight())});
 }
@@ -47,9 +47,8 @@ void add_score_facts(const NetworkScore& a, const NetworkScore& b, PrecisionRepo
     report.facts.push_back(
         {"Accuracy", share_text(*b.accuracy), fmt::format("{} in the original", share_text(*a.accuracy))});
   }
-  report.facts.push_back(
-      {"Loss", figure_text(b.loss),
-       fmt::format("{}; {} in the original", loss_name(b.loss_kind), figure_text(a.loss))});
+  report.facts.push_back({"Loss", figure_text(b.loss),
+                          fmt::format("{}; {} in the original", loss_name(b.loss_kind), figure_text(a.loss))});
 }
 
 std::string compared_in_words(const ModelComparison& comparison) {
@@ -98,7 +97,7 @@ PrecisionReport report_of(const ModelComparison& comparison) {
   PrecisionReport report;
   const ComparedModel &a = comparison.a, &b = comparison.b;
   report.title = fmt::format("{} beside {}", file_name(b.path), file_name(a.path));
-  const std::string kind = comparison.of_networks           ? "a network of layers"
+  const std::string kind = comparison.of_networks            ? "a network of layers"
                            : comparison.architecture.empty() ? "tensors"
                                                              : fmt::format("architecture {}", comparison.architecture);
   report.subtitle = fmt::format("A, the original: {} ({}). B: {} ({}). {} weights, {}.", a.path, a.type, b.path, b.type,

@@ -25,7 +25,10 @@ struct Box {
 };
 
 constexpr double kDot = 5;
-constexpr double kLetter = 6.6, kLetterHeight = 12;  // of labels, about: fonts differ
+// Costs that are smaller than the largest by more than this are as good as none; a scale that shows them shows nothing
+// else.
+constexpr double kNegligible = 1e-6;
+constexpr double kLetter = 7, kLetterHeight = 12;  // of labels, about: fonts differ
 
 /// Puts a label where it meets nothing that is there already.
 class LabelPlacer {
@@ -54,7 +57,7 @@ class LabelPlacer {
                                        {-gap + 2, gap + 6, "end"}}};
     for (const Try& at : tries) {
       const double left = x + at.dx - (at.anchor == "start" ? 0 : at.anchor == "end" ? width : width / 2);
-      const Box box{left, y + at.dy - kLetterHeight + 2, left + width, y + at.dy + 3};
+      const Box box{left - 3, y + at.dy - kLetterHeight + 1, left + width + 3, y + at.dy + 4};
       const bool inside =
           box.left >= room_.left && box.right <= room_.right && box.top >= room_.top && box.bottom <= room_.bottom;
       if (!inside || std::ranges::any_of(taken_, [&](const Box& other) { return box.meets(other); })) continue;
@@ -81,13 +84,16 @@ class CurveChart {
     for (const CurvePoint& point : curve.points) {
       if (!std::isfinite(point.cost) || !(point.bits_per_weight > 0)) continue;
       dots_.push_back({&point});
-      has_zero_ = has_zero_ || point.cost <= 0;
-      if (point.cost > 0) {
-        lowest_ = std::min(lowest_, point.cost);
-        highest_ = std::max(highest_, point.cost);
-      }
+      highest_ = std::max(highest_, point.cost);
       smallest_ = std::min(smallest_, point.bits_per_weight);
       largest_ = std::max(largest_, point.bits_per_weight);
+    }
+    for (const Dot& dot : dots_) {
+      if (is_negligible(*dot.point)) {
+        has_zero_ = true;
+      } else {
+        lowest_ = std::min(lowest_, dot.point->cost);
+      }
     }
   }
 
@@ -97,14 +103,14 @@ class CurveChart {
     open_chart(html_, size_, curve_.heading,
                fmt::format("{} types by bits per weight and {}; the table below has the same figures", dots_.size(),
                            curve_.cost_name));
-    const double zero_band = has_zero_ ? 26 : 0;
+    const double zero_band = has_zero_ ? 30 : 0;
     const Axis x(largest_ / smallest_ > 5 ? AxisScale::log2 : AxisScale::linear, smallest_, largest_, left_ + 8,
                  size_.width - 14, size_.narrow ? 5 : 8);
     const std::optional<Axis> y = cost_axis(bottom_ - zero_band);
     draw_axes(x, y);
     for (Dot& dot : dots_) {
       dot.x = x.place(dot.point->bits_per_weight);
-      dot.y = dot.point->cost > 0 && y ? y->place(dot.point->cost) : bottom_;
+      dot.y = y && !is_negligible(*dot.point) ? y->place(dot.point->cost) : bottom_;
     }
     draw_front();
     draw_dots();
@@ -112,6 +118,8 @@ class CurveChart {
   }
 
  private:
+  bool is_negligible(const CurvePoint& point) const { return point.cost <= kNegligible * highest_; }
+
   /// Logarithmic unless all costs are near each other. None if no cost is above zero.
   std::optional<Axis> cost_axis(double from) const {
     if (!(highest_ > 0)) return std::nullopt;
@@ -139,7 +147,7 @@ class CurveChart {
     }
     if (has_zero_) {
       line(left_, bottom_, size_.width, bottom_, "grid");
-      label(left_ - 6, bottom_ + 4, "end", "0");
+      label(left_ - 6, bottom_ + 4, "end", "≈ 0");
     }
     for (const AxisTick& tick : x.ticks()) {
       line(tick.place, 14, tick.place, bottom_ + 6, "grid");
@@ -171,7 +179,8 @@ class CurveChart {
       order.push_back(&dot);
       taken.push_back({dot.x - kDot, dot.y - kDot, dot.x + kDot, dot.y + kDot});
     }
-    std::ranges::stable_sort(order, [](const Dot* a, const Dot* b) { return a->point->on_front && !b->point->on_front; });
+    std::ranges::stable_sort(order,
+                             [](const Dot* a, const Dot* b) { return a->point->on_front && !b->point->on_front; });
     LabelPlacer placer({left_, 12, size_.width, bottom_ + 12}, std::move(taken));
     for (const Dot* dot : order) {
       const CurvePoint& point = *dot->point;

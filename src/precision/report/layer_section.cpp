@@ -103,9 +103,10 @@ void write_layer_section(HtmlWriter& html, std::span<const ComparedTensor> layer
   if (shown.empty()) return;
   const ErrorShades shades(shown);
   html.open("section").leaf("h2", "Where the error is").line_break();
-  html.leaf("p", shades.any() ? "The error of the weights of each tensor, relative to their own size: darker cells lost "
-                                "more. Hover over a cell for its types and cosine."
-                              : "No weight differs.",
+  html.leaf("p",
+            shades.any() ? "The error of the weights of each tensor, relative to their own size: darker cells lost "
+                           "more. Hover over a cell for its types and cosine."
+                         : "No weight differs.",
             {{"class", "explain"}});
   html.line_break();
   if (shades.any()) write_legend(html, shades);
@@ -130,7 +131,8 @@ void write_layer_table(HtmlWriter& html, std::span<const ComparedTensor> layers)
     html.leaf("th", text, {{"scope", "col"}, {"class", number ? "number" : "word"}});
   };
   for (const char* text : {"name", "type in A", "type in B"}) heading(text, false);
-  for (const char* text : {"weights", "bytes in A", "bytes in B", "cosine", "RMSE", "relative error"}) heading(text, true);
+  for (const char* text : {"weights", "bytes in A", "bytes in B", "cosine", "RMSE", "relative error"})
+    heading(text, true);
   html.close("tr").close("thead").line_break().open("tbody");
   for (const ComparedTensor& layer : layers) {
     const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };

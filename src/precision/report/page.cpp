@@ -37,7 +37,8 @@ void write_header(HtmlWriter& html, const PrecisionReport& report) {
   if (!report.summary.empty()) html.leaf("p", report.summary, {{"class", "summary"}}).line_break();
   html.close("header").line_break();
   if (report.facts.empty()) return;
-  html.open("dl", {{"class", "facts"}}).line_break();
+  // Rows that are full: three, four or six figures come most often.
+  html.open("dl", {{"class", report.facts.size() % 4 == 0 ? "facts four" : "facts"}}).line_break();
   for (const ReportFact& fact : report.facts) {
     html.open("div").leaf("dt", fact.label).leaf("dd", fact.value);
     if (!fact.note.empty()) html.leaf("dd", fact.note, {{"class", "note"}});
@@ -102,13 +103,14 @@ void write_spread_table(HtmlWriter& html, std::span<const DivergenceSpread> spre
 void write_spreads(HtmlWriter& html, std::span<const DivergenceSpread> spreads) {
   if (spreads.empty()) return;
   html.open("section").leaf("h2", "How far predictions move").line_break();
-  html.leaf("p",
-            spreads.size() == 1
-                ? "At each scored position of the text the KL divergence says how far the predicted probabilities are "
-                  "from those of the original: 0 is the same, and the right end is where the two disagree."
-                : "The KL divergence of each prediction from that of the original: the dot is the mean, the bar reaches "
-                  "from the median to 99 of 100 positions, the line to the worst.",
-            {{"class", "explain"}});
+  html.leaf(
+      "p",
+      spreads.size() == 1
+          ? "At each scored position of the text the KL divergence says how far the predicted probabilities are "
+            "from those of the original: 0 is the same, and the right end is where the two disagree."
+          : "The KL divergence of each prediction from that of the original: the dot is the mean, the bar reaches "
+            "from the median to 99 of 100 positions, the line to the worst.",
+      {{"class", "explain"}});
   html.line_break().open("figure");
   precision::draw_spreads(html, spreads);
   html.close("figure").line_break();

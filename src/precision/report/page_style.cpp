@@ -36,7 +36,8 @@ h2 { margin: 0 0 .4rem; font-size: 1.25rem; letter-spacing: -.005em; font-weight
 .summary { margin: 1.2rem 0 0; font-size: 1.15rem; line-height: 1.5; max-width: 46rem; }
 .explain { margin: 0 0 1rem; color: var(--quiet); max-width: 46rem; }
 section { margin: 2.75rem 0 0; padding-top: 1.75rem; border-top: 1px solid var(--line); }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(3, 1fr); gap: .75rem; margin: 0; }
+.facts.four { grid-template-columns: repeat(4, 1fr); }
 .facts > div { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .85rem 1rem .8rem; }
 .facts dt { color: var(--quiet); font-size: .82rem; }
 .facts dd { margin: .1rem 0 0; font-size: 1.5rem; font-weight: 620; line-height: 1.25; letter-spacing: -.01em; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
@@ -54,6 +55,7 @@ figure { margin: 0 0 1.25rem; }
 .other circle { fill: var(--paper); stroke: var(--other); stroke-width: 1.75; }
 .chart .other .label { fill: var(--quiet); }
 .bar rect { fill: var(--bar); }
+.chart .label { paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
 .marker { stroke: var(--second); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .range .body { stroke: var(--bar); stroke-width: 9; stroke-linecap: round; }
 .range .whisker { stroke: var(--other); stroke-width: 1.5; }
@@ -62,7 +64,7 @@ figure { margin: 0 0 1.25rem; }
 .tall { max-height: 34rem; overflow-y: auto; border: 1px solid var(--line); border-radius: .5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .86rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .7rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
-thead th { color: var(--quiet); font-weight: 550; font-size: .8rem; background: var(--paper); position: sticky; top: 0; }
+thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; color: var(--quiet); font-weight: 550; font-size: .8rem; background: var(--paper); position: sticky; top: 0; }
 tbody th { font-weight: 500; }
 .number { text-align: right; }
 tr.best th { color: var(--accent); font-weight: 650; }
@@ -88,7 +90,7 @@ caption { caption-side: bottom; text-align: left; color: var(--quiet); font-size
 footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
 @media (max-width: 600px) {
   main { padding: 1.5rem 1rem 3rem; }
-  .facts { grid-template-columns: repeat(2, 1fr); }
+  .facts, .facts.four { grid-template-columns: repeat(2, 1fr); }
   .facts dd { font-size: 1.25rem; }
   .chart.wide { display: none; }
   .chart.narrow { display: block; }

@@ -21,11 +21,25 @@ struct TypeShare {
   double bits() const { return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
-/// Wider types are stronger colours: 1 bit is shade 1, 16 bits and more the last.
-int shade_of_bits(double bits) {
-  const double share = std::log2(std::clamp(bits, 1.0, 16.0)) / 4;
-  return 1 + static_cast<int>(std::lround(share * (kShades - 2)));
-}
+/// Wider types are stronger colours, from the narrowest to the widest that there is.
+class BitShades {
+ public:
+  explicit BitShades(std::span<const TypeShare> shares) {
+    for (const TypeShare& share : shares) {
+      if (share.weights == 0) continue;
+      least_ = std::min(least_, share.bits());
+      most_ = std::max(most_, share.bits());
+    }
+  }
+  int operator()(double bits) const {
+    if (!(bits > 0) || !(most_ > least_)) return kShades / 2;
+    const double share = std::clamp(std::log(bits / least_) / std::log(most_ / least_), 0.0, 1.0);
+    return 1 + static_cast<int>(std::lround(share * (kShades - 2)));
+  }
+
+ private:
+  double least_ = 64, most_ = 0;
+};
 
 /// By bits per weight, widest first.
 std::vector<TypeShare> shares_of(std::span<const TypedTensor> plan) {
@@ -44,6 +58,7 @@ std::vector<TypeShare> shares_of(std::span<const TypedTensor> plan) {
 }
 
 void write_share_table(HtmlWriter& html, std::span<const TypeShare> shares, std::uint64_t total) {
+  const BitShades shade_of_bits(shares);
   html.open("div", {{"class", "scroll"}}).open("table").open("thead").open("tr");
   html.leaf("th", "type", {{"scope", "col"}});
   for (const char* text : {"tensors", "weights", "bits per weight", "bytes", "share"}) {
@@ -69,6 +84,7 @@ void write_share_table(HtmlWriter& html, std::span<const TypeShare> shares, std:
 
 void draw_type_shares(HtmlWriter& html, std::span<const TypedTensor> plan) {
   const std::vector<TypeShare> shares = shares_of(plan);
+  const BitShades shade_of_bits(shares);
   double total = 0;
   for (const TypeShare& share : shares) total += static_cast<double>(share.bytes);
   if (total == 0) return;
@@ -99,6 +115,7 @@ void write_plan_section(HtmlWriter& html, std::span<const TypedTensor> plan, std
   html.open("section").leaf("h2", heading.empty() ? "Types of the layers" : heading).line_break();
   html.leaf("p", "Tensors that matter more get more bits: stronger colours are wider types.", {{"class", "explain"}});
   const std::vector<TypeShare> shares = shares_of(plan);
+  const BitShades shade_of_bits(shares);
   std::uint64_t total = 0;
   for (const TypeShare& share : shares) total += share.bytes;
   html.open("figure");

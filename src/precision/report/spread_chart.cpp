@@ -45,16 +45,16 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
   const auto filled = [](std::uint64_t count) { return count != 0; };
   const auto first = static_cast<std::size_t>(std::ranges::find_if(bins, filled) - bins.begin());
   if (first == bins.size()) return;
-  const auto last = bins.size() - 1 -
-                    static_cast<std::size_t>(std::find_if(bins.rbegin(), bins.rend(), filled) - bins.rbegin());
+  const auto last =
+      bins.size() - 1 - static_cast<std::size_t>(std::find_if(bins.rbegin(), bins.rend(), filled) - bins.rbegin());
   const double top = 56, bottom = size.height - 42, left = 8;
   const double low = first == 0 ? kLeast / 10 : divergence_bin_start(first);
   const double high = last + 1 >= bins.size() ? kMost * 10 : divergence_bin_start(last + 1);
   const Axis axis(AxisScale::log10, low, high, left, size.width - 8, size.narrow ? 5 : 9);
-  open_chart(html, size, "Distribution of the divergence",
-             fmt::format("{} positions by their divergence: half are below {}, 99 of 100 below {}",
-                         count_text(report.tokens_scored), figure_text(report.median),
-                         figure_text(report.percentile_99)));
+  open_chart(
+      html, size, "Distribution of the divergence",
+      fmt::format("{} positions by their divergence: half are below {}, 99 of 100 below {}",
+                  count_text(report.tokens_scored), figure_text(report.median), figure_text(report.percentile_99)));
   tick_marks(html, axis, top, bottom);
   const double most = static_cast<double>(*std::ranges::max_element(bins));
   for (std::size_t bin = first; bin <= last; ++bin) {
@@ -64,13 +64,12 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
     const double end = bin + 1 == bins.size() ? begin * std::pow(10.0, 0.25) : divergence_bin_start(bin + 1);
     const double height = std::max(1.0, static_cast<double>(bins[bin]) / most * (bottom - top));
     html.open("g", {{"class", "bar"}});
-    const std::string range = bin == 0 ? fmt::format("below {}", figure_text(kLeast))
-                              : bin + 1 == bins.size()
-                                  ? fmt::format("{} and more", figure_text(kMost))
-                                  : fmt::format("{} to {}", figure_text(begin), figure_text(end));
-    html.leaf("title", fmt::format("{}: {} positions, {}", range, count_text(bins[bin]),
-                                   share_text(static_cast<double>(bins[bin]) /
-                                              static_cast<double>(report.tokens_scored))));
+    const std::string range = bin == 0                 ? fmt::format("below {}", figure_text(kLeast))
+                              : bin + 1 == bins.size() ? fmt::format("{} and more", figure_text(kMost))
+                                                       : fmt::format("{} to {}", figure_text(begin), figure_text(end));
+    html.leaf("title",
+              fmt::format("{}: {} positions, {}", range, count_text(bins[bin]),
+                          share_text(static_cast<double>(bins[bin]) / static_cast<double>(report.tokens_scored))));
     html.empty("rect", {{"x", number_text(axis.place(begin) + 0.5)},
                         {"y", number_text(bottom - height)},
                         {"width", number_text(std::max(1.0, axis.place(end) - axis.place(begin) - 1))},
@@ -86,7 +85,7 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
                         {"x2", number_text(x)},
                         {"y2", number_text(bottom)},
                         {"class", "marker"}});
-    const bool at_right = x > size.width * 0.7;
+    const bool at_right = x > size.width - 120;
     html.leaf("text", fmt::format("{} {}", marker.name, figure_text(marker.value)),
               {{"x", number_text(at_right ? x - 5 : x + 5)},
                {"y", number_text(row)},
@@ -107,9 +106,11 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
 void draw_ranges(HtmlWriter& html, std::span<const DivergenceSpread> spreads, ChartSize size) {
   constexpr double kRow = 24;
   size.height = kRow * static_cast<double>(spreads.size()) + 62;
-  double low = kMost, high = kLeast;
+  // What is below a millionth is as good as nothing.
+  constexpr double kShown = 1e-6;
+  double low = kMost, high = kShown;
   for (const DivergenceSpread& spread : spreads) {
-    low = std::min(low, in_range(spread.report.median));
+    low = std::min(low, std::max(in_range(spread.report.median), kShown));
     high = std::max(high, in_range(spread.report.largest));
   }
   const double left = size.narrow ? 84 : 130, top = 8, bottom = size.height - 42;
@@ -128,9 +129,9 @@ void draw_ranges(HtmlWriter& html, std::span<const DivergenceSpread> spreads, Ch
                           {"class", kind}});
     };
     html.open("g", {{"class", "range"}});
-    html.leaf("title", fmt::format("{}: median {}, mean {}, 99 % {}, largest {}", spread.name,
-                                   figure_text(report.median), figure_text(report.mean),
-                                   figure_text(report.percentile_99), figure_text(report.largest)));
+    html.leaf("title",
+              fmt::format("{}: median {}, mean {}, 99 % {}, largest {}", spread.name, figure_text(report.median),
+                          figure_text(report.mean), figure_text(report.percentile_99), figure_text(report.largest)));
     html.leaf("text", file_name(spread.name),
               {{"x", number_text(left - 10)}, {"y", number_text(y + 4)}, {"text-anchor", "end"}, {"class", "label"}});
     line(report.percentile_99, report.largest, "whisker");

@@ -26,7 +26,8 @@ const SweepPoint* smallest(const SweepReport& sweep, Good&& good) {
 }
 
 const SweepPoint* smallest_within(const SweepReport& sweep, double divergence) {
-  return smallest(sweep, [&](const SweepPoint& point) { return point.divergence && point.divergence->mean <= divergence; });
+  return smallest(sweep,
+                  [&](const SweepPoint& point) { return point.divergence && point.divergence->mean <= divergence; });
 }
 
 /// The smallest dtype that is right about as often as the network as it is, or else loses no more than it by 5 %.
@@ -40,8 +41,9 @@ const SweepPoint* smallest_as_good(const SweepReport& sweep) {
 
 ReportFact fact_of(std::string label, const SweepPoint* point, const SweepReport& sweep) {
   if (point == nullptr) return {std::move(label), "none", "of the types tried"};
-  return {std::move(label), file_name(point->name),
-          fmt::format("{:.2f} bits per weight, {}", point->bits_per_weight, size_change_text(sweep.bytes, point->bytes))};
+  return {
+      std::move(label), file_name(point->name),
+      fmt::format("{:.2f} bits per weight, {}", point->bits_per_weight, size_change_text(sweep.bytes, point->bytes))};
 }
 
 struct SweepKind {
@@ -53,10 +55,11 @@ struct SweepKind {
 SweepKind sweep_kind(const SweepReport& sweep) {
   const auto any = [&](auto has) { return std::ranges::any_of(sweep.points, has); };
   if (any([](const SweepPoint& point) { return point.divergence.has_value(); })) {
-    return {"mean KL divergence (nats)",
-            {"99 %", "perplexity", "same top token", "weight error"},
-            "Further left is smaller, further down is closer to the original. Filled points are the front: nothing that "
-            "was tried is both smaller and closer."};
+    return {
+        "mean KL divergence (nats)",
+        {"99 %", "perplexity", "same top token", "weight error"},
+        "Further left is smaller, further down is closer to the original. Filled points are the front: nothing that "
+        "was tried is both smaller and closer."};
   }
   if (any([](const SweepPoint& point) { return point.score.has_value(); })) {
     return {"loss",
@@ -101,9 +104,9 @@ std::string swept_in_words(const SweepReport& sweep) {
 PrecisionReport report_of(const SweepReport& sweep) {
   PrecisionReport report;
   report.title = fmt::format("{} at {} precisions", file_name(sweep.model), sweep.points.size());
-  report.subtitle = fmt::format("{}: {} weights in {}, {}{}.", sweep.model, count_text(sweep.parameters),
-                                bytes_text(sweep.bytes), sweep.type,
-                                sweep.architecture.empty() ? "" : fmt::format(", architecture {}", sweep.architecture));
+  report.subtitle =
+      fmt::format("{}: {} weights in {}, {}{}.", sweep.model, count_text(sweep.parameters), bytes_text(sweep.bytes),
+                  sweep.type, sweep.architecture.empty() ? "" : fmt::format(", architecture {}", sweep.architecture));
   report.summary = swept_in_words(sweep);
   const auto front = std::ranges::count_if(sweep.points, &SweepPoint::on_front);
   report.facts.push_back({"Types tried", std::to_string(sweep.points.size()), fmt::format("{} on the front", front)});

@@ -28,7 +28,10 @@ std::string count_text(std::uint64_t count) {
 std::string figure_text(double value) {
   if (std::isnan(value)) return "–";
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
-  return fmt::format("{:.4g}", value == 0 ? 0.0 : value);
+  if (value == 0) return "0";
+  if (std::abs(value) >= 1000)
+    return std::abs(value) < 1e6 ? fmt::format("{:.0f}", value) : fmt::format("{:.3e}", value);
+  return fmt::format("{:#.4g}", value);
 }
 
 std::string figure_text(const std::optional<double>& value) { return value ? figure_text(*value) : "–"; }
@@ -52,7 +55,7 @@ std::string short_text(double value) {
   if (value == 0) return "0";
   if (value < 0.01) return "<0.01";
   if (value < 1) return fmt::format("{:.2f}", value);
-  return value < 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
+  return value < 100 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
 
 std::string size_change_text(std::uint64_t before, std::uint64_t after) {
