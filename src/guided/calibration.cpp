@@ -8,7 +8,7 @@ namespace imago::guided {
 
 const InputStatistics* Calibration::find(std::string_view name, std::size_t expert) const noexcept {
   const auto found = matrices.find({std::string(name), expert});
-  return found == matrices.end() || found->second.rows == 0 ? nullptr : &found->second;
+  return found == matrices.end() || found->second->rows == 0 ? nullptr : found->second.get();
 }
 
 const InputStatistics& Calibration::require(std::string_view name, std::size_t expert, std::size_t columns) const {
