@@ -30,11 +30,11 @@ class Calibration {
   /// Ours or llama.cpp's, old files without GGUF refused with a hint. Throws IoError, FormatError.
   static Calibration read(const std::string& path);
   /// Appears whole or not at all. Throws IoError.
-  void write(const std::string& path) const;
+  void write(const std::string& to) const;
 
   /// Null if nothing is known of it.
   const InputStatistics* find(std::string_view name, std::size_t expert = 0) const noexcept;
-  /// Throws UsageError, naming both, unless the matrix is known with that many columns and all are finite.
+  /// Throws UsageError, naming both, unless the matrix is known with that many columns.
   const InputStatistics& require(std::string_view name, std::size_t expert, std::size_t columns) const;
 
   /// By name and expert; never null.

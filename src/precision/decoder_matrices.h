@@ -30,6 +30,7 @@ class DecoderMatrices {
   /// Throws IoError, FormatError, UnsupportedError.
   explicit DecoderMatrices(const std::string& path);
 
+  const formats::TensorFile& file() const noexcept { return file_; }
   const models::Traits& traits() const noexcept { return traits_; }
   /// In the order of the computation. Routers are not among them: they keep their type.
   const std::vector<DecoderMatrix>& all() const noexcept { return matrices_; }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "guided/calibration.h"
+#include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "lm/scored_windows.h"
@@ -124,9 +125,7 @@ class Planner {
     if (options_.plain) return;
     if (!options_.calibration.empty()) {
       calibration_ = guided::Calibration::read(options_.calibration);
-      for (const DecoderMatrix& matrix : matrices_.all()) {
-        if (calibration_.find(matrix.name)) calibration_.require(matrix.name, 0, matrix.cols);
-      }
+      guided::check_same_model(calibration_, guided::sketch_model(matrices_.file()), matrices_.file().path());
       return;
     }
     collect(model_, windows_.calibrate,
