@@ -1,8 +1,11 @@
 // imago plan: a type for each tensor within a budget, chosen by measuring.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -194,7 +197,7 @@ void plan(const Options& options) {
   {
     Progress progress(options.quiet);
     wanted.on_estimate = [&](const PlanEstimate& estimate) {
-      if (options.quiet) return;
+      if (options.quiet || ::isatty(STDERR_FILENO) == 0) return;  // for those who watch, as the bar
       fmt::print(stderr, "{} measurements: about {} and {} of memory\n", format_count(estimate.measurements),
                  duration(estimate.seconds), format_bytes(estimate.memory_bytes));
     };

@@ -68,12 +68,12 @@ class NetworkPlanner {
   NetworkPlanner(const std::string& path, const Dataset& data, const PlanOptions& options)
       : options_(options), network_(load_network(path)) {
     if (data.size() != (data.y.shape().rank() == 0 ? 0 : data.y.shape()[0])) {
-      throw ShapeError(fmt::format("the dataset has {} inputs, and targets {}", data.size(), data.y.shape().to_string()));
+      throw ShapeError(
+          fmt::format("the dataset has {} inputs, and targets {}", data.size(), data.y.shape().to_string()));
     }
     if (data.size() < 2) {
-      throw UsageError(
-          fmt::format("the dataset has {} examples; a plan needs two at least, one to measure and one to judge",
-                      data.size()));
+      throw UsageError(fmt::format(
+          "the dataset has {} examples; a plan needs two at least, one to measure and one to judge", data.size()));
     }
     measure_ = every(data, 0, 2);
     judge_ = every(data, 1, 2);
@@ -149,7 +149,7 @@ class NetworkPlanner {
       }
     }
     // Of equals, the allocation takes the first: the smallest.
-    std::ranges::stable_sort(types_, {}, &Format::bits);
+    std::ranges::stable_sort(types_, [](Format a, Format b) { return a.bits() < b.bits(); });
     std::uint64_t weights = 0;
     for (const PlannedLayer& planned : layers_) {
       weights += planned.weights();
@@ -163,8 +163,7 @@ class NetworkPlanner {
   static std::uint64_t bytes_of(const PlannedLayer& planned, Format type) {
     const Scheme scheme(type);
     const WeightStore& store = *planned.layer->weights;
-    return packed_bytes(type, store.count()) +
-           scale_layout(scheme, store.rows(), store.cols()).count * sizeof(float);
+    return packed_bytes(type, store.count()) + scale_layout(scheme, store.rows(), store.cols()).count * sizeof(float);
   }
 
   double loss_on(const Dataset& data) {
