@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all help test test-arm demo bench bench-learning bench-lm-quality fuzz format install clean
+.PHONY: all help test test-arm demo bench bench-learning bench-quality fuzz format install clean
 
 all: build/build.ninja ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -38,11 +38,11 @@ bench-learning: ## train networks and a small decoder, and compare with what is 
 	@cmake --build build -j $(JOBS) --target imago_bench_learning
 	@build/bench/imago_bench_learning
 
-bench-lm-quality: ## a trained language model in each type, against itself in float32 and against llama.cpp
+bench-quality: ## what precision costs a trained language model, beside llama.cpp and what is promised
 	@scripts/setup.sh build test
 	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
-	@cmake --build build -j $(JOBS) --target imago_bench_lm_quality
-	@build/bench/imago_bench_lm_quality
+	@cmake --build build -j $(JOBS) --target imago_bench_precision
+	@build/bench/imago_bench_precision
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS
 	@scripts/setup.sh build fuzz

@@ -31,6 +31,7 @@ struct Options {
   double percentile = 0.999;
   int group = 32;
   std::vector<std::string> tensor_types;
+  std::string plan;
   bool pure = false, dry_run = false, allow_nonfinite = false, eager = false;
   bool fp4_legacy = false, json = false, quiet = false;
   bool morph = false;
@@ -71,6 +72,7 @@ ConvertOptions to_library(const Options& options) {
   wanted.percentile = options.percentile;
   wanted.group = options.group;
   for (const std::string& text : options.tensor_types) wanted.tensor_types.push_back(tensor_type(text));
+  wanted.plan = options.plan;
   wanted.pure = options.pure;
   wanted.allow_nonfinite = options.allow_nonfinite;
   wanted.dry_run = options.dry_run;
@@ -186,6 +188,9 @@ std::string to_text(const ConvertReport& report, const Options& options, double 
 }
 
 void convert(const Options& options) {
+  if (options.morph && options.to.empty() && options.plan.empty()) {
+    throw UsageError("--to is required: give a type, or a plan with --plan; see 'imago morph --help'");
+  }
   ConvertOptions wanted = to_library(options);
   set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
@@ -215,7 +220,10 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
                                               : "The type that weights take (default: each keeps its own where OUT can "
                                                 "hold it)");
   to->type_name("TYPE");
-  if (morph) to->required();
+  if (morph) {
+    command->add_option("--plan", options->plan, "Types from a file of 'imago plan'; --to is for what it does not name")
+        ->type_name("PLAN.json");
+  }
   command
       ->add_option("--tensor-type", options->tensor_types,
                    "Tensors whose name holds REGEX take TYPE, before every other rule; repeatable")
@@ -256,7 +264,8 @@ Command add_morph(CLI::App& program) {
   return add(program, "morph", "Quantize a model, and say what it cost", true,
              "Examples:\n  imago morph model.gguf small.gguf --to q4_k --tensor-type 'ffn_down=q6_k'\n"
              "  imago morph net.json net8.json --to int8 --granularity row --calibrate mse\n"
-             "  imago morph model.gguf small.gguf --to q4_k --dry-run");
+             "  imago morph model.gguf small.gguf --to q4_k --dry-run\n"
+             "  imago morph model/ small.gguf --plan plan.json");
 }
 
 }  // namespace imago::cli

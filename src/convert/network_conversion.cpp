@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "convert/planned_types.h"
 #include "convert/run_conversion.h"
 #include "formats/json.h"
 #include "formats/tensor_file.h"
@@ -74,7 +75,14 @@ struct Wish {
 
 class LayerTypes {
  public:
-  explicit LayerTypes(const ConvertOptions& options) : options_(options) {
+  LayerTypes(const ConvertOptions& options, const std::vector<std::string>& paths) : options_(options) {
+    if (!options.plan.empty()) planned_ = PlannedTypes(options.plan, paths);
+    for (const auto& [path, format] : planned_.all()) {
+      if (!format.is_block()) continue;
+      throw UnsupportedError(
+          fmt::format("{}: '{}' is planned as {}; networks of layers hold the 21 dtypes and no blocks", options.plan,
+                      path, format.name()));
+    }
     for (const auto& [text, format] : options.tensor_types) {
       try {
         patterns_.push_back({text, std::regex(text), format.dtype()});
@@ -90,6 +98,7 @@ class LayerTypes {
         return {pattern.dtype, fmt::format("asked for by '{}'", pattern.text)};
       }
     }
+    if (const std::optional<Format> planned = planned_.find(path)) return {planned->dtype(), "planned"};
     if (options_.type) return {options_.type->dtype(), "asked for"};
     return {};
   }
@@ -117,6 +126,7 @@ class LayerTypes {
   };
   const ConvertOptions& options_;
   std::vector<Pattern> patterns_;
+  PlannedTypes planned_;
 };
 
 std::size_t stored_bytes(const Scheme& scheme, const WeightShape& shape) {
@@ -138,7 +148,11 @@ void take_type(Layer& layer, const Scheme& scheme) {
 }
 
 ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
-  const LayerTypes types(options);
+  std::vector<std::string> paths;
+  for (const NamedLayer& named : named_layers(network)) {
+    if (named.layer->weights) paths.push_back(named.path);
+  }
+  const LayerTypes types(options, paths);
   ConvertReport report;
   double signal = 0, noise = 0;
   for (const NamedLayer& named : named_layers(network)) {
@@ -185,12 +199,14 @@ ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
 
 ConvertReport convert_to_bag(const Network& network, const std::string& in, const std::string& out, FileForm to,
                              const ConvertOptions& options) {
-  const bool typed = options.type || !options.tensor_types.empty();
+  const bool typed = options.type || !options.tensor_types.empty() || !options.plan.empty();
   std::vector<formats::StoredTensor> tensors;
+  std::vector<std::size_t> tensor_layers;  // the place of each tensor's layer in the grid
   const std::span<const Layer> layers = network.layers();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!layers[i].weights) continue;
     const WeightStore& store = *layers[i].weights;
+    tensor_layers.push_back(i);
     formats::StoredTensor& tensor = tensors.emplace_back();
     tensor.name = fmt::format("layer_{}.weights", i);
     tensor.type = name(SafetensorsType::f32);
@@ -209,6 +225,7 @@ ConvertReport convert_to_bag(const Network& network, const std::string& in, cons
     made.shape = tensor.shape;
     made.parts.push_back({&tensor, 0, tensor.rows()});
     made.use = tensor.shape.rank() < 2 ? models::TensorUse::vector : models::TensorUse::matrix;
+    made.matrices.name = fmt::format("layers.{}", tensor_layers[recipe.tensors.size() - 1]);
   }
   std::size_t inner = 0;
   for (const NamedLayer& named : named_layers(network)) inner += named.layer->weights ? 1 : 0;

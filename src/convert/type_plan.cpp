@@ -9,6 +9,7 @@
 
 #include "convert/mixes.h"
 #include "convert/piece_reader.h"
+#include "convert/planned_types.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 
@@ -64,6 +65,11 @@ class Planner {
   Planner(const models::ModelRecipe& recipe, const ConvertOptions& options)
       : target_(recipe.target), options_(options), patterns_(compile(options)) {
     tied_ = std::ranges::none_of(recipe.tensors, [](const TensorRecipe& t) { return t.use == TensorUse::output; });
+    if (options.plan.empty()) return;
+    std::vector<std::string> names;
+    for (const TensorRecipe& tensor : recipe.tensors) names.push_back(name_in_plans(tensor));
+    planned_ = PlannedTypes(options.plan, names);
+    for (const auto& [name, format] : planned_.all()) require_holdable(target_, format);
   }
 
   PlannedTensor plan(const TensorRecipe& recipe) const {
@@ -137,6 +143,7 @@ class Planner {
       }
       return fitted(pattern.format, recipe, fmt::format("asked for by '{}'", pattern.text));
     }
+    if (const std::optional<Format> planned = planned_.find(name_in_plans(recipe))) return as_planned(*planned, recipe);
     if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
     if (source.format && !is_wide(*source.format) && !source.format->is_block() && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
@@ -156,6 +163,25 @@ class Planner {
     if (!mixed) return wide(recipe, fmt::format("{} leaves it wide", role_of(recipe)));
     if (*mixed == *options_.type) return fitted(*mixed, recipe, "asked for");
     return fitted(*mixed, recipe, fmt::format("{} in the mix of {}", role_of(recipe), options_.type->name()));
+  }
+
+  static const std::string& name_in_plans(const TensorRecipe& recipe) {
+    return recipe.matrices.name.empty() ? recipe.name : recipe.matrices.name;
+  }
+
+  /// Exactly that, or an error: a plan was measured as it stands.
+  Choice as_planned(Format format, const TensorRecipe& recipe) const {
+    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    if (!formats::is_decodable(source)) {
+      throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
+                                         source.file, source.name, source.type, format.name()));
+    }
+    if (fitting_type(format, recipe.shape.last()) != format) {
+      throw UsageError(fmt::format("{}: '{}' cannot be {}: its rows of {} are no multiple of a block of {}",
+                                   options_.plan, name_in_plans(recipe), format.name(), recipe.shape.last(),
+                                   format.block_values()));
+    }
+    return {{format, has_scales(format)}, "planned"};
   }
 
   std::string_view role_of(const TensorRecipe& recipe) const {
@@ -229,6 +255,7 @@ class Planner {
   FileForm target_;
   const ConvertOptions& options_;
   std::vector<Pattern> patterns_;
+  PlannedTypes planned_;
   bool tied_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,20 +23,22 @@ struct InputStatistics {
   std::vector<float> products;
 };
 
-/// Matrices by models::matrix_name (layers of networks by their paths), and where the figures come from. Value type.
+/// Matrices by models::matrix_name (layers of networks by their paths), and where the figures come from. Copies share
+/// the statistics.
 class Calibration {
  public:
   /// Ours or llama.cpp's, old files without GGUF refused with a hint. Throws IoError, FormatError.
   static Calibration read(const std::string& path);
   /// Appears whole or not at all. Throws IoError.
-  void write(const std::string& path) const;
+  void write(const std::string& to) const;
 
   /// Null if nothing is known of it.
   const InputStatistics* find(std::string_view name, std::size_t expert = 0) const noexcept;
-  /// Throws UsageError, naming both, unless the matrix is known with that many columns and all are finite.
+  /// Throws UsageError, naming both, unless the matrix is known with that many columns.
   const InputStatistics& require(std::string_view name, std::size_t expert, std::size_t columns) const;
 
-  std::map<std::pair<std::string, std::size_t>, InputStatistics> matrices;  ///< by name and expert
+  /// By name and expert; never null.
+  std::map<std::pair<std::string, std::size_t>, std::shared_ptr<InputStatistics>> matrices;
   std::string path;                ///< where it was read from; empty: made in memory
   std::vector<std::string> texts;  ///< what it was made from
   std::uint64_t text_hash = 0, windows = 0, context = 0;

@@ -147,13 +147,22 @@ Product feed_forward_product(const Traits& traits, const FeedForward& layer, std
 
 void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
                 const kernels::RopeTable* rope, Workspace& work) {
+  embed_tokens(weights, ids, segments, work);
+  run_blocks(weights, {0, weights.blocks.size()}, ids.size(), segments, rope, work);
+}
+
+void embed_tokens(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
+                  Workspace& work) {
+  embed(weights, ids, segments, sized(work.x, ids.size() * weights.traits.width));
+}
+
+void run_blocks(const DecoderWeights& weights, BlockRange range, std::size_t tokens, std::span<const Segment> segments,
+                const kernels::RopeTable* rope, Workspace& work) {
   const Traits& traits = weights.traits;
-  const std::size_t tokens = ids.size();
-  const std::span<float> x = sized(work.x, tokens * traits.width);
+  const std::span<float> x = std::span(work.x).first(tokens * traits.width);
   const std::span<float> normed = sized(work.normed, x.size());
   const std::span<float> branch = sized(work.branch, x.size());
-  embed(weights, ids, segments, x);
-  for (std::size_t i = 0; i < weights.blocks.size(); ++i) {
+  for (std::size_t i = range.begin; i < range.end; ++i) {
     const Block& block = weights.blocks[i];
     normalize(traits, block.attention_norm, x, normed);
     run_attention(traits, block, i, segments, rope, tokens, work);

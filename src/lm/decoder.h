@@ -54,6 +54,15 @@ struct Workspace {
 void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
                 const kernels::RopeTable* rope, Workspace& work);
 
+/// The two parts of it: what goes into block 0, and the blocks of a range with what is in work.x.
+void embed_tokens(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
+                  Workspace& work);
+struct BlockRange {
+  std::size_t begin = 0, end = 0;
+};
+void run_blocks(const DecoderWeights& weights, BlockRange range, std::size_t tokens, std::span<const Segment> segments,
+                const kernels::RopeTable* rope, Workspace& work);
+
 /// Logits of the rows first … first + rows - 1 of work.x: [rows][vocabulary].
 void compute_logits(const DecoderWeights& weights, Workspace& work, std::size_t first, std::size_t rows,
                     std::span<float> logits);

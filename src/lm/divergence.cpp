@@ -4,19 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "imago/lm.h"
+#include "lm/prediction.h"
 #include "lm/scored_windows.h"
 
 namespace imago {
 
 namespace {
 
-/// Positions that a thread takes at a time: each costs two exponentials per token of the vocabulary.
+/// Positions that a thread takes at a time.
 constexpr std::size_t kGrain = 4;
 
 /// What is known of one model's predictions.
@@ -33,38 +33,6 @@ struct Tally {
   }
 };
 
-struct Row {
-  std::span<const float> logits;
-  std::size_t top = 0;
-  double log_sum = 0;  ///< log of the sum of the exponentials of all logits
-  double log_probability(std::size_t token) const { return static_cast<double>(logits[token]) - log_sum; }
-};
-
-/// `exponentials`, where given, takes exp(logit - largest logit).
-Row measure_row(std::span<const float> logits, std::span<double> exponentials = {}) {
-  const auto largest = std::max_element(logits.begin(), logits.end());
-  const double top = static_cast<double>(*largest);
-  double sum = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double exponential = std::exp(static_cast<double>(logits[i]) - top);
-    if (!exponentials.empty()) exponentials[i] = exponential;
-    sum += exponential;
-  }
-  return {logits, static_cast<std::size_t>(largest - logits.begin()), top + std::log(sum)};
-}
-
-/// KL(reference || other). `probabilities` are the reference's.
-double divergence(const Row& reference, const Row& other, std::span<const double> probabilities) {
-  double sum = 0;
-  for (std::size_t i = 0; i < probabilities.size(); ++i) {
-    // Tokens that the reference rules out count nothing, whatever the other says: not 0 · infinity.
-    if (probabilities[i] == 0) continue;
-    sum += probabilities[i] * (reference.log_probability(i) - other.log_probability(i));
-  }
-  if (std::isnan(sum)) return std::numeric_limits<double>::infinity();
-  return sum < 0 ? 0 : sum;  // rounding of what is zero
-}
-
 /// Compares the models at each position of a piece. tallies[0] is the reference's.
 void compare(const lm::ScoredPiece& piece, std::size_t vocabulary, std::span<Tally> tallies) {
   const std::size_t rows = piece.targets.size();
@@ -75,20 +43,18 @@ void compare(const lm::ScoredPiece& piece, std::size_t vocabulary, std::span<Tal
     if (&tally != &tallies.front()) tally.divergences.resize(before + rows);
   }
   parallel_for_dynamic(rows, kGrain, [&](std::size_t begin, std::size_t end) {
-    std::vector<double> probabilities(vocabulary);
+    lm::Prediction reference, other;
     for (std::size_t i = begin; i < end; ++i) {
       const auto target = static_cast<std::size_t>(piece.targets[i]);
       const auto logits = [&](std::size_t model) { return piece.logits[model].subspan(i * vocabulary, vocabulary); };
-      const Row reference = measure_row(logits(0), probabilities);
-      const double scale = std::exp(reference.log_probability(reference.top));
-      for (double& probability : probabilities) probability *= scale;
+      reference.set(logits(0));
       tallies[0].surprises[i] = -reference.log_probability(target);
       for (std::size_t model = 1; model < tallies.size(); ++model) {
         Tally& tally = tallies[model];
-        const Row row = measure_row(logits(model));
-        tally.surprises[i] = -row.log_probability(target);
-        tally.same[i] = row.top == reference.top;
-        tally.divergences[before + i] = divergence(reference, row, probabilities);
+        other.set(logits(model));
+        tally.surprises[i] = -other.log_probability(target);
+        tally.same[i] = other.top() == reference.top();
+        tally.divergences[before + i] = reference.divergence_of(other);
       }
     }
   });
@@ -102,6 +68,19 @@ double quantile(std::span<const double> sorted, double share) {
   const double part = place - static_cast<double>(below);
   if (part == 0) return sorted[below];
   return (1 - part) * sorted[below] + part * sorted[below + 1];
+}
+
+/// REQUIRES: sorted, and no NaN.
+std::vector<std::uint64_t> counts_by_bin(std::span<const double> sorted) {
+  std::vector<std::uint64_t> counts(kDivergenceBins);
+  auto begin = sorted.begin();
+  for (std::size_t bin = 0; bin < kDivergenceBins; ++bin) {
+    const bool last = bin + 1 == kDivergenceBins;
+    const auto end = last ? sorted.end() : std::lower_bound(begin, sorted.end(), divergence_bin_start(bin + 1));
+    counts[bin] = static_cast<std::uint64_t>(end - begin);
+    begin = end;
+  }
+  return counts;
 }
 
 DivergenceReport report_of(Tally& tally, double reference_perplexity, std::size_t windows) {
@@ -119,6 +98,7 @@ DivergenceReport report_of(Tally& tally, double reference_perplexity, std::size_
   report.same_top = static_cast<double>(tally.same_count) / count;
   report.tokens_scored = values.size();
   report.windows = windows;
+  report.histogram = counts_by_bin(values);
   return report;
 }
 

@@ -42,6 +42,10 @@ struct LanguageModelAccess {
   static LanguageModel load(const std::string& path, const LanguageModelOptions& options,
                             const lm::MatrixEncoder& encoder);
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
+  /// Its maker made it editable; only the models that callers hold are not. Nobody may run it meanwhile.
+  static lm::LoadedModel& editable(LanguageModel& model) noexcept {
+    return const_cast<LanguageModel::State&>(*model.state_);  // NOLINT
+  }
 };
 
 }  // namespace imago

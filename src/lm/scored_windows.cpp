@@ -46,8 +46,9 @@ class Runner {
   std::vector<float> logits_;
 };
 
-/// The tokens of the text, BOS in front of each window where the tokenizer asks for it.
-std::vector<TokenId> tokens_of(std::string_view text, const Tokenizer& tokenizer, std::size_t context) {
+}  // namespace
+
+std::vector<TokenId> window_tokens(std::string_view text, const Tokenizer& tokenizer, std::size_t context) {
   std::vector<TokenId> ids = tokenizer.encode(text);
   const bool with_bos = tokenizer.adds_bos() && tokenizer.bos().has_value();
   const TokenId bos = tokenizer.bos().value_or(0);
@@ -62,8 +63,6 @@ std::vector<TokenId> tokens_of(std::string_view text, const Tokenizer& tokenizer
   return ids;
 }
 
-}  // namespace
-
 void for_each_scored_piece(std::span<const LanguageModel* const> models, std::string_view text, std::size_t context,
                            CacheKind cache, const std::function<void(const ScoredPiece&)>& on_piece,
                            const std::function<void(std::size_t done, std::size_t total)>& on_window) {
@@ -76,7 +75,7 @@ void for_each_scored_piece(std::span<const LanguageModel* const> models, std::st
       throw UsageError(fmt::format("windows of {} tokens; they can have 4 to {}", context, model->max_positions()));
     }
   }
-  const std::vector<TokenId> ids = tokens_of(text, tokenizer, context);
+  const std::vector<TokenId> ids = window_tokens(text, tokenizer, context);
   loaded.front()->check_ids(ids);
 
   const std::size_t first = context / 2, scored = context - 1 - first;

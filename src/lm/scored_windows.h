@@ -6,10 +6,15 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "imago/lm.h"
 
 namespace imago::lm {
+
+/// The tokens of whole windows, BOS in front of each where the tokenizer asks for it. Throws UsageError for a text that
+/// does not fill one.
+std::vector<TokenId> window_tokens(std::string_view text, const Tokenizer& tokenizer, std::size_t context);
 
 /// Some neighbouring positions of a window.
 struct ScoredPiece {

@@ -28,12 +28,16 @@ std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   return found == tensors.end() ? std::string() : found->name;
 }
 
+NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {
+  if (extent_of(traits, tensor.roles.front()).vector) return {};
+  // Fused on one side only: the first part stands for all, since they share their inputs.
+  return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
+}
+
 std::map<std::string, NamedMatrices> matrix_names(const Traits& traits, const Naming& naming) {
   std::map<std::string, NamedMatrices> names;
   for_each_tensor(traits, naming, [&](const LayoutTensor& tensor, std::size_t block) {
-    if (extent_of(traits, tensor.roles.front()).vector) return;
-    // Fused on one side only: the first part stands for all, since they share their inputs.
-    names[tensor.name] = {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
+    if (NamedMatrices found = matrices_of(traits, tensor, block); !found.name.empty()) names[tensor.name] = found;
   });
   return names;
 }

@@ -28,6 +28,8 @@ struct NamedMatrices {
   std::string name;
   std::size_t first_expert = 0, experts = 1;
 };
+/// Of one tensor of a layout; the name is empty if it holds no matrix.
+NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block);
 /// All tensors of a decoder that hold matrices, by their names in files of this naming. REQUIRES: the traits are those
 /// of a file whose tensors were found (DecoderTensors), so that their numbers are real.
 std::map<std::string, NamedMatrices> matrix_names(const Traits& traits, const Naming& naming);

@@ -38,7 +38,12 @@ void add_uses(const TensorFile& file, ModelRecipe& recipe) {
   const bool named =
       file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
   if (!named) return;
-  std::unordered_map<const StoredTensor*, std::pair<TensorUse, std::size_t>> uses;
+  struct Use {
+    TensorUse use;
+    std::size_t block;
+    NamedMatrices matrices;
+  };
+  std::unordered_map<const StoredTensor*, Use> uses;
   std::size_t blocks = 0;
   try {
     const Traits traits = read_traits(file);
@@ -46,7 +51,9 @@ void add_uses(const TensorFile& file, ModelRecipe& recipe) {
     const Naming naming = naming_of(file, traits);
     const auto note = [&](const std::vector<LayoutTensor>& layout, std::size_t block) {
       for (const LayoutTensor& wanted : layout) {
-        if (const StoredTensor* tensor = find_weight(file, wanted.name)) uses[tensor] = {use_of(wanted.roles), block};
+        if (const StoredTensor* tensor = find_weight(file, wanted.name)) {
+          uses[tensor] = {use_of(wanted.roles), block, matrices_of(traits, wanted, block)};
+        }
       }
     };
     note(outer_layout(traits, naming), 0);
@@ -60,9 +67,10 @@ void add_uses(const TensorFile& file, ModelRecipe& recipe) {
   for (TensorRecipe& tensor : recipe.tensors) {
     const auto found = uses.find(tensor.parts[0].tensor);
     if (found == uses.end()) continue;
-    tensor.use = found->second.first;
-    tensor.block = found->second.second;
+    tensor.use = found->second.use;
+    tensor.block = found->second.block;
     tensor.blocks = blocks;
+    tensor.matrices = found->second.matrices;
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "formats/hugging_face.h"
 #include "formats/tensor_file.h"
+#include "models/matrix_names.h"
 #include "models/traits.h"
 #include "models/vocabulary.h"
 
@@ -49,6 +50,8 @@ struct TensorRecipe {
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that go by depth
   std::size_t blocks = 0;  ///< of the decoder in all; 0: no decoder
+  /// Of a decoder's weights: what calibrations and plans know them as. The name is empty for everything else.
+  NamedMatrices matrices;
   /// The type it takes where no other is asked for: float32 for what GGUF's runners want in float32 (vectors, routers,
   /// position embeddings). None: that of its parts.
   std::optional<Format> preferred;

@@ -57,6 +57,7 @@ class Cook {
     recipe.use = use_of(wanted.roles);
     recipe.block = block;
     recipe.blocks = traits_.blocks;
+    recipe.matrices = matrices_of(traits_, wanted, block);
     bool transposed = false;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {

@@ -1,0 +1,252 @@
+// imago plan: a type for each tensor within a budget, chosen by measuring.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/precision.h"
+#include "imago/system.h"
+#include "model_options.h"
+#include "network_files.h"
+#include "output.h"
+#include "progress.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, text, data, types, importance, rounding = "nearest", out;
+  std::optional<double> bits;
+  std::optional<std::uint64_t> size;
+  std::size_t context = 512, windows = 8;
+  bool plain = false, one_hot = false, json = false, quiet = false;
+  int threads = 0;
+};
+
+std::vector<Format> parse_types(const std::string& text) {
+  std::vector<Format> types;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    types.push_back(parse_format(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return types;
+}
+
+Rounding parse_rounding(const std::string& text) {
+  if (text == "nearest") return Rounding::nearest;
+  if (text == "compensated") return Rounding::compensated;
+  throw UsageError(fmt::format("--rounding {}: choose nearest or compensated", text));
+}
+
+std::string duration(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", seconds);
+  return fmt::format("{:.0f} min", seconds / 60);
+}
+
+PlanOptions to_library(const Options& options) {
+  PlanOptions wanted;
+  wanted.bits = options.bits;
+  wanted.size = options.size;
+  wanted.types = parse_types(options.types);
+  wanted.calibration = options.importance;
+  wanted.plain = options.plain;
+  wanted.rounding = parse_rounding(options.rounding);
+  wanted.context = options.context;
+  wanted.windows = options.windows;
+  return wanted;
+}
+
+// ---- what came of it
+
+bool is_network(const PlanReport& report) { return report.windows == 0; }
+
+Json quality_json(const PlanQuality& quality, bool network) {
+  Json json = {{network ? "loss_added" : "kl", quality.added}, {network ? "loss" : "perplexity", quality.level}};
+  if (quality.accuracy) json["accuracy"] = *quality.accuracy;
+  return json;
+}
+
+Json to_json(const PlanReport& report, const Options& options) {
+  const bool network = is_network(report);
+  Json tensors = Json::array();
+  for (const TensorChoice& tensor : report.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"type", tensor.type.name()},
+                       {"weights", tensor.weights},
+                       {"bytes", tensor.bytes},
+                       {network ? "loss_added" : "kl", tensor.added}});
+  }
+  Json json = {{"model", options.model},
+               {"plan", options.out},
+               {"weights", report.weights},
+               {"bytes", report.bytes},
+               {"budget_bytes", report.budget_bytes},
+               {"bits_per_weight", report.bits_per_weight()},
+               {"predicted", report.predicted},
+               {"original", quality_json(report.original, network)},
+               {"measured", quality_json(report.measured, network)},
+               {"uniform", nullptr},
+               {"kept_uniform", report.kept_uniform},
+               {"windows_measured", report.windows},
+               {"windows_judged", report.judged_windows},
+               {"seconds", report.seconds},
+               {"memory_bytes", report.memory_bytes},
+               {"tensors", tensors}};
+  if (report.uniform_type) {
+    json["uniform"] = quality_json(report.uniform, network);
+    json["uniform"]["type"] = report.uniform_type->name();
+    json["uniform"]["bytes"] = report.uniform_bytes;
+  }
+  return json;
+}
+
+std::string quality_text(const PlanQuality& quality, bool network) {
+  std::string text = network ? fmt::format("loss {:.6g} ({:+.3g})", quality.level, quality.added)
+                             : fmt::format("KL {:.6f}, perplexity {:.4f}", quality.added, quality.level);
+  if (quality.accuracy) text += fmt::format(", accuracy {:.2f} %", 100 * *quality.accuracy);
+  return text;
+}
+
+std::string tensor_table(const PlanReport& report) {
+  using enum Table::Align;
+  Table table({{is_network(report) ? "layer" : "tensor"},
+               {"type"},
+               {"bits", right},
+               {"size", right},
+               {is_network(report) ? "loss added" : "KL added", right}});
+  for (const TensorChoice& tensor : report.tensors) {
+    table.add({printable(tensor.name), std::string(tensor.type.name()), fmt::format("{:.3g}", tensor.type.bits()),
+               format_bytes(tensor.bytes), fmt::format("{:.2e}", tensor.added)});
+  }
+  return table.text();
+}
+
+std::string to_text(const PlanReport& report, const Options& options) {
+  const bool network = is_network(report);
+  std::string text =
+      fmt::format("{}\n", bold(fmt::format("{} → {}", printable(options.model), printable(options.out))));
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<17}{}\n", label, value);
+  };
+  line("weights", fmt::format("{}, of {} tensors", format_count(report.weights), report.tensors.size()));
+  line("size", fmt::format("{} of at most {}", format_bytes(report.bytes), format_bytes(report.budget_bytes)));
+  line("bits per weight", fmt::format("{:.4f}", report.bits_per_weight()));
+  line("original",
+       network ? quality_text(report.original, true) : fmt::format("perplexity {:.4f}", report.original.level));
+  line("predicted",
+       network ? fmt::format("loss {:+.3g}", report.predicted) : fmt::format("KL {:.6f}", report.predicted));
+  line("measured", quality_text(report.measured, network));
+  if (report.uniform_type) {
+    line(fmt::format("all {}", report.uniform_type->name()),
+         fmt::format("{}, {}", quality_text(report.uniform, network), format_bytes(report.uniform_bytes)));
+  }
+  line("time", duration(report.seconds));
+  line("memory", format_bytes(report.memory_bytes));
+  text += fmt::format("\n{}", tensor_table(report));
+  if (report.kept_uniform) {
+    text += fmt::format("\nnote: no mixture was better than {} throughout, so that is the plan\n",
+                        report.uniform_type->name());
+  }
+  return text + dim(fmt::format("\nimago morph {} OUT --plan {}\n", printable(options.model), printable(options.out)));
+}
+
+// ---- the work
+
+bool is_network_file(const std::string& path) {
+  const FileForm form = detect_form(path);
+  if (form == FileForm::architecture) {
+    throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", path));
+  }
+  return form == FileForm::checkpoint || form == FileForm::entity;
+}
+
+PlanReport make_plan(const Options& options, PlanOptions wanted) {
+  if (is_network_file(options.model)) {
+    if (options.data.empty()) {
+      throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
+    }
+    const Dataset data = load_dataset(options.data, {.one_hot = options.one_hot});
+    return plan_network(options.model, data, options.data, wanted);
+  }
+  if (options.text.empty()) {
+    throw UsageError(fmt::format("{} is a language model: give --text FILE to judge it on", options.model));
+  }
+  return plan_model(options.model, read_text(options.text), options.text, wanted);
+}
+
+void plan(const Options& options) {
+  PlanOptions wanted = to_library(options);
+  set_thread_count(options.threads);
+  PlanReport report;
+  {
+    Progress progress(options.quiet);
+    wanted.on_estimate = [&](const PlanEstimate& estimate) {
+      if (options.quiet || ::isatty(STDERR_FILENO) == 0) return;  // for those who watch, as the bar
+      fmt::print(stderr, "{} measurements: about {} and {} of memory\n", format_count(estimate.measurements),
+                 duration(estimate.seconds), format_bytes(estimate.memory_bytes));
+    };
+    wanted.progress = [&](std::string_view step, std::size_t done, std::size_t total) {
+      if (total != 0) progress.show(done, total, step);
+    };
+    report = make_plan(options, wanted);
+  }
+  write_plan(report.plan, options.out);
+  options.json ? print_json(to_json(report, options)) : print(to_text(report, options));
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("plan", "Choose a type for each tensor within a budget, by measuring");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or .entity file")
+      ->required();
+  CLI::Option* bits = command->add_option("--bits", options->bits, "The budget: bits per weight of the matrices");
+  bits->type_name("X");
+  command->add_option("--size", options->size, "The budget: bytes of all tensors")->type_name("BYTES")->excludes(bits);
+  command->add_option("--text", options->text, "Text that a language model is measured on")->type_name("FILE");
+  command->add_option("--data", options->data, "Dataset that a network of layers is measured on")->type_name("FILE");
+  command->add_flag("--one-hot", options->one_hot, "Class numbers of --data become one-hot rows (default: no)");
+  command
+      ->add_option("--types", options->types,
+                   "What to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; of networks all "
+                   "dtypes)")
+      ->type_name("A,B,…");
+  command->add_option("--importance", options->importance,
+                      "A file of 'imago calibrate' (default: collected from the text)");
+  command->add_flag("--plain", options->plain, "Encoders without importance (default: with)");
+  command->add_option("--rounding", options->rounding, "nearest or compensated (default: nearest)")->type_name("HOW");
+  command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(4, 1 << 20));
+  command->add_option("--windows", options->windows, "Windows to measure with; twice as many others judge (default: 8)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("-o,--output", options->out, "The plan to write, JSON")->type_name("PLAN.json")->required();
+  add_threads(*command, options->threads);
+  add_json(*command, options->json);
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "The plan is JSON that can be edited; 'imago morph IN OUT --plan PLAN.json' follows it.\n"
+      "Examples:\n  imago plan model/ --bits 4.5 --text book.txt -o plan.json\n"
+      "  imago plan net.json --bits 5 --data test.csv -o plan.json");
+  return {command, [options] { plan(*options); }};
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,53 @@
+#include "precision/decoder_matrices.h"
+
+#include <algorithm>
+#include <array>
+
+namespace imago::precision {
+
+namespace {
+
+using models::MatrixKey;
+using models::Role;
+
+constexpr std::array kBlockRoles = {Role::query, Role::key, Role::value, Role::attention_output,
+                                    Role::gate,  Role::up,  Role::down};
+
+}  // namespace
+
+DecoderMatrices::DecoderMatrices(const std::string& path)
+    : file_(formats::TensorFile::open(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
+  const auto add = [&](const MatrixKey& key) {
+    const auto slice = tensors_.find(key.role, key.block, key.expert);
+    if (!slice) return;
+    const std::string name = models::matrix_name(traits_, key.role, key.block);
+    auto found = std::ranges::find(matrices_, name, &DecoderMatrix::name);
+    if (found == matrices_.end()) {
+      const std::size_t first = key.role == Role::output ? traits_.blocks : key.block;
+      matrices_.push_back({.name = name, .parts = {}, .cols = slice->cols, .weights = 0, .first_block = first});
+      found = matrices_.end() - 1;
+    }
+    found->parts.push_back(key);
+    found->weights += std::uint64_t{slice->rows} * slice->cols;
+  };
+  add({Role::token_embedding, 0, 0});
+  for (std::size_t block = 0; block < traits_.blocks; ++block) {
+    for (const Role role : kBlockRoles) {
+      const bool of_experts = role == Role::gate || role == Role::up || role == Role::down;
+      const std::size_t experts = of_experts ? std::max<std::size_t>(1, traits_.experts) : 1;
+      for (std::size_t expert = 0; expert < experts; ++expert) add({role, block, expert});
+    }
+  }
+  if (!traits_.tied_output) add({Role::output, 0, 0});
+  for (const formats::StoredTensor& tensor : file_.tensors()) other_weights_ += tensor.shape.elements();
+  for (const DecoderMatrix& matrix : matrices_) other_weights_ -= std::min(other_weights_, matrix.weights);
+}
+
+std::vector<float> DecoderMatrices::weights(const MatrixKey& key) const {
+  const models::WeightSlice slice = tensors_.require(key.role, key.block, key.expert);
+  std::vector<float> weights(slice.rows * slice.cols);
+  models::decode_slice(slice, weights);
+  return weights;
+}
+
+}  // namespace imago::precision

@@ -1,0 +1,50 @@
+#pragma once
+
+// The weight matrices of a decoder under the names that plans use, and their weights.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "models/decoder_tensors.h"
+#include "models/matrix_names.h"
+#include "models/traits.h"
+
+namespace imago::precision {
+
+/// What takes one type: a matrix, or several that a GGUF file keeps in one tensor (experts, fused projections).
+struct DecoderMatrix {
+  std::string name;
+  std::vector<models::MatrixKey> parts;
+  std::size_t cols = 0;
+  std::uint64_t weights = 0;    ///< of all parts
+  std::size_t first_block = 0;  ///< the first block that reads it; the number of blocks for an untied output
+};
+
+/// Reads a model file; weights are decoded when they are asked for.
+class DecoderMatrices {
+ public:
+  /// Throws IoError, FormatError, UnsupportedError.
+  explicit DecoderMatrices(const std::string& path);
+
+  const formats::TensorFile& file() const noexcept { return file_; }
+  const models::Traits& traits() const noexcept { return traits_; }
+  /// In the order of the computation. Routers are not among them: they keep their type.
+  const std::vector<DecoderMatrix>& all() const noexcept { return matrices_; }
+  /// Weights of all other tensors: vectors, routers, tables of positions.
+  std::uint64_t other_weights() const noexcept { return other_weights_; }
+  /// [rows][cols]
+  std::vector<float> weights(const models::MatrixKey& key) const;
+
+ private:
+  formats::TensorFile file_;
+  models::Traits traits_;
+  models::DecoderTensors tensors_;
+  std::vector<DecoderMatrix> matrices_;
+  std::uint64_t other_weights_ = 0;
+};
+
+}  // namespace imago::precision

@@ -1,0 +1,51 @@
+#pragma once
+
+// Matrices of a decoder in other types, in memory: packed as `morph` would pack them.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "guided/calibration.h"
+#include "imago/format.h"
+#include "imago/models.h"
+#include "lm/matrix_encoder.h"
+#include "lm/matrix_swap.h"
+#include "precision/decoder_matrices.h"
+
+namespace imago::precision {
+
+/// A matrix in another type, and what that costs.
+struct MatrixTrial {
+  std::vector<std::pair<models::MatrixKey, lm::EncodedWeights>> parts;
+  /// Σ over rows and columns of squared error · second moment of the column: how much the products of the matrix with
+  /// its usual inputs move. The effect on the output of the model is nearly proportional to it.
+  double output_error = 0;
+};
+
+class MatrixTrials {
+ public:
+  /// Both must outlive it. Matrices that the calibration knows nothing of are packed plainly.
+  MatrixTrials(const DecoderMatrices& matrices, const guided::Calibration& calibration, Rounding rounding)
+      : matrices_(matrices), calibration_(calibration), rounding_(rounding) {}
+
+  /// Throws UsageError for a calibration of another model.
+  MatrixTrial encode(const DecoderMatrix& matrix, Format type) const;
+  /// As the file has it.
+  MatrixTrial original(const DecoderMatrix& matrix) const;
+
+ private:
+  const DecoderMatrices& matrices_;
+  const guided::Calibration& calibration_;
+  Rounding rounding_;
+};
+
+/// Whether a matrix can be stored in that type.
+bool fits(const DecoderMatrix& matrix, Format type) noexcept;
+std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept;
+
+/// Puts all parts into the model.
+void put(lm::MatrixSwap& swap, MatrixTrial trial);
+
+}  // namespace imago::precision
