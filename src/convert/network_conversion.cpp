@@ -77,12 +77,6 @@ class LayerTypes {
  public:
   LayerTypes(const ConvertOptions& options, const std::vector<std::string>& paths) : options_(options) {
     if (!options.plan.empty()) planned_ = PlannedTypes(options.plan, paths);
-    for (const auto& [path, format] : planned_.all()) {
-      if (!format.is_block()) continue;
-      throw UnsupportedError(
-          fmt::format("{}: '{}' is planned as {}; networks of layers hold the 21 dtypes and no blocks", options.plan,
-                      path, format.name()));
-    }
     for (const auto& [text, format] : options.tensor_types) {
       try {
         patterns_.push_back({text, std::regex(text), format.dtype()});

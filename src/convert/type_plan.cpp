@@ -12,6 +12,7 @@
 #include "convert/planned_types.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "imago/precision.h"
 
 namespace imago::convert {
 
@@ -69,7 +70,6 @@ class Planner {
     std::vector<std::string> names;
     for (const TensorRecipe& tensor : recipe.tensors) names.push_back(name_in_plans(tensor));
     planned_ = PlannedTypes(options.plan, names);
-    for (const auto& [name, format] : planned_.all()) require_holdable(target_, format);
   }
 
   PlannedTensor plan(const TensorRecipe& recipe) const {
@@ -265,6 +265,9 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
   std::vector<Format> asked;
   if (options.type) asked.push_back(*options.type);
   for (const auto& [pattern, format] : options.tensor_types) asked.push_back(format);
+  if (!options.plan.empty()) {
+    for (const auto& [tensor, format] : read_plan(options.plan).tensors) asked.push_back(format);
+  }
   for (const Format format : asked) require_holdable(target, format);
   const bool plain = options.calibrator == Calibrator::absmax && options.granularity == Granularity::tensor;
   const auto scaled = std::ranges::find_if(asked, has_scales);
