@@ -75,7 +75,8 @@ ConvertReport convert_model(const std::string& in, const std::string& out, const
     if (is_network(to)) {
       report = convert::convert_to_network(file, out, options);
     } else {
-      report = convert::run_conversion(models::make_recipe(file, to), out, options);
+      const convert::Guidance guidance = convert::read_guidance(file, to, options);
+      report = convert::run_conversion(models::make_recipe(file, to), out, options, guidance);
     }
   }
   report.from = from;

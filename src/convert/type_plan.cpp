@@ -10,6 +10,7 @@
 #include "convert/mixes.h"
 #include "convert/piece_reader.h"
 #include "convert/planned_types.h"
+#include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/precision.h"
@@ -280,6 +281,17 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
     checked_scheme(scheme_of(asked.front(), options));
   }
   if (options.pure && !options.type) throw UsageError("'pure' needs a type to convert to");
+  if (options.rounding != Rounding::nearest && options.calibration.empty()) {
+    throw UsageError("error-compensating rounding and column scaling need a calibration");
+  }
+  if (!options.calibration.empty() && asked.empty() && options.plan.empty()) {
+    throw UsageError("a calibration needs a type to convert to");
+  }
+  for (const Format format : asked) {
+    if (options.rounding == Rounding::compensated && !is_wide(format) && !guided::can_compensate(format)) {
+      throw UnsupportedError(fmt::format("{} has no error-compensating rounding", format.name()));
+    }
+  }
 }
 
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options) {
