@@ -32,6 +32,7 @@ Command add_convert(CLI::App& program);
 Command add_morph(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_logits(CLI::App& program);
+Command add_calibrate(CLI::App& program);
 Command add_eval(CLI::App& program);
 Command add_synth(CLI::App& program);
 Command add_tokenize(CLI::App& program);

@@ -27,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string in, out, to, calibrate = "absmax", granularity = "tensor";
+  std::string in, out, to, calibrate = "absmax", granularity = "tensor", importance, method = "nearest";
   double percentile = 0.999;
   int group = 32;
   std::vector<std::string> tensor_types;
@@ -69,6 +69,17 @@ ConvertOptions to_library(const Options& options) {
   wanted.granularity =
       one_of<Granularity>("--granularity", options.granularity,
                           {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}});
+  wanted.rounding = one_of<Rounding>("--method", options.method,
+                                     {{"nearest", Rounding::nearest},
+                                      {"gptq", Rounding::compensated},
+                                      {"awq", Rounding::scaled},
+                                      {"plain", Rounding::nearest},
+                                      {"compensated", Rounding::compensated},
+                                      {"scaled", Rounding::scaled}});
+  if (wanted.rounding != Rounding::nearest && options.importance.empty()) {
+    throw UsageError(fmt::format("--method {} needs --importance FILE: 'imago calibrate' makes one", options.method));
+  }
+  wanted.calibration = options.importance;
   wanted.percentile = options.percentile;
   wanted.group = options.group;
   for (const std::string& text : options.tensor_types) wanted.tensor_types.push_back(tensor_type(text));
@@ -240,6 +251,17 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   command
       ->add_option("--group", options->group, "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)")
       ->type_name("N");
+  if (morph) {
+    command
+        ->add_option("--importance", options->importance,
+                     "What 'imago calibrate' or llama-imatrix found out about the weights (default: all matter alike)")
+        ->type_name("FILE");
+    command
+        ->add_option("--method", options->method,
+                     "nearest, gptq (later columns make up for the errors of earlier ones) or awq (columns that matter "
+                     "are scaled up) (default: nearest)")
+        ->type_name("METHOD");
+  }
   command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "Accept weights that are NaN or infinite (default: refuse)");
@@ -264,6 +286,7 @@ Command add_morph(CLI::App& program) {
   return add(program, "morph", "Quantize a model, and say what it cost", true,
              "Examples:\n  imago morph model.gguf small.gguf --to q4_k --tensor-type 'ffn_down=q6_k'\n"
              "  imago morph net.json net8.json --to int8 --granularity row --calibrate mse\n"
+             "  imago morph model.gguf small.gguf --to q4_k --importance book.calibration.gguf\n"
              "  imago morph model.gguf small.gguf --to q4_k --dry-run\n"
              "  imago morph model/ small.gguf --plan plan.json");
 }

@@ -4,7 +4,7 @@ namespace imago::cli {
 
 std::vector<Command> add_language_commands(CLI::App& program) {
   std::vector<Command> commands;
-  for (const auto add : {add_run, add_chat, add_tokenize, add_logits, add_eval, add_plan})
+  for (const auto add : {add_run, add_chat, add_tokenize, add_logits, add_eval, add_calibrate, add_plan})
     commands.push_back(add(program));
   return commands;
 }

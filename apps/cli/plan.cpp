@@ -30,7 +30,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, text, data, types, importance, rounding = "nearest", out;
+  std::string model, text, data, types, importance, method = "nearest", out;
   std::optional<double> bits;
   std::optional<std::uint64_t> size;
   std::size_t context = 512, windows = 8;
@@ -48,10 +48,10 @@ std::vector<Format> parse_types(const std::string& text) {
   return types;
 }
 
-Rounding parse_rounding(const std::string& text) {
+Rounding parse_method(const std::string& text) {
   if (text == "nearest") return Rounding::nearest;
-  if (text == "compensated") return Rounding::compensated;
-  throw UsageError(fmt::format("--rounding {}: choose nearest or compensated", text));
+  if (text == "gptq" || text == "compensated") return Rounding::compensated;
+  throw UsageError(fmt::format("--method {}: choose nearest or gptq", text));
 }
 
 std::string duration(double seconds) {
@@ -66,7 +66,7 @@ PlanOptions to_library(const Options& options) {
   wanted.types = parse_types(options.types);
   wanted.calibration = options.importance;
   wanted.plain = options.plain;
-  wanted.rounding = parse_rounding(options.rounding);
+  wanted.rounding = parse_method(options.method);
   wanted.context = options.context;
   wanted.windows = options.windows;
   return wanted;
@@ -231,7 +231,10 @@ Command add_plan(CLI::App& program) {
   command->add_option("--importance", options->importance,
                       "A file of 'imago calibrate' (default: collected from the text)");
   command->add_flag("--plain", options->plain, "Encoders without importance (default: with)");
-  command->add_option("--rounding", options->rounding, "nearest or compensated (default: nearest)")->type_name("HOW");
+  command
+      ->add_option("--method", options->method,
+                   "nearest, or gptq: later columns make up for the errors of earlier ones (default: nearest)")
+      ->type_name("METHOD");
   command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(4, 1 << 20));

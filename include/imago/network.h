@@ -79,6 +79,7 @@ class Network {
 
  private:
   friend class StepMesh;
+  friend struct NetworkAccess;
   struct State;
   struct Memory;
   std::unique_ptr<State> state_;

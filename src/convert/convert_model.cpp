@@ -14,6 +14,7 @@
 #include "formats/tensor_file.h"
 #include "imago/error.h"
 #include "imago/models.h"
+#include "imago/precision.h"
 #include "models/recipe.h"
 
 namespace imago {
@@ -41,9 +42,24 @@ FileForm output_form(const std::string& path) {
                   path, extension));
 }
 
+/// A plan says which rounding it was measured with; what the caller asks for comes first.
+ConvertOptions with_plan(const ConvertOptions& asked) {
+  ConvertOptions options = asked;
+  if (options.plan.empty() || options.rounding != Rounding::nearest) return options;
+  options.rounding = read_plan(options.plan).rounding;
+  if (options.rounding != Rounding::nearest && options.calibration.empty()) {
+    throw UsageError(fmt::format(
+        "{}: this plan was measured with a rounding that needs calibration; give it with --importance FILE, "
+        "or set \"rounding\" to \"nearest\" in the plan",
+        options.plan));
+  }
+  return options;
+}
+
 }  // namespace
 
-ConvertReport convert_model(const std::string& in, const std::string& out, const ConvertOptions& options) {
+ConvertReport convert_model(const std::string& in, const std::string& out, const ConvertOptions& asked) {
+  const ConvertOptions options = with_plan(asked);
   const FileForm to = output_form(out);
   convert::check_type_options(to, options);
   const FileForm from = detect_form(in);
@@ -59,7 +75,8 @@ ConvertReport convert_model(const std::string& in, const std::string& out, const
     if (is_network(to)) {
       report = convert::convert_to_network(file, out, options);
     } else {
-      report = convert::run_conversion(models::make_recipe(file, to), out, options);
+      const convert::Guidance guidance = convert::read_guidance(file, to, options);
+      report = convert::run_conversion(models::make_recipe(file, to), out, options, guidance);
     }
   }
   report.from = from;

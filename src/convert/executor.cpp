@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "convert/piece_reader.h"
 #include "convert/write_behind.h"
+#include "guided/encode_matrix.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "weights/calibrate.h"
@@ -27,13 +28,16 @@ constexpr std::size_t kBatchPieces = 64;
 /// A tensor under way.
 struct Job {
   const PlannedTensor& planned;
+  const TensorGuide& guide;
   PieceReader reader;
   std::vector<float> scales;
-  bool whole = false;    // decoded as a whole before its pieces are encoded
-  bool checked = false;  // its values, as a whole
+  std::vector<std::byte> codes;  // of a tensor that a calibration guides: all of them, before its first piece
+  bool whole = false;            // decoded as a whole before its pieces are encoded
+  bool checked = false;          // its values, as a whole
   TensorError error;
 
-  explicit Job(const PlannedTensor& plan) : planned(plan), reader(plan) {}
+  Job(const PlannedTensor& plan, const TensorGuide& guidance) : planned(plan), guide(guidance), reader(plan) {}
+  bool is_guided() const noexcept { return !guide.inputs.empty(); }
 };
 
 /// Elements [first, first + count) of a job, or its scales.
@@ -79,12 +83,15 @@ bool has_infinity(std::span<const std::byte> bytes, unsigned exponent) {
 
 class Executor {
  public:
-  Executor(std::span<const PlannedTensor> plan, TargetWriter& target, const ConvertOptions& options)
+  Executor(std::span<const PlannedTensor> plan, std::span<const TensorGuide> guides, TargetWriter& target,
+           const ConvertOptions& options)
       : options_(options), target_(target) {
-    for (const PlannedTensor& planned : plan) {
-      jobs_.push_back(std::make_unique<Job>(planned));
+    for (std::size_t i = 0; i < plan.size(); ++i) {
+      const PlannedTensor& planned = plan[i];
+      jobs_.push_back(std::make_unique<Job>(planned, guides[i]));
       Job& job = *jobs_.back();
-      job.whole = !planned.copied && (job.reader.needs_whole() || needs_all_weights(planned));
+      job.whole = !planned.copied && (job.reader.needs_whole() || needs_all_weights(planned) || job.is_guided() ||
+                                      job.guide.changes_weights());
       if (planned.type.scaled)
         job.scales = planned.copied ? planned.source().scale_values : std::vector<float>(planned.scales.count);
       total_ += source_bytes(planned);
@@ -170,7 +177,10 @@ class Executor {
       batch.sources.push_back(source);
       done_ += source.size();
     }
-    if (piece.first + piece.count == job.reader.elements()) job.reader.release_whole();
+    if (piece.first + piece.count == job.reader.elements()) {
+      job.reader.release_whole();
+      job.codes = {};
+    }
   }
 
   /// What must be known of a whole tensor before its pieces are made.
@@ -180,6 +190,7 @@ class Executor {
       job.reader.check_all();
       job.checked = true;
     }
+    if (job.is_guided()) return encode_whole(job);
     if (job.whole) job.reader.load_whole();
     if (planned.copied || !planned.type.scaled || planned.scheme.granularity != Granularity::tensor) return;
     if (needs_all_weights(planned)) {
@@ -189,6 +200,37 @@ class Executor {
     } else {
       const std::vector<float> extremes = find_extremes(job);
       job.scales = derive_scales(planned.scheme, {1, extremes.size()}, extremes);
+    }
+  }
+
+  /// All codes of a tensor, with what is known of the inputs of each matrix in it.
+  void encode_whole(Job& job) const {
+    const PlannedTensor& planned = job.planned;
+    const std::size_t cols = planned.recipe->shape.last(), matrices = job.guide.inputs.size();
+    std::vector<float> weights(job.reader.elements());
+    models::carry_out(*planned.recipe, weights);
+    job.guide.apply(0, weights, planned.recipe->shape);
+    Scheme scheme = planned.type.scaled ? planned.scheme : Scheme(*planned.type.format);
+    const std::size_t each = weights.size() / matrices, each_bytes = packed_bytes(scheme.format, each);
+    job.codes.reserve(matrices * each_bytes);
+    job.scales.clear();
+    for (std::size_t i = 0; i < matrices; ++i) {
+      const std::span<const float> matrix = std::span<const float>(weights).subspan(i * each, each);
+      const guided::InputStatistics* inputs = job.guide.inputs[i].get();
+      const guided::EncodedMatrix encoded = guided::encode_matrix(
+          matrix, each / cols, cols, scheme, inputs == nullptr ? Rounding::nearest : options_.rounding, inputs);
+      job.codes.insert(job.codes.end(), encoded.codes.begin(), encoded.codes.end());
+      job.scales.insert(job.scales.end(), encoded.scales.begin(), encoded.scales.end());
+      if (options_.measure_error)
+        add_error(matrix, guided::decode_matrix(encoded, scheme, each / cols, cols), job.error);
+    }
+  }
+
+  static void add_error(std::span<const float> weights, std::span<const float> got, TensorError& sums) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double weight = static_cast<double>(weights[i]), error = weight - static_cast<double>(got[i]);
+      sums.signal += weight * weight;
+      sums.noise += error * error;
     }
   }
 
@@ -224,9 +266,16 @@ class Executor {
     slot.bytes = slot.buffer;
     if (planned.copied) return job.reader.copy(piece.first, piece.count, slot.buffer);
     if (widens_integers(planned)) return job.reader.widen(piece.first, piece.count, slot.buffer);
+    if (job.is_guided()) {
+      const auto from =
+          job.codes.begin() + static_cast<std::ptrdiff_t>(packed_bytes(*planned.type.format, piece.first));
+      std::copy_n(from, slot.buffer.size(), slot.buffer.begin());
+      return;
+    }
 
     const std::span<float> weights = scratch(piece.count, 0);
     job.reader.read(piece.first, weights);
+    if (job.guide.changes_weights()) job.guide.apply(piece.first, weights, planned.recipe->shape);
     const Scales scales = scales_of(job, piece, weights);
     const Format format = *planned.type.format;
     format.is_block() ? encode(format.block(), weights, slot.buffer)
@@ -279,14 +328,10 @@ class Executor {
   static void measure(Format format, Scales scales, std::span<const float> weights, Slot& slot) {
     const std::span<float> back = scratch(weights.size(), 1);
     format.is_block() ? decode(format.block(), slot.buffer, back) : decode(format.dtype(), slot.buffer, scales, back);
-    double signal = 0, noise = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const double weight = static_cast<double>(weights[i]), error = weight - static_cast<double>(back[i]);
-      signal += weight * weight;
-      noise += error * error;
-    }
-    slot.signal = signal;
-    slot.noise = noise;
+    TensorError sums;
+    add_error(weights, back, sums);
+    slot.signal = sums.signal;
+    slot.noise = sums.noise;
   }
 
   std::vector<std::optional<TensorError>> errors() const {
@@ -315,9 +360,10 @@ std::uint64_t source_bytes(const PlannedTensor& planned) {
   return bytes;
 }
 
-std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan, TargetWriter& target,
+std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan,
+                                                std::span<const TensorGuide> guides, TargetWriter& target,
                                                 const ConvertOptions& options) {
-  return Executor(plan, target, options).run();
+  return Executor(plan, guides, target, options).run();
 }
 
 }  // namespace imago::convert

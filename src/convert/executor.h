@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "convert/guidance.h"
 #include "convert/target_writer.h"
 #include "convert/type_plan.h"
 
@@ -24,8 +25,10 @@ struct TensorError {
 /// UnsupportedError for values beyond the range of a wide type, IoError.
 ///
 /// Memory: three batches of pieces of 64 Ki weights, and in float32 the tensor under way where its scale depends on all
-/// of it in a way that cannot be found piece by piece, or where it is transposed.
-std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan, TargetWriter& target,
+/// of it in a way that cannot be found piece by piece, where it is transposed, or where a calibration guides it.
+/// REQUIRES: one guide per tensor.
+std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan,
+                                                std::span<const TensorGuide> guides, TargetWriter& target,
                                                 const ConvertOptions& options);
 
 /// Bytes of the source that a tensor is made of, scales included.

@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "convert/guidance.h"
 #include "convert/planned_types.h"
 #include "convert/run_conversion.h"
 #include "formats/json.h"
 #include "formats/tensor_file.h"
+#include "guided/encode_matrix.h"
+#include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "models/network_import.h"
@@ -77,12 +80,6 @@ class LayerTypes {
  public:
   LayerTypes(const ConvertOptions& options, const std::vector<std::string>& paths) : options_(options) {
     if (!options.plan.empty()) planned_ = PlannedTypes(options.plan, paths);
-    for (const auto& [path, format] : planned_.all()) {
-      if (!format.is_block()) continue;
-      throw UnsupportedError(
-          fmt::format("{}: '{}' is planned as {}; networks of layers hold the 21 dtypes and no blocks", options.plan,
-                      path, format.name()));
-    }
     for (const auto& [text, format] : options.tensor_types) {
       try {
         patterns_.push_back({text, std::regex(text), format.dtype()});
@@ -134,25 +131,46 @@ std::size_t stored_bytes(const Scheme& scheme, const WeightShape& shape) {
   return packed_bytes(scheme.format, shape.count()) + scales.count * sizeof(float);
 }
 
-/// Gives `layer` the type. Scales that another calibrator finds are kept as given ones: a file states scales, and not
-/// how they were found.
-void take_type(Layer& layer, const Scheme& scheme) {
+/// Gives `layer` the type. Scales that another calibrator or a calibration finds are kept as given ones: a file states
+/// scales, and not how they were found.
+void take_type(Layer& layer, const Scheme& scheme, const guided::InputStatistics* inputs, Rounding rounding) {
   layer.config.dtype = scheme.format.dtype();
   if (is_scaled(layer.config.dtype)) {
     layer.config.granularity = scheme.granularity;
     layer.config.group = scheme.group;
+  }
+  if (inputs != nullptr && is_scaled(layer.config.dtype)) {
+    const WeightStore& store = *layer.weights;
+    const guided::EncodedMatrix encoded =
+        guided::encode_matrix(store.master(), store.rows(), store.cols(), scheme, rounding, inputs);
+    layer.weights->set_loaded(layer.config.scheme(), encoded.codes, encoded.scales);
+    return;
   }
   const std::shared_ptr<const Version> version = layer.weights->morph(scheme);
   if (version == nullptr || scheme.calibrator == Calibrator::absmax) return;
   layer.weights->set_loaded(layer.config.scheme(), version->codes(), version->scales());
 }
 
-ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
+/// The calibration of a network. Throws UsageError if it is of another one.
+std::optional<guided::Calibration> read_calibration(const Network& network, const std::string& in,
+                                                    const ConvertOptions& options) {
+  if (options.calibration.empty()) return std::nullopt;
+  if (options.rounding == Rounding::scaled) {
+    throw UnsupportedError(fmt::format("{}: activation-aware scaling is for language models", in));
+  }
+  guided::Calibration calibration = guided::Calibration::read(options.calibration);
+  guided::check_same_model(calibration, guided::sketch_network(network), in);
+  return calibration;
+}
+
+ConvertReport convert_layers(Network& network, const std::string& in, const ConvertOptions& options) {
   std::vector<std::string> paths;
   for (const NamedLayer& named : named_layers(network)) {
     if (named.layer->weights) paths.push_back(named.path);
   }
   const LayerTypes types(options, paths);
+  const std::optional<guided::Calibration> calibration = read_calibration(network, in, options);
+  std::size_t unknown = 0;
   ConvertReport report;
   double signal = 0, noise = 0;
   for (const NamedLayer& named : named_layers(network)) {
@@ -174,7 +192,12 @@ ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
     if (wish.dtype && !options.dry_run) {
       const bool measure = options.measure_error && before.format != after.format;
       const std::vector<float> was = measure ? layer.weights->active(before) : std::vector<float>();
-      take_type(layer, after);
+      const guided::InputStatistics* inputs = nullptr;
+      if (calibration && calibration->find(named.path) != nullptr) {
+        inputs = &calibration->require(named.path, 0, shape.cols);
+      }
+      unknown += calibration && inputs == nullptr ? 1 : 0;
+      take_type(layer, after, inputs, options.rounding);
       if (measure) {
         const Distortion change = measure_distortion(was, layer.weights->active(layer.config.scheme()));
         tensor.relative_rmse = change.relative_rmse;
@@ -188,6 +211,10 @@ ConvertReport convert_layers(Network& network, const ConvertOptions& options) {
     report.to_bytes += tensor.to_bytes;
     report.parameters += shape.count();
     report.tensors.push_back(std::move(tensor));
+  }
+  if (unknown != 0) {
+    report.notes.push_back(
+        fmt::format("the calibration knows nothing of {} layers, which are rounded plainly", unknown));
   }
   if (report.tensors.empty() && options.type) {
     report.notes.push_back("no layer has weights, so there is nothing that could take another type");
@@ -236,7 +263,12 @@ ConvertReport convert_to_bag(const Network& network, const std::string& in, cons
                     "the layers of the grid only",
                     inner, name(to)));
   }
-  return run_conversion(recipe, out, options);
+  Guidance guidance;
+  guidance.calibration = read_calibration(network, in, options);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    guidance.names[fmt::format("layer_{}.weights", i)] = {fmt::format("layers.{}", i), 0, 1};
+  }
+  return run_conversion(recipe, out, options, guidance);
 }
 
 }  // namespace
@@ -257,7 +289,7 @@ ConvertReport convert_network(formats::Entity source, const std::string& in, con
   }
   if (!options.allow_nonfinite) check_finite(network, in);
   const bool bag = to == FileForm::gguf || to == FileForm::safetensors;
-  ConvertReport report = bag ? convert_to_bag(network, in, out, to, options) : convert_layers(network, options);
+  ConvertReport report = bag ? convert_to_bag(network, in, out, to, options) : convert_layers(network, in, options);
   if (decoder && to != FileForm::entity) report.notes.emplace_back(kLeftOut);
   if (bag || options.dry_run) return report;
   if (decoder && to == FileForm::entity) {
@@ -272,7 +304,7 @@ ConvertReport convert_to_network(const formats::TensorFile& file, const std::str
                                  const ConvertOptions& options) {
   ImportedNetwork imported = models::import_network(file, {});
   if (!options.allow_nonfinite) check_finite(imported.network, file.path());
-  ConvertReport report = convert_layers(imported.network, options);
+  ConvertReport report = convert_layers(imported.network, file.path(), options);
   report.notes.insert(report.notes.end(), imported.notes.begin(), imported.notes.end());
   if (!imported.unmatched.empty()) {
     report.notes.push_back(fmt::format("{} tensors are in no layer and left out, the first is '{}'",

@@ -19,7 +19,6 @@ class PlannedTypes {
 
   /// None for what the plan does not name.
   std::optional<Format> find(const std::string& name) const;
-  const std::map<std::string, Format>& all() const noexcept { return types_; }
 
  private:
   std::map<std::string, Format> types_;

@@ -6,18 +6,21 @@
 
 namespace imago::convert {
 
-ConvertReport run_conversion(const models::ModelRecipe& recipe, const std::string& out, const ConvertOptions& options) {
-  const std::vector<PlannedTensor> plan = plan_types(recipe, options);
+ConvertReport run_conversion(const models::ModelRecipe& recipe, const std::string& out, const ConvertOptions& options,
+                             const Guidance& guidance) {
+  std::vector<PlannedTensor> plan = plan_types(recipe, options);
+  std::vector<std::string> notes = recipe.notes;
+  const std::vector<TensorGuide> guides = guide_tensors(guidance, plan, options, notes);
   std::vector<std::optional<TensorError>> errors(plan.size());
   if (options.dry_run) {
     lay_out(recipe, plan);  // what the form cannot hold is said now as well
   } else {
     TargetWriter target(out, recipe, plan, options.shard_bytes);
-    errors = execute(plan, target, options);
+    errors = execute(plan, guides, target, options);
     target.commit();
   }
   ConvertReport report;
-  report.notes = recipe.notes;
+  report.notes = std::move(notes);
   std::optional<TensorError> all;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedTensor& planned = plan[i];

@@ -10,8 +10,10 @@
 #include "convert/mixes.h"
 #include "convert/piece_reader.h"
 #include "convert/planned_types.h"
+#include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "imago/precision.h"
 
 namespace imago::convert {
 
@@ -69,7 +71,6 @@ class Planner {
     std::vector<std::string> names;
     for (const TensorRecipe& tensor : recipe.tensors) names.push_back(name_in_plans(tensor));
     planned_ = PlannedTypes(options.plan, names);
-    for (const auto& [name, format] : planned_.all()) require_holdable(target_, format);
   }
 
   PlannedTensor plan(const TensorRecipe& recipe) const {
@@ -265,6 +266,9 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
   std::vector<Format> asked;
   if (options.type) asked.push_back(*options.type);
   for (const auto& [pattern, format] : options.tensor_types) asked.push_back(format);
+  if (!options.plan.empty()) {
+    for (const auto& [tensor, format] : read_plan(options.plan).tensors) asked.push_back(format);
+  }
   for (const Format format : asked) require_holdable(target, format);
   const bool plain = options.calibrator == Calibrator::absmax && options.granularity == Granularity::tensor;
   const auto scaled = std::ranges::find_if(asked, has_scales);
@@ -277,6 +281,17 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
     checked_scheme(scheme_of(asked.front(), options));
   }
   if (options.pure && !options.type) throw UsageError("'pure' needs a type to convert to");
+  if (options.rounding != Rounding::nearest && options.calibration.empty()) {
+    throw UsageError("error-compensating rounding and column scaling need a calibration");
+  }
+  if (!options.calibration.empty() && asked.empty() && options.plan.empty()) {
+    throw UsageError("a calibration needs a type to convert to");
+  }
+  for (const Format format : asked) {
+    if (options.rounding == Rounding::compensated && !is_wide(format) && !guided::can_compensate(format)) {
+      throw UnsupportedError(fmt::format("{} has no error-compensating rounding", format.name()));
+    }
+  }
 }
 
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options) {

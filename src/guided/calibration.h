@@ -15,12 +15,16 @@
 
 namespace imago::guided {
 
+class Feedback;
+
 /// Of the inputs of one matrix, or of one expert's. Matrices that read the same inputs share it.
 struct InputStatistics {
   std::uint64_t rows = 0;             ///< inputs seen; 0: nothing is known
   std::vector<float> second_moments;  ///< mean of x[i]², one per column
   /// Mean of x[i]·x[j], [columns][columns], symmetric; empty unless they were asked for.
   std::vector<float> products;
+  /// Made of the products when it is first needed (encode_matrix.cpp).
+  mutable std::shared_ptr<const Feedback> feedback = nullptr;
 };
 
 /// Matrices by models::matrix_name (layers of networks by their paths), and where the figures come from. Copies share

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <memory>
+#include <mutex>
 
-#include "base/parallel.h"
+#include "guided/compensate.h"
+#include "guided/feedback.h"
 #include "guided/importance.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/numeric.h"
 #include "weights/calibrate.h"
 #include "weights/scheme.h"
 
@@ -17,31 +17,12 @@ namespace imago::guided {
 
 namespace {
 
-/// Scales of least weighted error. Calibrators that say how a scale is found are obeyed; absmax and mse say nothing of
-/// columns and give way.
-std::vector<float> weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
-                                   const ScaleLayout& layout, std::span<const float> importance) {
-  if (layout.count == 0) return {};
-  if (scheme.calibrator == Calibrator::percentile || scheme.calibrator == Calibrator::absmean) {
-    return derive_scales(scheme, layout, weights);
-  }
-  std::vector<float> whole_tensor;
-  if (layout.group > cols) {
-    whole_tensor.resize(weights.size());
-    for (std::size_t i = 0; i < weights.size(); i += cols) {
-      std::ranges::copy(importance, whole_tensor.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
-  std::vector<float> scales(layout.count);
-  parallel_for(layout.count, std::max<std::size_t>(1, 4096 / layout.group), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::span<const float> factors = whole_tensor.empty()
-                                                 ? importance.subspan(i * layout.group % cols, layout.group)
-                                                 : std::span<const float>(whole_tensor);
-      scales[i] = derive_mse_scale(scheme.format.dtype(), weights.subspan(i * layout.group, layout.group), factors);
-    }
-  });
-  return scales;
+/// Matrices that read the same inputs come one after the other, and share what is costly to find out about them.
+std::shared_ptr<const Feedback> feedback_of(const InputStatistics& statistics) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (!statistics.feedback) statistics.feedback = std::make_shared<const Feedback>(statistics);
+  return statistics.feedback;
 }
 
 }  // namespace
@@ -55,10 +36,15 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
     throw UsageError(
         fmt::format("statistics of {} columns for a matrix of {}", statistics->second_moments.size(), cols));
   }
-  if (rounding == Rounding::compensated) {
-    throw UnsupportedError(fmt::format("{} has no error-compensating rounding", scheme.format.name()));
-  }
   const Scheme checked = checked_scheme(scheme);
+  if (rounding == Rounding::compensated) {
+    if (statistics == nullptr) throw UsageError("error-compensating rounding needs a calibration");
+    if (!can_compensate(checked.format)) {
+      throw UnsupportedError(fmt::format("{} has no error-compensating rounding", checked.format.name()));
+    }
+    scale_layout(checked, rows, cols);
+    return encode_compensated(weights, rows, checked, *feedback_of(*statistics));
+  }
   const ScaleLayout layout = scale_layout(checked, rows, cols);
   const std::vector<float> importance = statistics == nullptr ? std::vector<float>() : column_importance(*statistics);
   EncodedMatrix encoded;

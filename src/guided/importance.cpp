@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/parallel.h"
+#include "guided/scale_search.h"
 #include "imago/error.h"
+#include "weights/calibrate.h"
 
 namespace imago::guided {
 
@@ -15,22 +18,50 @@ constexpr double kLeastImportance = 1e-3;
 
 }  // namespace
 
-std::vector<float> column_importance(const InputStatistics& statistics) {
+std::vector<float> relative_importance(std::span<const float> factors) {
   double sum = 0;
-  for (const float moment : statistics.second_moments) {
-    if (!(moment >= 0) || !std::isfinite(moment)) {
+  for (const float factor : factors) {
+    if (!(factor >= 0) || !std::isfinite(factor)) {
       throw UsageError("the calibration has second moments that are negative or not finite");
     }
-    sum += static_cast<double>(moment);
+    sum += static_cast<double>(factor);
   }
-  const double mean = sum / static_cast<double>(statistics.second_moments.size());
-  std::vector<float> factors(statistics.second_moments.size(), 1.0f);
-  if (!(mean > 0)) return factors;
+  const double mean = sum / static_cast<double>(factors.size());
+  std::vector<float> relative(factors.size(), 1.0f);
+  if (!(mean > 0)) return relative;
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    factors[i] =
-        static_cast<float>(std::max(static_cast<double>(statistics.second_moments[i]) / mean, kLeastImportance));
+    relative[i] = static_cast<float>(std::max(static_cast<double>(factors[i]) / mean, kLeastImportance));
   }
-  return factors;
+  return relative;
+}
+
+std::vector<float> column_importance(const InputStatistics& statistics) {
+  return relative_importance(statistics.second_moments);
+}
+
+std::vector<float> weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
+                                   const ScaleLayout& layout, std::span<const float> importance) {
+  if (layout.count == 0) return {};
+  if (scheme.calibrator == Calibrator::percentile || scheme.calibrator == Calibrator::absmean) {
+    return derive_scales(scheme, layout, weights);
+  }
+  std::vector<float> whole_tensor;
+  if (layout.group > cols) {
+    whole_tensor.resize(weights.size());
+    for (std::size_t i = 0; i < weights.size(); i += cols) {
+      std::ranges::copy(importance, whole_tensor.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  std::vector<float> scales(layout.count);
+  parallel_for(layout.count, std::max<std::size_t>(1, 4096 / layout.group), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::span<const float> factors = whole_tensor.empty()
+                                                 ? importance.subspan(i * layout.group % cols, layout.group)
+                                                 : std::span<const float>(whole_tensor);
+      scales[i] = weighted_scale(scheme.format.dtype(), weights.subspan(i * layout.group, layout.group), factors);
+    }
+  });
+  return scales;
 }
 
 }  // namespace imago::guided

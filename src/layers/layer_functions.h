@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "imago/layer.h"
@@ -52,10 +53,24 @@ class Grid {
   virtual std::deque<TensorStats>& history() = 0;
 };
 
+/// Told, while a network runs, of the inputs of layers whose weights are one matrix.
+class MatrixObserver {
+ public:
+  virtual ~MatrixObserver() = default;
+  /// `x`, [rows][columns], is about to be multiplied with the weights of `layer`. Called from one thread.
+  virtual void see(const Layer& layer, std::span<const float> x, std::size_t rows) = 0;
+
+ protected:
+  MatrixObserver() = default;
+  MatrixObserver(const MatrixObserver&) = default;
+  MatrixObserver& operator=(const MatrixObserver&) = default;
+};
+
 struct Run {
-  Grid* grid = nullptr;       ///< null for a layer that stands alone
-  bool for_backward = false;  ///< keep what backward needs; products of decoded weights instead of packed ones
-  std::uint64_t seed = 0;     ///< of random numbers; advanced by what draws them
+  Grid* grid = nullptr;                ///< null for a layer that stands alone
+  bool for_backward = false;           ///< keep what backward needs; products of decoded weights instead of packed ones
+  std::uint64_t seed = 0;              ///< of random numbers; advanced by what draws them
+  MatrixObserver* observer = nullptr;  ///< null: nobody
 };
 
 using Forward = void (*)(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run);

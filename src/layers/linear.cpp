@@ -42,6 +42,7 @@ void linear_forward(const Layer& layer, const Linear& part, std::span<const floa
   const std::size_t first = part.matrix.first, rows = part.matrix.rows, cols = part.matrix.cols;
   check_size(layer, "the input", x.size(), batch, cols);
   check_size(layer, "the result", y.size(), batch, rows);
+  if (run.observer != nullptr && rows * cols == layer.weights->count()) run.observer->see(layer, x, batch);
   const std::span<const float> bias =
       part.bias_first == kNoBias ? std::span<const float>() : weights_of(layer, part.bias_first, rows);
   const Scheme scheme = layer.config.scheme();

@@ -48,7 +48,7 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
     kernels::copy(x.values(), input.values());
     current = &input;
   }
-  layers::Run run{this, for_backward, run_seed};
+  layers::Run run{this, for_backward, run_seed, observer};
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i].config.is_disabled) continue;
     layers::forward_layer(grid[i], *current, nullptr, states[i], run);

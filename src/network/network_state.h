@@ -17,10 +17,11 @@ struct Network::State final : layers::Grid {
   std::vector<LayerGradient> gradients;    // likewise
   std::deque<layers::TensorStats> stats;
   std::uint64_t run_seed = 0;
-  bool is_checked = false;                // nobody could change the layers since the last check
-  Tensor<float> input;                    // of the last forward_training, or what a caller lent from our results
-  const Tensor<float>* result = nullptr;  // of the last forward
-  bool can_go_back = false;               // the last forward was forward_training
+  bool is_checked = false;                     // nobody could change the layers since the last check
+  Tensor<float> input;                         // of the last forward_training, or what a caller lent from our results
+  const Tensor<float>* result = nullptr;       // of the last forward
+  bool can_go_back = false;                    // the last forward was forward_training
+  layers::MatrixObserver* observer = nullptr;  // of forward; null: nobody
 
   std::size_t index(const Coordinates& at) const;
   const Tensor<float>& run(const Tensor<float>& x, bool for_backward);
@@ -28,6 +29,14 @@ struct Network::State final : layers::Grid {
   Layer& layer(const Coordinates& at) override { return grid[index(at)]; }
   LayerGradient& gradient(const Coordinates& at) override { return gradients[index(at)]; }
   std::deque<layers::TensorStats>& history() override { return stats; }
+};
+
+/// For those who look into a running network.
+struct NetworkAccess {
+  /// Told of what matrices see from now on; null: nobody. It must outlive the calls of forward.
+  static void observe(Network& network, layers::MatrixObserver* observer) noexcept {
+    network.state_->observer = observer;
+  }
 };
 
 namespace network {

@@ -91,6 +91,7 @@ void InputSums::add_to(guided::InputStatistics& earlier) const {
     return static_cast<float>(share * static_cast<double>(mean) + factor * sum);
   };
   earlier.rows = rows;
+  earlier.feedback = nullptr;
   for (std::size_t i = 0; i < columns_; ++i) earlier.second_moments[i] = merged(earlier.second_moments[i], squares_[i]);
   if (products_.empty()) {
     earlier.products.clear();  // of some of the inputs only they would be no means

@@ -1,8 +1,10 @@
 #include "precision/matrix_trials.h"
 
+#include <algorithm>
 #include <span>
 
 #include "base/parallel.h"
+#include "guided/compensate.h"
 #include "guided/encode_matrix.h"
 #include "imago/codec.h"
 
@@ -16,23 +18,59 @@ lm::EncodedWeights packed(Format type, std::span<const std::byte> codes) {
   return weights;
 }
 
-/// In float64, row by row and rows in their order: the same for any number of threads.
-double weighted_error(std::span<const float> weights, std::span<const float> got, std::size_t cols,
-                      std::span<const float> moments) {
-  std::vector<double> row_errors(weights.size() / cols);
-  parallel_for(row_errors.size(), 16, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t row = begin; row < end; ++row) {
-      double sum = 0;
-      for (std::size_t i = 0; i < cols; ++i) {
-        const double error = static_cast<double>(weights[row * cols + i]) - static_cast<double>(got[row * cols + i]);
-        sum += error * error * (moments.empty() ? 1.0 : static_cast<double>(moments[i]));
-      }
-      row_errors[row] = sum;
-    }
+/// Rows that stand for all where each costs columns² operations: errors of different types in the same rows are to be
+/// compared, and vary little from row to row.
+constexpr std::size_t kSampledRows = 64;
+
+/// Calls error_of(row) for rows in equal distances and scales the sum up to all of them. Rows in their order: the same
+/// for any number of threads.
+template <class ErrorOf>
+double sum_over_rows(std::size_t rows, std::size_t step, ErrorOf&& error_of) {
+  std::vector<double> errors((rows + step - 1) / step);
+  parallel_for(errors.size(), 4, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) errors[i] = error_of(i * step);
   });
   double sum = 0;
-  for (const double error : row_errors) sum += error;
-  return sum;
+  for (const double error : errors) sum += error;
+  return sum * static_cast<double>(rows) / static_cast<double>(errors.size());
+}
+
+/// Σ e[i]² · moment[i] of each row; all moments 1 where nothing is known.
+double error_by_columns(std::span<const float> weights, std::span<const float> got, std::size_t cols,
+                        std::span<const float> moments) {
+  return sum_over_rows(weights.size() / cols, 1, [&](std::size_t row) {
+    double sum = 0;
+    for (std::size_t i = row * cols; i < (row + 1) * cols; ++i) {
+      const double error = static_cast<double>(weights[i]) - static_cast<double>(got[i]);
+      sum += error * error * (moments.empty() ? 1.0 : static_cast<double>(moments[i - row * cols]));
+    }
+    return sum;
+  });
+}
+
+/// Σ e[i] · e[j] · product[i][j] of each row: what the output of the matrix really feels, where rounding lets errors
+/// make up for each other.
+double error_by_products(std::span<const float> weights, std::span<const float> got, std::size_t cols,
+                         std::span<const float> products) {
+  const std::size_t rows = weights.size() / cols;
+  return sum_over_rows(rows, std::max<std::size_t>(1, rows / kSampledRows), [&](std::size_t row) {
+    std::vector<float> errors(cols), moved(cols);
+    for (std::size_t i = 0; i < cols; ++i) errors[i] = weights[row * cols + i] - got[row * cols + i];
+    for (std::size_t i = 0; i < cols; ++i) {  // symmetric, so rows of the products do for columns
+      const float* const line = products.data() + i * cols;
+      for (std::size_t j = 0; j < cols; ++j) moved[j] += errors[i] * line[j];
+    }
+    double sum = 0;
+    for (std::size_t i = 0; i < cols; ++i) sum += static_cast<double>(errors[i]) * static_cast<double>(moved[i]);
+    return std::max(sum, 0.0);
+  });
+}
+
+double output_error(std::span<const float> weights, std::span<const float> got, std::size_t cols,
+                    const guided::InputStatistics* known) {
+  if (known == nullptr) return error_by_columns(weights, got, cols, {});
+  if (known->products.empty()) return error_by_columns(weights, got, cols, known->second_moments);
+  return error_by_products(weights, got, cols, known->products);
 }
 
 }  // namespace
@@ -52,11 +90,10 @@ MatrixTrial MatrixTrials::encode(const DecoderMatrix& matrix, Format type) const
     const std::size_t rows = weights.size() / matrix.cols;
     const guided::InputStatistics* known = calibration_.find(matrix.name, key.expert);
     if (known != nullptr) known = &calibration_.require(matrix.name, key.expert, matrix.cols);
-    const guided::EncodedMatrix encoded = guided::encode_matrix(
-        weights, rows, matrix.cols, type, known == nullptr ? Rounding::nearest : rounding_, known);
+    const Rounding rounding = known != nullptr && guided::can_compensate(type) ? rounding_ : Rounding::nearest;
+    const guided::EncodedMatrix encoded = guided::encode_matrix(weights, rows, matrix.cols, type, rounding, known);
     const std::vector<float> back = guided::decode_matrix(encoded, type, rows, matrix.cols);
-    trial.output_error += weighted_error(
-        weights, back, matrix.cols, known == nullptr ? std::span<const float>() : std::span(known->second_moments));
+    trial.output_error += output_error(weights, back, matrix.cols, known);
     trial.parts.emplace_back(key, packed(type, encoded.codes));
   }
   return trial;

@@ -19,8 +19,9 @@ namespace imago::precision {
 /// A matrix in another type, and what that costs.
 struct MatrixTrial {
   std::vector<std::pair<models::MatrixKey, lm::EncodedWeights>> parts;
-  /// Σ over rows and columns of squared error · second moment of the column: how much the products of the matrix with
-  /// its usual inputs move. The effect on the output of the model is nearly proportional to it.
+  /// How much the products of the matrix with its usual inputs move: the mean squared error of its outputs, summed over
+  /// them; from the second moments of columns where products of columns are not known. The effect on the output of
+  /// the model is nearly proportional to it.
   double output_error = 0;
 };
 

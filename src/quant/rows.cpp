@@ -27,6 +27,15 @@ DecodeRows row_decoder(BlockFormat format) noexcept {
   return visit(format, []<class Block>(std::type_identity<Block>) -> DecodeRows { return &decode_blocks<Block>; });
 }
 
+BlockParts block_parts(BlockFormat format) noexcept {
+  return visit(format, []<class Block>(std::type_identity<Block>) -> BlockParts {
+    const auto expand = [](const std::byte* block, Expanded& out) noexcept {
+      BlockCodec<Block>::expand(*reinterpret_cast<const Block*>(block), out);  // of alignment 1, made of bytes
+    };
+    return {BlockCodec<Block>::kGroup, BlockCodec<Block>::kHasOffset, expand};
+  });
+}
+
 namespace {
 
 template <class Block>

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "imago/format.h"
+#include "quant/expanded.h"
 
 namespace imago::quant {
 
@@ -18,6 +19,14 @@ using DecodeRows = void (*)(const std::byte* packed, std::size_t count, float* w
 
 EncodeRows row_encoder(BlockFormat format) noexcept;
 DecodeRows row_decoder(BlockFormat format) noexcept;
+
+/// How to take a block of a format apart: values per scale, whether there are offsets, and the function that does it.
+struct BlockParts {
+  int group;
+  bool has_offset;
+  void (*expand)(const std::byte* block, Expanded& out) noexcept;
+};
+BlockParts block_parts(BlockFormat format) noexcept;
 
 /// Throws ShapeError unless `importance` is empty or a whole number of blocks that divides `count`; UsageError if a
 /// factor is negative or not finite.

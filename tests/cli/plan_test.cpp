@@ -46,8 +46,9 @@ TEST_F(Plan, HasHelp) { expect_help("plan"); }
 
 TEST_F(Plan, OfALanguageModelIsFollowedByMorph) {
   const std::string model = random_model(), text = text_file(), plan = file("plan.json");
-  const Json report = expect_json(imago_run({"plan", model, "--bits", "4.6", "--text", text, "--types",
-                                             "q4_k,q5_k,q8_0", "--ctx", "64", "--windows", "2", "-o", plan, "--json"}));
+  const Json report =
+      expect_json(imago_run({"plan", model, "--bits", "4.6", "--text", text, "--types", "q4_k,q5_k,q8_0", "--ctx", "64",
+                             "--windows", "2", "-o", plan, "--json", "-t", "1"}));
   EXPECT_LE(report.at("bits_per_weight").get<double>(), 4.6);
   EXPECT_LE(report.at("bytes").get<std::uint64_t>(), report.at("budget_bytes").get<std::uint64_t>());
   EXPECT_LE(report.at("measured").at("kl").get<double>(), report.at("uniform").at("kl").get<double>());
@@ -83,14 +84,27 @@ TEST_F(Plan, CanBeEdited) {
                "tensor 'blk.1.ffn_up.weight'");
 }
 
+TEST_F(Plan, IsFollowedToTheLetterOrNotAtAll) {
+  SafetensorsWriter writer(file("bag.safetensors"), {{"odd", SafetensorsType::f32, {3, 33}}});
+  writer.write("odd", std::span<const float>(std::vector<float>(99, 0.5f)));
+  writer.commit();
+  folder_.write("plan.json", R"({"imago_plan": 1, "tensors": {"odd": "q4_0"}})");
+  expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf"), "--plan", file("plan.json")}), 2,
+               "'odd' cannot be q4_0: its rows of 33 are no multiple of a block of 32");
+  folder_.write("plan.json", R"({"imago_plan": 1, "tensors": {"odd": "int4"}})");
+  expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf"), "--plan", file("plan.json")}), 1, "int4");
+  expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf")}), 2, "--to is required");
+  EXPECT_FALSE(std::filesystem::exists(file("out.gguf")));
+}
+
 TEST_F(Plan, OfANetworkIsJudgedOnData) {
   constexpr int kWidths[] = {2, 16, 2};
   save_network(dense_stack(kWidths, Activation::tanh, 3), file("net.json"));
   std::ofstream data(file("data.csv"));
   for (int i = 0; i < 40; ++i) data << i % 7 << ',' << i % 5 << ',' << (i % 7 > i % 5 ? 1 : 0) << '\n';
   data.close();
-  const Json report = expect_json(imago_run(
-      {"plan", file("net.json"), "--bits", "9", "--data", file("data.csv"), "-o", file("plan.json"), "--json"}));
+  const Json report = expect_json(imago_run({"plan", file("net.json"), "--bits", "9", "--data", file("data.csv"), "-o",
+                                             file("plan.json"), "--json", "-t", "1"}));
   EXPECT_TRUE(report.at("measured").contains("accuracy")) << "class numbers";
   EXPECT_LE(report.at("measured").at("loss").get<double>(), report.at("uniform").at("loss").get<double>());
   const ProcessResult result = imago_run({"morph", file("net.json"), file("out.json"), "--plan", file("plan.json")});

@@ -1,0 +1,116 @@
+// imago calibrate: what the activations of a model say about which weights matter.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "commands.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/precision.h"
+#include "imago/system.h"
+#include "model_options.h"
+#include "network_files.h"
+#include "output.h"
+#include "progress.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+struct Options {
+  std::string model, text, data, out;
+  std::size_t context = 512, targets = 1;
+  int threads = 0;
+  bool products = false, json = false, quiet = false;
+};
+
+bool is_network(const std::string& path) {
+  const FileForm form = detect_form(path);
+  return form == FileForm::checkpoint || form == FileForm::architecture || form == FileForm::entity;
+}
+
+CalibrateReport run(const Options& options) {
+  const bool network = is_network(options.model);
+  if (network ? options.data.empty() : options.text.empty()) {
+    throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE"
+                             : "a language model is calibrated on a text: give --text FILE");
+  }
+  CalibrateOptions calibrate;
+  calibrate.context = options.context;
+  calibrate.products = options.products;
+  std::unique_ptr<Progress> progress;
+  calibrate.progress = [&](std::size_t done, std::size_t total) {
+    // The first call says what an earlier run had done.
+    if (!progress) progress = std::make_unique<Progress>(options.quiet, done - 1);
+    progress->show(done, total, printable(options.out));
+  };
+  CalibrateReport report;
+  if (network) {
+    const Dataset data = load_dataset(options.data, {.target_columns = options.targets});
+    blame(options.data, [&] { report = calibrate_network(options.model, data, options.data, options.out, calibrate); });
+  } else {
+    const std::string text = read_text(options.text);
+    blame(options.text, [&] { report = calibrate_model(options.model, text, options.text, options.out, calibrate); });
+  }
+  return report;
+}
+
+void calibrate(const Options& options) {
+  set_thread_count(options.threads);
+  const auto start = std::chrono::steady_clock::now();
+  const CalibrateReport report = run(options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    print_json({{"model", options.model},
+                {"out", options.out},
+                {"windows", report.windows},
+                {"rows", report.rows},
+                {"matrices", report.matrices},
+                {"resumed", report.resumed},
+                {"products", options.products},
+                {"bytes", report.bytes},
+                {"seconds", seconds}});
+    return;
+  }
+  print(fmt::format("{}: {} matrices, {} inputs each, {} in {:.1f} s{}\n", printable(options.out), report.matrices,
+                    format_count(report.rows), format_bytes(report.bytes), seconds,
+                    report.resumed == 0 ? "" : fmt::format(", {} windows from an earlier run", report.resumed)));
+}
+
+}  // namespace
+
+Command add_calibrate(CLI::App& program) {
+  CLI::App* command =
+      program.add_subcommand("calibrate", "Run a text through a model and keep what its weight matrices see");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A language model, or a network of layers")->required();
+  command->add_option("--text", options->text, "The text, for language models")->type_name("FILE");
+  command->add_option("--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX")
+      ->type_name("FILE");
+  command->add_option("-o,--out", options->out, "What to write: a GGUF file, also an importance matrix of llama.cpp")
+      ->type_name("FILE")
+      ->required();
+  command->add_flag("--products", options->products,
+                    "Also the products of all columns, for 'morph --method gptq' (default: squares alone)");
+  command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--targets", options->targets, "CSV: the last columns, which are no inputs (default: 1)")
+      ->type_name("N");
+  add_threads(*command, options->threads);
+  add_json(*command, options->json);
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "A run that was stopped goes on where it was.\n"
+      "Examples:\n  imago calibrate model.gguf --text book.txt -o book.calibration.gguf --products\n"
+      "  imago morph model.gguf small.gguf --to q4_k --importance book.calibration.gguf");
+  return {command, [options] { calibrate(*options); }};
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,234 @@
+#include "convert/column_scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "guided/encode_matrix.h"
+#include "imago/error.h"
+#include "models/tensor_layout.h"
+
+namespace imago::convert {
+
+namespace {
+
+using guided::InputStatistics;
+using models::Role;
+
+/// Exponents of the root mean square that are tried; 0 leaves everything as it is.
+constexpr int kExponents = 10;
+/// Rows of a matrix that the search looks at: the best exponent is a property of columns.
+constexpr std::size_t kSearchRows = 512;
+
+/// Rows of a role inside a tensor of the plan.
+struct Place {
+  std::size_t tensor = 0, first_row = 0, rows = 0;
+};
+
+class ColumnScaler {
+ public:
+  ColumnScaler(const Guidance& guidance, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides)
+      : traits_(*guidance.traits), naming_(guidance.naming), plan_(plan), guides_(guides) {
+    for (std::size_t i = 0; i < plan.size(); ++i) tensors_[plan[i].recipe->name] = i;
+  }
+
+  /// How many groups were scaled.
+  std::size_t run() {
+    // Folders of gemma keep the weights of norms less one, which no factor keeps.
+    const bool has_norms = traits_.pre_norms && (naming_.gguf || traits_.architecture != models::Architecture::gemma2);
+    std::size_t scaled = 0;
+    for (std::size_t block = 0; block < traits_.blocks; ++block) {
+      find_places(block);
+      if (has_norms) {
+        scaled += scale_group({Role::query, Role::key, Role::value}, {Role::attention_norm, Role::attention_norm_bias},
+                              norm_columns());
+      }
+      scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
+      if (traits_.experts != 0) continue;
+      if (has_norms) {
+        scaled += scale_group(traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up},
+                              {Role::feed_forward_norm, Role::feed_forward_norm_bias}, norm_columns());
+      }
+      if (traits_.gated) scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, hidden_columns());
+    }
+    return scaled;
+  }
+
+ private:
+  /// For each column of the consumers, the value of the producer that feeds it.
+  using Sources = std::vector<std::size_t>;
+
+  Sources norm_columns() const { return identity(traits_.width); }
+  Sources hidden_columns() const { return identity(traits_.feed_forward); }
+  Sources value_columns() const {
+    const std::size_t per_group = traits_.heads / traits_.kv_heads;
+    Sources sources(traits_.heads * traits_.head_values);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const std::size_t head = i / traits_.head_values;
+      sources[i] = head / per_group * traits_.head_values + i % traits_.head_values;
+    }
+    return sources;
+  }
+  static Sources identity(std::size_t count) {
+    Sources sources(count);
+    for (std::size_t i = 0; i < count; ++i) sources[i] = i;
+    return sources;
+  }
+
+  void find_places(std::size_t block) {
+    places_.clear();
+    for (const models::LayoutTensor& tensor : models::block_layout(traits_, naming_, block)) {
+      const auto found = tensors_.find(tensor.name);
+      if (found == tensors_.end() || tensor.experts != 1) continue;
+      std::size_t row = 0;
+      for (const Role role : tensor.roles) {
+        const std::size_t rows = models::extent_of(traits_, role).rows;
+        places_[role] = {found->second, row, rows};
+        row += rows;
+      }
+    }
+  }
+
+  bool scale_group(std::vector<Role> consumers, const std::vector<Role>& producers, const Sources& sources) {
+    std::erase_if(consumers, [&](Role role) { return !places_.contains(role); });
+    std::vector<std::size_t> tensors;
+    for (const Role role : consumers) {
+      const std::size_t tensor = places_[role].tensor;
+      if (std::ranges::find(tensors, tensor) == tensors.end()) tensors.push_back(tensor);
+    }
+    // All that read the producer must be scaled, and it must be there to be divided.
+    if (tensors.empty() || !places_.contains(producers.front())) return false;
+    for (const std::size_t tensor : tensors) {
+      if (guides_[tensor].inputs.size() != 1 || !guides_[tensor].column_factors.empty()) return false;
+    }
+    const std::vector<float> factors = search(tensors, sources);
+    if (factors.empty()) return false;
+    for (const std::size_t tensor : tensors) {
+      TensorGuide& guide = guides_[tensor];
+      guide.column_factors.resize(sources.size());
+      for (std::size_t i = 0; i < sources.size(); ++i) guide.column_factors[i] = factors[sources[i]];
+      guide.inputs.front() = scaled_statistics(*guide.inputs.front(), guide.column_factors);
+    }
+    for (const Role role : producers) divide(role, factors);
+    return true;
+  }
+
+  void divide(Role role, std::span<const float> factors) {
+    const auto found = places_.find(role);
+    if (found == places_.end()) return;  // an optional bias
+    const Place& place = found->second;
+    const models::TensorRecipe& recipe = *plan_[place.tensor].recipe;
+    const std::size_t rows =
+        recipe.shape.rank() < 2 ? recipe.shape.elements() : recipe.shape.elements() / recipe.shape.last();
+    std::vector<float>& row_factors = guides_[place.tensor].row_factors;
+    row_factors.resize(rows, 1.0f);
+    for (std::size_t i = 0; i < place.rows; ++i) row_factors[place.first_row + i] /= factors[i];
+  }
+
+  static std::shared_ptr<const InputStatistics> scaled_statistics(const InputStatistics& from,
+                                                                  std::span<const float> factors) {
+    auto scaled = std::make_shared<InputStatistics>();
+    scaled->rows = from.rows;
+    scaled->second_moments = from.second_moments;
+    for (std::size_t i = 0; i < factors.size(); ++i) scaled->second_moments[i] /= factors[i] * factors[i];
+    return scaled;
+  }
+
+  /// The factors of the producer's values under which the outputs of the consumers lose least; empty if none helps.
+  std::vector<float> search(std::span<const std::size_t> tensors, const Sources& sources) {
+    const InputStatistics& inputs = *guides_[tensors.front()].inputs.front();
+    const std::size_t values = *std::ranges::max_element(sources) + 1;
+    std::vector<double> moments(values);
+    std::vector<std::size_t> counts(values);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      moments[sources[i]] += static_cast<double>(inputs.second_moments[i]);
+      ++counts[sources[i]];
+    }
+    double log_sum = 0;
+    for (std::size_t i = 0; i < values; ++i) {
+      moments[i] = std::max(moments[i] / static_cast<double>(counts[i]), 1e-12);
+      log_sum += std::log(moments[i]) / 2;
+    }
+    const double centre = std::exp(log_sum / static_cast<double>(values));  // so that factors are 1 on average
+    std::vector<Matrix> matrices;
+    for (const std::size_t tensor : tensors) matrices.push_back(read(tensor));
+
+    std::vector<float> best;
+    double least = std::numeric_limits<double>::infinity();
+    for (int step = 0; step <= kExponents; ++step) {
+      const double exponent = static_cast<double>(step) / kExponents;
+      std::vector<float> factors(values);
+      for (std::size_t i = 0; i < values; ++i) {
+        factors[i] = static_cast<float>(std::clamp(std::pow(std::sqrt(moments[i]) / centre, exponent), 1e-2, 1e2));
+      }
+      double error = 0;
+      for (const Matrix& matrix : matrices) error += output_error(matrix, factors, sources);
+      if (error >= least) continue;
+      least = error;
+      best = step == 0 ? std::vector<float>() : factors;
+    }
+    return best;
+  }
+
+  struct Matrix {
+    std::size_t tensor, rows, cols;
+    std::vector<float> weights;
+  };
+
+  /// Some rows of a tensor, as they are after what was done to its own producer's side.
+  Matrix read(std::size_t tensor) const {
+    const models::TensorRecipe& recipe = *plan_[tensor].recipe;
+    Matrix matrix{tensor, recipe.shape.elements() / recipe.shape.last(), recipe.shape.last(), {}};
+    std::vector<float> all(recipe.shape.elements());
+    models::carry_out(recipe, all);
+    guides_[tensor].apply(0, all, recipe.shape);
+    const std::size_t step = std::max<std::size_t>(1, matrix.rows / kSearchRows);
+    std::size_t rows = 0;
+    for (std::size_t row = 0; row < matrix.rows; row += step, ++rows) {
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * matrix.cols);
+      matrix.weights.insert(matrix.weights.end(), first, first + static_cast<std::ptrdiff_t>(matrix.cols));
+    }
+    matrix.rows = rows;
+    return matrix;
+  }
+
+  double output_error(const Matrix& matrix, std::span<const float> factors, const Sources& sources) const {
+    const InputStatistics& inputs = *guides_[matrix.tensor].inputs.front();
+    std::vector<float> column(matrix.cols), scaled = matrix.weights;
+    for (std::size_t i = 0; i < matrix.cols; ++i) column[i] = factors[sources[i]];
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] *= column[i % matrix.cols];
+    const PlannedTensor& planned = plan_[matrix.tensor];
+    const Scheme scheme = planned.type.scaled ? planned.scheme : Scheme(*planned.type.format);
+    const auto seen = scaled_statistics(inputs, column);
+    const std::vector<float> got = guided::decode_matrix(
+        guided::encode_matrix(scaled, matrix.rows, matrix.cols, scheme, Rounding::nearest, seen.get()), scheme,
+        matrix.rows, matrix.cols);
+    double sum = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double error = static_cast<double>(scaled[i]) - static_cast<double>(got[i]);
+      sum += error * error * static_cast<double>(seen->second_moments[i % matrix.cols]);
+    }
+    return sum;
+  }
+
+  const models::Traits& traits_;
+  const models::Naming& naming_;
+  std::span<const PlannedTensor> plan_;
+  std::span<TensorGuide> guides_;
+  std::map<std::string, std::size_t> tensors_;  // of the plan, by name
+  std::map<Role, Place> places_;                // of the block at hand
+};
+
+}  // namespace
+
+void scale_columns(const Guidance& guidance, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides,
+                   std::vector<std::string>& notes) {
+  if (!guidance.traits) throw UnsupportedError("activation-aware scaling knows the layers of language models only");
+  const std::size_t scaled = ColumnScaler(guidance, plan, guides).run();
+  notes.push_back(fmt::format("columns were scaled in {} groups of matrices", scaled));
+}
+
+}  // namespace imago::convert
