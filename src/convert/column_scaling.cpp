@@ -9,6 +9,7 @@
 
 #include "guided/encode_matrix.h"
 #include "imago/error.h"
+#include "imago/numeric.h"
 #include "models/tensor_layout.h"
 
 namespace imago::convert {
@@ -104,8 +105,9 @@ class ColumnScaler {
     for (const std::size_t tensor : tensors) {
       if (guides_[tensor].inputs.size() != 1 || !guides_[tensor].column_factors.empty()) return false;
     }
-    const std::vector<float> factors = search(tensors, sources);
+    std::vector<float> factors = search(tensors, sources);
     if (factors.empty()) return false;
+    make_exact(places_[producers.front()], factors);
     for (const std::size_t tensor : tensors) {
       TensorGuide& guide = guides_[tensor];
       guide.column_factors.resize(sources.size());
@@ -114,6 +116,20 @@ class ColumnScaler {
     }
     for (const Role role : producers) divide(role, factors);
     return true;
+  }
+
+  /// A norm that is stored in 16 bits is rounded once it is divided: the factors become what it was divided by in
+  /// truth.
+  void make_exact(const Place& place, std::span<float> factors) const {
+    const PlannedTensor& planned = plan_[place.tensor];
+    const models::TensorRecipe& recipe = *planned.recipe;
+    if (recipe.shape.rank() > 1 || !planned.type.format || planned.type.format->is_block()) return;
+    std::vector<float> norm(recipe.shape.elements());
+    models::carry_out(recipe, norm);
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const float divided = simulate_precision(norm[i] / factors[i], planned.type.format->dtype(), 1);
+      if (divided != 0 && std::isfinite(norm[i] / divided)) factors[i] = norm[i] / divided;
+    }
   }
 
   void divide(Role role, std::span<const float> factors) {

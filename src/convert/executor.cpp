@@ -38,6 +38,11 @@ struct Job {
 
   Job(const PlannedTensor& plan, const TensorGuide& guidance) : planned(plan), guide(guidance), reader(plan) {}
   bool is_guided() const noexcept { return !guide.inputs.empty(); }
+  /// Weights as they are to be encoded.
+  void read(std::size_t first, std::span<float> weights) const {
+    reader.read(first, weights);
+    if (guide.changes_weights()) guide.apply(first, weights, planned.recipe->shape);
+  }
 };
 
 /// Elements [first, first + count) of a job, or its scales.
@@ -195,7 +200,7 @@ class Executor {
     if (planned.copied || !planned.type.scaled || planned.scheme.granularity != Granularity::tensor) return;
     if (needs_all_weights(planned)) {
       std::vector<float> weights(job.reader.elements());
-      job.reader.read(0, weights);
+      job.read(0, weights);
       job.scales = derive_scales(planned.scheme, planned.scales, weights);
     } else {
       const std::vector<float> extremes = find_extremes(job);
@@ -240,7 +245,7 @@ class Executor {
     std::vector<float> found(2 * ((job.reader.elements() + step - 1) / step));
     parallel_for_dynamic(job.reader.elements(), step, [&](std::size_t begin, std::size_t end) {
       const std::span<float> weights = scratch(end - begin, 0);
-      job.reader.read(begin, weights);
+      job.read(begin, weights);
       float low = 0, high = 0;
       for (const float w : weights) {
         low = w < low ? w : low;  // false for NaN, which is passed over
@@ -274,8 +279,7 @@ class Executor {
     }
 
     const std::span<float> weights = scratch(piece.count, 0);
-    job.reader.read(piece.first, weights);
-    if (job.guide.changes_weights()) job.guide.apply(piece.first, weights, planned.recipe->shape);
+    job.read(piece.first, weights);
     const Scales scales = scales_of(job, piece, weights);
     const Format format = *planned.type.format;
     format.is_block() ? encode(format.block(), weights, slot.buffer)

@@ -23,6 +23,13 @@ bool is_quantized(const PlannedTensor& planned) {
   return !planned.copied && planned.type.format && (planned.type.format->is_block() || planned.type.scaled);
 }
 
+/// Whether the matrices of a tensor can be encoded one by one: not if they share a scale or a byte.
+bool can_part(const PlannedTensor& planned, std::size_t matrices) {
+  if (matrices == 1) return true;
+  if (planned.type.scaled && planned.scheme.granularity == Granularity::tensor) return false;
+  return planned.code_bytes % matrices == 0 && planned.recipe->shape.elements() / matrices % 8 == 0;
+}
+
 TensorGuide guide_of(const guided::Calibration& calibration, const models::NamedMatrices& named,
                      const PlannedTensor& planned) {
   TensorGuide guide;
@@ -34,7 +41,7 @@ TensorGuide guide_of(const guided::Calibration& calibration, const models::Named
     guide.inputs.push_back(seen ? found->second : nullptr);
     known = known || seen;
   }
-  if (!known) guide.inputs.clear();
+  if (!known || !can_part(planned, named.experts)) guide.inputs.clear();
   return guide;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // Error-compensating rounding: columns in order, each from where the errors of those before have moved it (feedback.h).
-// What scales a group of columns gets is decided when its turn comes, from the weights as they are then.
+// What scales a group of columns gets is decided when its turn comes, from the weights as they are then. Afterwards
+// each code is looked at again with all others fixed, which can only lower the error.
 
 #include <cstddef>
 #include <span>
@@ -16,9 +17,10 @@ namespace imago::guided {
 /// most 8 bits.
 bool can_compensate(Format format);
 
-/// REQUIRES: a checked scheme that can be compensated; weights are [rows][feedback.columns()]. Runs on the pool; the
+/// REQUIRES: a checked scheme that can be compensated; weights are [rows][feedback.columns()], and
+/// the feedback is that of the inputs. Runs on the pool; the
 /// bytes do not depend on the number of threads.
 EncodedMatrix encode_compensated(std::span<const float> weights, std::size_t rows, const Scheme& scheme,
-                                 const Feedback& feedback);
+                                 const InputStatistics& inputs, const Feedback& feedback);
 
 }  // namespace imago::guided

@@ -43,7 +43,7 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
       throw UnsupportedError(fmt::format("{} has no error-compensating rounding", checked.format.name()));
     }
     scale_layout(checked, rows, cols);
-    return encode_compensated(weights, rows, checked, *feedback_of(*statistics));
+    return encode_compensated(weights, rows, checked, *statistics, *feedback_of(*statistics));
   }
   const ScaleLayout layout = scale_layout(checked, rows, cols);
   const std::vector<float> importance = statistics == nullptr ? std::vector<float>() : column_importance(*statistics);

@@ -131,6 +131,7 @@ Feedback::Feedback(const InputStatistics& statistics) {
   for (double damping = kDamping; !lower; damping *= 10) {
     if (damping > 1e6) throw UsageError("the calibration has products that are no products of columns");
     lower = factor(statistics, damping * mean);
+    damping_ = static_cast<float>(damping * mean);
   }
   pivots_.resize(n);
   for (std::size_t i = 0; i < n; ++i) {

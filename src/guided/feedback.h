@@ -24,6 +24,8 @@ class Feedback {
   /// takes more to make them positive definite. Throws UsageError without products or with ones that are not finite.
   explicit Feedback(const InputStatistics& statistics);
 
+  /// What was added to the square of each column.
+  float damping() const noexcept { return damping_; }
   std::size_t columns() const noexcept { return pivots_.size(); }
   /// D: what is left of the weight of a column's error once the columns behind it have done what they can.
   std::span<const float> pivots() const noexcept { return pivots_; }
@@ -33,6 +35,7 @@ class Feedback {
   std::size_t panel_width(std::size_t p) const noexcept;
 
  private:
+  float damping_ = 0;
   std::vector<float> pivots_;
   std::vector<std::vector<float>> panels_;
 };
