@@ -184,6 +184,9 @@ PlanReport make_plan(const Options& options, PlanOptions wanted) {
     const Dataset data = load_dataset(options.data, {.one_hot = options.one_hot});
     return plan_network(options.model, data, options.data, wanted);
   }
+  if (!options.data.empty()) {
+    throw UsageError(fmt::format("{} is a language model: it is judged on --text FILE, not on --data", options.model));
+  }
   if (options.text.empty()) {
     throw UsageError(fmt::format("{} is a language model: give --text FILE to judge it on", options.model));
   }

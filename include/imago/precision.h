@@ -78,7 +78,7 @@ struct PlanOptions {
   /// tensors, vectors in float32 included.
   std::optional<double> bits = std::nullopt;
   std::optional<std::uint64_t> size = std::nullopt;
-  /// What may be chosen; empty: q2_k q3_k iq4_xs q4_k q5_k q6_k q8_0 and float16, of networks all dtypes.
+  /// What may be chosen; empty: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 and float16, of networks all dtypes.
   std::vector<Format> types = {};
   /// A file of `calibrate_model`; empty: collected from the text, in memory. With `plain`, neither.
   std::string calibration = {};

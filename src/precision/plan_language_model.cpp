@@ -231,8 +231,9 @@ class Planner {
     progress(0, uniforms.size() + 1);
     report.measured = measure(choices);
     std::optional<Choices> best;
-    for (const auto& [type, single] : uniforms) {
-      progress(1 + static_cast<std::size_t>(&type - &uniforms.front().first), uniforms.size() + 1);
+    for (std::size_t i = 0; i < uniforms.size(); ++i) {
+      progress(i + 1, uniforms.size() + 1);
+      const auto& [type, single] = uniforms[i];
       const PlanQuality quality = measure(single);
       if (best && quality.added >= report.uniform.added) continue;
       best = single;
@@ -240,6 +241,7 @@ class Planner {
       report.uniform_type = type;
       report.uniform_bytes = bytes_of(single);
     }
+    progress(uniforms.size() + 1, uniforms.size() + 1);
     if (best && report.uniform.added <= report.measured.added) {
       choices = *best;
       report.measured = report.uniform;
