@@ -12,7 +12,7 @@ endif()
 # imago_module(NAME [ALONE] SOURCES a.cpp ... DEPENDS x y ... TESTS a_test.cpp ... [APART b.cpp ...])
 #
 # With IMAGO_UNITY a dozen sources of a module are compiled as one. Names inside a file may then meet those of its
-# neighbours: sources named in APART, or all with ALONE, are compiled by themselves.
+# neighbours: sources and tests named in APART, or all sources with ALONE, are compiled by themselves.
 function(imago_module NAME)
   cmake_parse_arguments(ARG "ALONE" "" "SOURCES;DEPENDS;TESTS;APART" ${ARGN})
   add_library(imago_${NAME} OBJECT ${ARG_SOURCES})
@@ -27,6 +27,7 @@ function(imago_module NAME)
   set_property(GLOBAL APPEND PROPERTY IMAGO_MODULES ${NAME})
   set_property(GLOBAL PROPERTY IMAGO_DEPENDS_${NAME} "${ARG_DEPENDS}")
   set_property(GLOBAL PROPERTY IMAGO_TESTS_${NAME} "${ARG_TESTS}")
+  set_property(GLOBAL PROPERTY IMAGO_APART_${NAME} "${ARG_APART}")
   set_property(GLOBAL PROPERTY IMAGO_SOURCE_DIR_${NAME} "${CMAKE_CURRENT_SOURCE_DIR}")
 endfunction()
 
@@ -43,17 +44,31 @@ function(imago_isa_sources NAME ISA)
   endforeach()
 endfunction()
 
-# imago_test(NAME SOURCES ... [LIBS ...] [LABELS ...])
+# imago_test(NAME SOURCES ... [LIBS ...] [LABELS ...] [APART ...])
+#
+# Compiled as modules are: several sources as one, but those of APART. Most of the time goes into GoogleTest's and the
+# standard library's headers, which are then read once.
 function(imago_test NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS;APART" ${ARGN})
   add_executable(${NAME} ${ARG_SOURCES})
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(IMAGO_UNITY)
+    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_link_libraries(${NAME} PRIVATE imago imago_flags imago_testing GTest::gtest_main ${ARG_LIBS})
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${IMAGO_TEST_SECONDS})
 endfunction()
 
-# Turns the TESTS of every module into executables; called once the library exists. Those of modules above the kernels run
+# imago_test_with_plain_kernels(NAME LABEL): runs that test a second time with the plain C++ kernels.
+function(imago_test_with_plain_kernels NAME LABEL)
+  add_test(NAME ${NAME}@ref COMMAND ${NAME})
+  set_tests_properties(${NAME}@ref PROPERTIES
+    LABELS ${LABEL} TIMEOUT ${IMAGO_TEST_SECONDS} ENVIRONMENT "IMAGO_KERNELS=ref")
+endfunction()
+
+# Turns the TESTS of every module into a program; called once the library exists. Those of modules above the kernels run
 # a second time with the plain C++ kernels, which sanitizers have seen in the kernels' own tests. A light sanitizer build
 # leaves out the tests of modules that see no files: tests/networks runs all of their code there.
 function(imago_add_module_tests)
@@ -67,14 +82,15 @@ function(imago_add_module_tests)
     if(IMAGO_SANITIZE)
       list(REMOVE_ITEM tests bench_test.cpp)  # speeds under sanitizers say nothing
     endif()
-    foreach(test ${tests})
-      get_filename_component(stem ${test} NAME_WE)
-      imago_test(${module}_${stem} SOURCES ${folder}/${test} LABELS ${module})
-      if(NOT IMAGO_SANITIZE AND NOT module MATCHES "^(base|numeric|quant|device|kernels)$")
-        add_test(NAME ${module}_${stem}@ref COMMAND ${module}_${stem})
-        set_tests_properties(${module}_${stem}@ref PROPERTIES
-          LABELS ${module} TIMEOUT ${IMAGO_TEST_SECONDS} ENVIRONMENT "IMAGO_KERNELS=ref")
-      endif()
-    endforeach()
+    if(NOT tests)
+      continue()
+    endif()
+    get_property(apart GLOBAL PROPERTY IMAGO_APART_${module})
+    list(TRANSFORM tests PREPEND ${folder}/)
+    list(TRANSFORM apart PREPEND ${folder}/)
+    imago_test(${module}_test SOURCES ${tests} APART ${apart} LABELS ${module})
+    if(NOT IMAGO_SANITIZE AND NOT module MATCHES "^(base|numeric|quant|device|kernels)$")
+      imago_test_with_plain_kernels(${module}_test ${module})
+    endif()
   endforeach()
 endfunction()

@@ -17,6 +17,7 @@
 #include "imago/system.h"
 #include "line_input.h"
 #include "output.h"
+#include "progress.h"
 #include "shared_options.h"
 
 namespace imago::cli {
@@ -41,7 +42,9 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(ChatSession& session, bool quiet) : session_(session), quiet_(quiet) {}
+  /// `reading`: the bar while a prompt is read, gone once the answer begins.
+  Chat(ChatSession& session, std::optional<Progress>& reading, bool quiet)
+      : session_(session), reading_(reading), quiet_(quiet) {}
 
   void run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
@@ -75,7 +78,7 @@ class Chat {
   bool obey(const std::string& line) {
     if (line.find_first_not_of(" \t") == std::string::npos) return true;
     if (line.front() != '/') {
-      answer([&](const auto& on_token) { session_.say(line, on_token); });
+      answer([&](const auto& on_token) { return session_.say(line, on_token); });
       return true;
     }
     const std::size_t space = line.find(' ');
@@ -90,7 +93,7 @@ class Chat {
     } else if (command == "/system") {
       session_.set_system(rest);
     } else if (command == "/regen") {
-      answer([&](const auto& on_token) { session_.again(on_token); });
+      answer([&](const auto& on_token) { return session_.again(on_token); });
     } else if (command == "/save" || command == "/load") {
       if (rest.empty()) throw UsageError(command + " needs the name of a file");
       command == "/save" ? session_.save(rest) : session_.load(rest);
@@ -104,10 +107,16 @@ class Chat {
 
   template <class Ask>
   void answer(Ask ask) {
-    ask([](const GeneratedToken& token) {
+    const bool answered = ask([&](const GeneratedToken& token) {
+      reading_.reset();
       show(token.text);
       return !take_interrupt();
     });
+    reading_.reset();
+    if (!answered) {
+      fmt::print(stderr, "\nimago: stopped before an answer; the conversation is as before\n");
+      return;
+    }
     print("\n");
     const EndReason end = session_.last().end;
     if (quiet_) return;
@@ -127,12 +136,13 @@ class Chat {
   }
 
   ChatSession& session_;
+  std::optional<Progress>& reading_;
   bool quiet_;
 };
 
 void chat(const Options& options) {
   constexpr std::size_t kUsualContext = 4096;  // keys and values of more would take memory that few conversations need
-  const GenerateOptions generation = generate_options(options.generation);
+  GenerateOptions generation = generate_options(options.generation);
   SequenceOptions sequence{.context = options.generation.context, .cache = cache_kind(options.generation.cache)};
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
@@ -140,12 +150,18 @@ void chat(const Options& options) {
   const LanguageModel model = load_model(load);
   if (sequence.context == 0) sequence.context = std::min(std::max(model.context(), std::size_t{1}), kUsualContext);
   warn_of_long_context(model, sequence.context, load.quiet);
-  ChatSession session(model, sequence, generation, [&](const std::string& note) {
+  std::optional<Progress> reading;
+  generation.prompt_progress = [&](std::size_t done, std::size_t total) {
+    if (!reading) reading.emplace(load.quiet);
+    reading->show(done, total, "reading");
+    return !take_interrupt();
+  };
+  ChatSession session(model, sequence, std::move(generation), [&](const std::string& note) {
     if (!load.quiet) fmt::print(stderr, "imago: {}\n", printable(note));
   });
   session.set_system(options.system);
   const InterruptRequests requests;
-  Chat(session, load.quiet).run();
+  Chat(session, reading, load.quiet).run();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "generation_options.h"
 #include "imago/error.h"
+#include "network_files.h"
 
 namespace imago::cli {
 
@@ -57,7 +58,7 @@ std::vector<TokenId> ChatSession::prompt() const {
   return encode_prompt(tokenizer, template_->render(messages_, variables));
 }
 
-void ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_token) {
+bool ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_token) {
   const std::vector<TokenId> ids = prompt();
   if (ids.empty()) throw UsageError("the conversation has no tokens");
   if (ids.size() >= sequence_.capacity()) {
@@ -73,31 +74,39 @@ void ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_to
   if (options.sampler.seed != 0) options.sampler.seed += answers_;  // other answers each time, and all repeatable
   ++answers_;
   last_ = generate(sequence_, std::span(ids).subspan(kept), options, on_token);
+  if (last_.prompt_tokens == 0) return false;
   std::string text = last_.text;
   if (!template_) text.erase(0, text.find_first_not_of(' '));
   messages_.push_back({"assistant", std::move(text)});
+  return true;
 }
 
-void ChatSession::say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token) {
+bool ChatSession::say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token) {
   messages_.push_back({"user", std::move(content)});
+  bool answered = false;
   try {
-    answer(on_token);
+    answered = answer(on_token);
   } catch (...) {
     messages_.pop_back();
     throw;
   }
+  if (!answered) messages_.pop_back();
+  return answered;
 }
 
-void ChatSession::again(const std::function<bool(const GeneratedToken&)>& on_token) {
+bool ChatSession::again(const std::function<bool(const GeneratedToken&)>& on_token) {
   if (messages_.empty() || messages_.back().role != "assistant") throw UsageError("there is no answer yet");
   ChatMessage old = std::move(messages_.back());
   messages_.pop_back();
+  bool answered = false;
   try {
-    answer(on_token);
+    answered = answer(on_token);
   } catch (...) {
     messages_.push_back(std::move(old));
     throw;
   }
+  if (!answered) messages_.push_back(std::move(old));
+  return answered;
 }
 
 void ChatSession::set_system(std::string text) {

@@ -21,11 +21,12 @@ class ChatSession {
   const Sequence& sequence() const noexcept { return sequence_; }
   const GenerateResult& last() const noexcept { return last_; }
 
-  /// Adds a message and the answer to it. If that fails (the template refuses, the context is full) the messages are as
-  /// before. Throws UsageError and as ChatTemplate::render.
-  void say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token);
-  /// Forgets the last answer and gives another. Throws UsageError if there is none.
-  void again(const std::function<bool(const GeneratedToken&)>& on_token);
+  /// Adds a message and the answer to it. If that fails (the template refuses, the context is full), or is stopped
+  /// while the message is read, the messages are as before; the latter returns false. Throws UsageError and as
+  /// ChatTemplate::render.
+  bool say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token);
+  /// Gives another answer in place of the last. Returns and throws as `say`, and UsageError if there is none.
+  bool again(const std::function<bool(const GeneratedToken&)>& on_token);
   /// An empty text takes the system message away.
   void set_system(std::string text);
   /// Keeps the system message only.
@@ -37,7 +38,7 @@ class ChatSession {
 
  private:
   std::vector<TokenId> prompt() const;
-  void answer(const std::function<bool(const GeneratedToken&)>& on_token);
+  bool answer(const std::function<bool(const GeneratedToken&)>& on_token);
 
   const LanguageModel& model_;
   std::optional<ChatTemplate> template_;

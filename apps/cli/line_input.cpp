@@ -21,7 +21,7 @@ int requests[2] = {-1, -1};
 extern "C" void note_interrupt(int signal) {
   const int before = errno;
   pollfd pending{.fd = requests[0], .events = POLLIN, .revents = 0};
-  // A long prompt is evaluated before the first request is seen: whoever asks again wants out.
+  // Whoever asks again before anyone has looked wants out.
   if (::poll(&pending, 1, 0) > 0) {
     remove_unfinished_files();
     ::_exit(128 + signal);

@@ -36,8 +36,8 @@ int run(int argc, const char* const* argv) {
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
       "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
   std::vector<Command> commands = add_language_commands(program);
-  for (const auto add : {add_inspect, add_convert, add_morph, add_train, add_forward, add_compare, add_bench, add_synth,
-                         add_dtypes, add_doctor}) {
+  for (const auto add : {add_inspect, add_convert, add_morph, add_train, add_forward, add_compare, add_sweep, add_bench,
+                         add_synth, add_dtypes, add_doctor}) {
     commands.push_back(add(program));
   }
 

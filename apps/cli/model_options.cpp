@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "imago/error.h"
@@ -68,16 +64,6 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
     ++at;
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) throw IoError(path, "is a folder, not a file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::generic_category().message(errno)));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw IoError(path, "cannot read all of it");
-  return text;
 }
 
 }  // namespace imago::cli

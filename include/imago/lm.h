@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -210,6 +211,9 @@ class Sequence {
   /// next call. Throws UsageError for no tokens, ids outside the vocabulary, and more tokens than there is room for,
   /// saying how many there would be; the sequence is then as before.
   std::span<const float> append(std::span<const TokenId> ids);
+  /// As above for a long prompt: `go_on` is asked after each batch but the last, with the tokens done. Once it says no,
+  /// the sequence is as before and the result is empty.
+  std::span<const float> append(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on);
   /// As above, with the logits after each of them: [ids.size()][vocabulary].
   void append(std::span<const TokenId> ids, std::span<float> logits);
   /// Forgets all tokens from `size` on. Throws UsageError if there are fewer.
@@ -239,6 +243,8 @@ struct GenerateOptions {
   std::vector<std::string> stop = {};  ///< ends before the first of these strings
   bool ignore_end = false;             ///< go on after EOS
   std::size_t log_probabilities = 0;   ///< how many to report per token
+  /// Called between the batches of a long prompt; it may stop there by returning false. The sequence is then as before.
+  std::function<bool(std::size_t done, std::size_t total)> prompt_progress = {};
 };
 
 enum class EndReason : std::uint8_t { max_tokens, end_token, stop_string, context_full, cancelled };
@@ -254,7 +260,7 @@ struct GenerateResult {
   std::vector<TokenId> ids;
   EndReason end = EndReason::max_tokens;
   double prompt_seconds = 0, generate_seconds = 0;
-  std::size_t prompt_tokens = 0;
+  std::size_t prompt_tokens = 0;  ///< evaluated; 0 if it was stopped before the end of the prompt
 };
 
 /// Appends `prompt` to the sequence and continues it; the last token of the result is not in the sequence yet.
@@ -289,6 +295,14 @@ struct DivergenceOptions {
   std::function<void(std::size_t done, std::size_t total)> progress = {};  ///< windows
 };
 
+/// Divergences are counted in bins, four to a power of ten: bin 0 is all below 10^-7, bin i >= 1 begins at
+/// 10^(-7 + (i - 1) / 4), and the last one has all from 100 on, infinite ones too.
+inline constexpr std::size_t kDivergenceBins = 38;
+/// Where bin `bin` begins; 0 for bin 0.
+inline double divergence_bin_start(std::size_t bin) noexcept {
+  return bin == 0 ? 0 : std::pow(10.0, -7 + static_cast<double>(bin - 1) / 4);
+}
+
 /// How far the predictions of a model are from those of a reference. Divergences are KL(reference || model) in nats,
 /// one per scored position.
 struct DivergenceReport {
@@ -296,6 +310,7 @@ struct DivergenceReport {
   double mean = 0, median = 0, percentile_99 = 0, largest = 0;
   double same_top = 0;  ///< share of the positions whose most likely token is the same, 0 to 1
   std::size_t tokens_scored = 0, windows = 0;
+  std::vector<std::uint64_t> histogram = {};  ///< positions in each of kDivergenceBins bins
 };
 
 /// Runs both models over the text side by side, in the windows of `measure_perplexity` and with the tokens of the

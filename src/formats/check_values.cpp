@@ -54,7 +54,7 @@ Findings scan(std::span<const std::byte> bytes, Wrong wrong) {
   };
   Findings all;
   std::mutex mutex;
-  parallel_for(bytes.size() / sizeof(Unit), kGrain, [&](std::size_t begin, std::size_t end) {
+  parallel_for_dynamic(bytes.size() / sizeof(Unit), kGrain, [&](std::size_t begin, std::size_t end) {
     Findings part;
     for (std::size_t chunk = begin; chunk < end; chunk += kChunk) {
       const std::size_t chunk_end = std::min(chunk + kChunk, end);

@@ -18,20 +18,15 @@
 #include "imago/error.h"
 #include "imago/numeric.h"
 #include "kernels/ops_table.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 
 namespace {
 
-constexpr CacheType kTypes[] = {CacheType::f32, CacheType::f16, CacheType::q8_0};
+using testing::gaussian;
 
-std::vector<float> gaussian(std::size_t count, std::uint32_t seed, float deviation = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
+constexpr CacheType kTypes[] = {CacheType::f32, CacheType::f16, CacheType::q8_0};
 
 /// What one value of a packed row stands for.
 std::vector<float> decoded(const CacheShape& shape, const std::byte* row) {
@@ -136,14 +131,14 @@ struct Layer {
 
 bool fits(CacheType type, std::size_t head_values) { return type != CacheType::q8_0 || head_values % 32 == 0; }
 
-class Attention : public testing::TestWithParam<OpKernel<AttentionArgs>> {
+class Attention : public ::testing::TestWithParam<OpKernel<AttentionArgs>> {
  protected:
   void SetUp() override {
     const CpuFeatures needs = GetParam().needs;
     if ((needs & host_cpu_features()) != needs) GTEST_SKIP() << "this processor cannot run " << GetParam().name;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Rows, Attention, testing::ValuesIn(all_ops<AttentionArgs>()),
+INSTANTIATE_TEST_SUITE_P(Rows, Attention, ::testing::ValuesIn(all_ops<AttentionArgs>()),
                          [](const auto& row) { return row.param.name.substr(row.param.name.find('/') + 1); });
 
 TEST_P(Attention, OneTokenOverAnyNumberOfKeys) {

@@ -15,7 +15,7 @@
 namespace imago::kernels {
 namespace {
 
-constexpr std::byte kGuard{0xA5};
+constexpr std::byte kGuardByte{0xA5};
 
 struct Sample {
   std::string name;
@@ -64,12 +64,12 @@ TEST(BlockCodecs, EveryRowGivesTheBytesOfRef) {
       for (const Sample& sample : samples(count)) {
         for (const float* factors :
              {static_cast<const float*>(nullptr), static_cast<const float*>(importance.data())}) {
-          std::vector<std::byte> wanted(bytes), got(bytes + 1, kGuard);
+          std::vector<std::byte> wanted(bytes), got(bytes + 1, kGuardByte);
           EncodeArgs args{sample.weights.data(), count, wanted.data(), nullptr, 0, 0, factors, values};
           ref.encode(args);
           args.packed = got.data();
           row.encode(args);
-          ASSERT_EQ(got.back(), kGuard) << row.name << " writes past the end";
+          ASSERT_EQ(got.back(), kGuardByte) << row.name << " writes past the end";
           got.pop_back();
           ASSERT_EQ(got, wanted) << row.name << ", " << blocks << " blocks, " << sample.name
                                  << (factors != nullptr ? ", weighted" : "");

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "testing/random_values.h"
 
 namespace imago {
 
@@ -25,12 +26,14 @@ void PrintTo(const CodecKernel& row, std::ostream* out) { *out << row.name; }  /
 
 namespace {
 
+using testing::gaussian;
+
 using kernels::all_codecs;
 using kernels::CodecKernel;
 
 // Around one vector, one chunk of 256, and the ends between them.
-constexpr std::size_t kCounts[] = {0,  1,  2,   3,   4,   5,   7,   8,   9,   15,  16,  17,   31,  33,
-                                   63, 65, 127, 129, 255, 256, 257, 263, 511, 513, 777, 1024, 1031};
+constexpr std::size_t kCodecCounts[] = {0,  1,  2,   3,   4,   5,   7,   8,   9,   15,  16,  17,   31,  33,
+                                        63, 65, 127, 129, 255, 256, 257, 263, 511, 513, 777, 1024, 1031};
 
 // 1 is a scale per weight; 3, 5 and 7 end amid bytes and vectors; 256 with the chunk; 300 amid a chunk.
 constexpr std::size_t kGroups[] = {1, 3, 5, 7, 8, 32, 100, 256, 300, 1'000'000};
@@ -43,14 +46,6 @@ std::vector<float> random_bit_patterns(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> values(count);
   for (float& value : values) value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
-  return values;
-}
-
-std::vector<float> gaussian(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
   return values;
 }
 
@@ -171,7 +166,7 @@ class DTypeRow : public ::testing::TestWithParam<CodecKernel> {
 };
 
 TEST_P(DTypeRow, AnyCountAndGroup) {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kCodecCounts) {
     const std::vector<float> weights = gaussian(count, static_cast<std::uint32_t>(count));
     for (const std::size_t group : kGroups) {
       for (const std::size_t first : {0, 8, 16, 248, 1000}) {

@@ -82,9 +82,12 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   const bool scaled = !source.format.is_block() && is_scaled(source.format.dtype());
   const MatrixSource plain{source.packed.data(), source.first, scaled ? source.scales.values.data() : nullptr,
                            source.scales.group,  rows_,        cols_};
-  parallel_for(panels, 1, [&](std::size_t begin, std::size_t end) {
-    kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
-  });
+  // In small pieces: who meets pages that the system must clear first is late, and the others need not wait.
+  constexpr std::size_t kPieceBytes = 512 << 10;
+  parallel_for_dynamic(panels, std::max<std::size_t>(1, kPieceBytes / panel_bytes),
+                       [&](std::size_t begin, std::size_t end) {
+                         kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
+                       });
 }
 
 std::size_t RunMatrix::panels() const noexcept {

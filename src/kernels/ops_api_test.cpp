@@ -11,18 +11,13 @@
 #include "imago/error.h"
 #include "kernels/ops.h"
 #include "kernels/ops_table.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 
 namespace {
 
-std::vector<float> gaussian(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
+using testing::gaussian;
 
 template <class Args>
 void expect_rows(const std::string& operation) {

@@ -18,10 +18,13 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "kernels/ops_table.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 
 namespace {
+
+using testing::gaussian;
 
 // Around one vector of 8 and 16 lanes, one chunk of sums (1024), and a width of real models.
 constexpr std::size_t kCounts[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1023, 1024, 1025, 4096 + 5};
@@ -29,16 +32,8 @@ constexpr std::size_t kCounts[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kTiny = std::numeric_limits<float>::min();
 
-std::vector<float> gaussian(std::size_t count, std::uint32_t seed, float deviation = 1, float mean = 0) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(mean, deviation);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 /// The folder of kernels under test: "avx512", "avx2", "neon", "ref".
-class Ops : public testing::TestWithParam<std::string> {
+class Ops : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     const CpuFeatures needs = row<ScaleArgs>().needs;
@@ -75,7 +70,7 @@ std::vector<std::string> folders() {
   for (const auto& row : all_ops<ScaleArgs>()) names.push_back(row.name.substr(row.name.find('/') + 1));
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Folders, Ops, testing::ValuesIn(folders()), [](const auto& row) { return row.param; });
+INSTANTIATE_TEST_SUITE_P(Folders, Ops, ::testing::ValuesIn(folders()), [](const auto& row) { return row.param; });
 
 std::vector<double> rms_norm_in_double(const std::vector<float>& x, const std::vector<double>& weight, double eps) {
   double squares = 0;

@@ -12,21 +12,15 @@
 #include "base/cpu.h"
 #include "kernels/ops.h"
 #include "kernels/ops_table.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::size_t kCounts[] = {1, 7, 16, 17, 33, 100, 1025};
+using testing::gaussian;
 
-std::vector<float> gaussian(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
+constexpr std::size_t kUpdateCounts[] = {1, 7, 16, 17, 33, 100, 1025};
 
 template <class Args>
 std::vector<OpKernel<Args>> rows_that_run() {
@@ -93,7 +87,7 @@ Wanted wanted(const Arrays& before, const UpdateArgs& a, std::size_t i) {
 
 TEST(Update, EveryRowFollowsTheFormulas) {
   for (const UpdateKind kind : {UpdateKind::plain, UpdateKind::momentum, UpdateKind::adam}) {
-    for (const std::size_t count : kCounts) {
+    for (const std::size_t count : kUpdateCounts) {
       const Arrays before(count);
       Arrays first(count);
       for (const OpKernel<UpdateArgs>& row : rows_that_run<UpdateArgs>()) {
@@ -122,10 +116,10 @@ double squares(const OpKernel<SquaresArgs>& row, const std::vector<float>& x, fl
 }
 
 TEST(Squares, EveryRowAddsUpClippedOnes) {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kUpdateCounts) {
     std::vector<float> x = gaussian(count, 4);
     x[count / 2] = 3e38f;  // its square is no float32
-    for (const float bound : {0.5f, kInfinity}) {
+    for (const float bound : {0.5f, std::numeric_limits<float>::infinity()}) {
       double sum = 0;
       for (const float value : x) {
         const double clipped = static_cast<double>(std::clamp(value, -bound, bound));
@@ -142,12 +136,14 @@ TEST(Squares, EveryRowAddsUpClippedOnes) {
 
 TEST(Squares, WhatIsNotFiniteIsSeenWhereverItStands) {
   for (const OpKernel<SquaresArgs>& row : rows_that_run<SquaresArgs>()) {
-    for (const float broken : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float broken : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                               std::numeric_limits<float>::quiet_NaN()}) {
       for (std::size_t at = 0; at < 40; ++at) {
         std::vector<float> x(40, 1.0f);
         x[at] = broken;
         EXPECT_FALSE(std::isfinite(squares(row, x, 0.5f))) << row.name << ", " << broken << " at " << at;
-        EXPECT_FALSE(std::isfinite(squares(row, x, kInfinity))) << row.name << ", " << broken << " at " << at;
+        EXPECT_FALSE(std::isfinite(squares(row, x, std::numeric_limits<float>::infinity())))
+            << row.name << ", " << broken << " at " << at;
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "imago/error.h"
@@ -31,25 +32,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ConvAsTorch,
                                            "cnn2_s2p1k3", "cnn3_s1p0k3", "cnn3_s1p2k2", "cnn3_s2p1k3"),
                          [](const auto& test) { return test.param; });
 
-/// Result and gradients against the definition; `e` states what the settings must come to.
 void expect_definition(Layer layer, const ConvolutionCase& e, const Shape& output) {
-  testing::randomize_layer(layer, 5);
-  const Tensor<float> x = random_tensor({e.batch, e.channels, e.in[0], e.in[1], e.in[2]}, 6);
-  const bool is_tanh = layer.config.activation == Activation::tanh;
-  testing::GradientCheck check;
-  check.most = 60;
-  check.reference = [&](std::span<const double> values, std::span<const double> weights) {
-    std::vector<double> z = testing::convolution_reference(e, false, values, weights);
-    if (is_tanh) {
-      for (double& value : z) value = std::tanh(value);
-    }
-    return z;
-  };
-  testing::check_gradients(layer, x, nullptr, check);
-  LayerState state;
-  layers::Run run;
-  forward_layer(layer, x, nullptr, state, run);
-  EXPECT_EQ(state.post.shape(), output);
+  testing::expect_convolution(std::move(layer), e, false, output);
 }
 
 Layer sized(Layer layer, int output_height, int output_width = 0, int output_depth = 0) {

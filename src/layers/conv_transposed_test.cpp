@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "imago/error.h"
@@ -50,47 +51,30 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ConvTransposedAsTorch,
                                            "convt3_s2p1k3o1"),
                          [](const auto& test) { return test.param; });
 
-/// Result and gradients against the definition; `e` states what the settings must come to.
-void expect_definition(Layer layer, const ConvolutionCase& e, const Shape& output) {
-  testing::randomize_layer(layer, 5);
-  const Tensor<float> x = random_tensor({e.batch, e.channels, e.in[0], e.in[1], e.in[2]}, 6);
-  const bool is_tanh = layer.config.activation == Activation::tanh;
-  testing::GradientCheck check;
-  check.most = 60;
-  check.reference = [&](std::span<const double> values, std::span<const double> weights) {
-    std::vector<double> z = testing::convolution_reference(e, true, values, weights);
-    if (is_tanh) {
-      for (double& value : z) value = std::tanh(value);
-    }
-    return z;
-  };
-  testing::check_gradients(layer, x, nullptr, check);
-  LayerState state;
-  layers::Run run;
-  forward_layer(layer, x, nullptr, state, run);
-  EXPECT_EQ(state.post.shape(), output);
+void expect_transposed_definition(Layer layer, const ConvolutionCase& e, const Shape& output) {
+  testing::expect_convolution(std::move(layer), e, true, output);
 }
 
 TEST(ConvTransposed, OddShapes) {
   // Stride past the kernel: outputs that no input reaches.
-  expect_definition(
+  expect_transposed_definition(
       transposed_convolution(1, {.channels = 3, .filters = 4, .kernel = 2, .stride = 3, .height = 5}, Activation::tanh),
       {2, 3, 4, {1, 1, 5}, {1, 1, 14}, {1, 1, 2}, {1, 1, 3}, {0, 0, 0}}, {2, 4, 14});
   // Padding past the kernel: inputs that reach no output.
-  expect_definition(
+  expect_transposed_definition(
       transposed_convolution(2, {.channels = 2, .filters = 3, .kernel = 2, .padding = 3, .height = 7, .width = 8},
                              Activation::tanh),
       {2, 2, 3, {1, 7, 8}, {1, 2, 3}, {1, 2, 2}, {1, 1, 1}, {0, 3, 3}}, {2, 3, 2, 3});
-  expect_definition(transposed_convolution(3, {.channels = 2,
-                                               .filters = 2,
-                                               .kernel = 3,
-                                               .stride = 2,
-                                               .padding = 1,
-                                               .output_padding = 1,
-                                               .height = 2,
-                                               .width = 3,
-                                               .depth = 2}),
-                    {2, 2, 2, {2, 2, 3}, {4, 4, 6}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}}, {2, 2, 4, 4, 6});
+  expect_transposed_definition(transposed_convolution(3, {.channels = 2,
+                                                          .filters = 2,
+                                                          .kernel = 3,
+                                                          .stride = 2,
+                                                          .padding = 1,
+                                                          .output_padding = 1,
+                                                          .height = 2,
+                                                          .width = 3,
+                                                          .depth = 2}),
+                               {2, 2, 2, {2, 2, 3}, {4, 4, 6}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}}, {2, 2, 4, 4, 6});
 }
 
 TEST(ConvTransposed, GivenOutputSizesAreUsedAsTheyAre) {
@@ -99,11 +83,12 @@ TEST(ConvTransposed, GivenOutputSizesAreUsedAsTheyAre) {
   Layer larger = transposed_convolution(2, shape, Activation::tanh);
   larger.config.output_height = 10;
   larger.config.output_width = 9;
-  expect_definition(std::move(larger), {2, 2, 3, {1, 3, 4}, {1, 10, 9}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
-                    {2, 3, 10, 9});
+  expect_transposed_definition(std::move(larger), {2, 2, 3, {1, 3, 4}, {1, 10, 9}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
+                               {2, 3, 10, 9});
   Layer smaller = transposed_convolution(2, shape, Activation::tanh);
   smaller.config.output_height = 2;
-  expect_definition(std::move(smaller), {2, 2, 3, {1, 3, 4}, {1, 2, 7}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}}, {2, 3, 2, 7});
+  expect_transposed_definition(std::move(smaller), {2, 2, 3, {1, 3, 4}, {1, 2, 7}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
+                               {2, 3, 2, 7});
 }
 
 TEST(ConvTransposed, OneAxisIsTheWidthOrElseTheHeight) {
@@ -111,18 +96,18 @@ TEST(ConvTransposed, OneAxisIsTheWidthOrElseTheHeight) {
   Layer wide = transposed_convolution(1, {.channels = 2, .filters = 3, .kernel = 3, .stride = 2, .padding = 1});
   wide.config.input_width = 4;
   wide.config.output_width = 7;
-  expect_definition(std::move(wide), e, {2, 3, 7});
+  expect_transposed_definition(std::move(wide), e, {2, 3, 7});
   Layer high = transposed_convolution(1, {.channels = 2, .filters = 3, .kernel = 3, .stride = 2, .padding = 1});
   high.config.input_height = 4;
   high.config.output_height = 7;
-  expect_definition(std::move(high), e, {2, 3, 7});
+  expect_transposed_definition(std::move(high), e, {2, 3, 7});
 }
 
 // The original gives zeros for most of them (spec [D21]).
 TEST(ConvTransposed, EveryTypeComputesWithItsDecodedWeights) {
   for (const DTypeInfo& type : kDTypes) {
     SCOPED_TRACE(type.name);
-    expect_definition(
+    expect_transposed_definition(
         with_dtype(transposed_convolution(2, {.channels = 2, .filters = 3, .kernel = 3, .stride = 2, .height = 3}),
                    type.id),
         {2, 2, 3, {1, 3, 3}, {1, 7, 7}, {1, 3, 3}, {1, 2, 2}, {0, 0, 0}}, {2, 3, 7, 7});

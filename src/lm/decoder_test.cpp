@@ -15,7 +15,7 @@
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "imago/numeric.h"
-#include "testing/one_thread.h"
+#include "testing/on_one_thread.h"
 #include "testing/torch_models.h"
 
 namespace imago {
@@ -35,7 +35,6 @@ TokenId most_likely(std::span<const float> logits) {
 }
 
 /// The fastest kernels on one thread: these models are too small for two.
-const testing::OneThread one_thread;
 
 /// The tokens that follow `prompt` when the most likely one is always taken.
 std::vector<TokenId> greedy(const LanguageModel& model, const std::vector<TokenId>& prompt, std::size_t count) {

@@ -39,9 +39,15 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
   };
 
   const Clock::time_point start = Clock::now();
-  std::span<const float> logits = sequence.append(prompt);
-  result.prompt_tokens = prompt.size();
+  std::span<const float> logits = sequence.append(prompt, [&](std::size_t done) {
+    return !options.prompt_progress || options.prompt_progress(done, prompt.size());
+  });
   result.prompt_seconds = seconds_since(start);
+  if (logits.empty()) {
+    result.end = EndReason::cancelled;
+    return result;
+  }
+  result.prompt_tokens = prompt.size();
   tell(sampler, sequence.tokens(), options.sampler.penalty_tokens);
 
   const Clock::time_point first = Clock::now();

@@ -8,13 +8,11 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "testing/one_thread.h"
+#include "testing/on_one_thread.h"
 #include "testing/torch_models.h"
 
 namespace imago {
 namespace {
-
-const testing::OneThread one_thread;
 
 GenerateOptions greedy(std::size_t tokens) {
   GenerateOptions options;
@@ -55,6 +53,34 @@ TEST_F(SmallModel, GreedyTokensAreTheMostLikelyOnes) {
     EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), id);
     logits = stepwise.append({&id, 1});
   }
+}
+
+TEST_F(SmallModel, ALongPromptCanBeStoppedBetweenItsBatches) {
+  Sequence sequence(model_, {.context = 32, .batch = 2});
+  sequence.append(prompt_);
+  const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
+  GenerateOptions options = greedy(4);
+  std::vector<std::size_t> seen;
+  options.prompt_progress = [&](std::size_t done, std::size_t total) {
+    EXPECT_EQ(total, 7u);
+    seen.push_back(done);
+    return seen.size() < 2;
+  };
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7};
+  const GenerateResult stopped =
+      generate(sequence, prompt, options, [](const GeneratedToken&) -> bool { throw std::runtime_error("a token"); });
+  EXPECT_EQ(stopped.end, EndReason::cancelled);
+  EXPECT_EQ(stopped.prompt_tokens, 0u);
+  EXPECT_TRUE(stopped.ids.empty());
+  EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
+
+  // And what is asked again is as if nothing had been.
+  options.prompt_progress = [&](std::size_t done, std::size_t) { return seen.push_back(done), true; };
+  const GenerateResult again = generate(sequence, prompt, options);
+  EXPECT_EQ(seen, (std::vector<std::size_t>{2, 4, 2, 4, 6}));
+  Sequence other(model_, {.context = 32});
+  other.append(prompt_);
+  EXPECT_EQ(again.ids, generate(other, prompt, greedy(4)).ids);
 }
 
 TEST_F(SmallModel, TheContextEndsIt) {
@@ -142,7 +168,7 @@ std::vector<TokenId> continuation(const nlohmann::json& prompt) {
   return ids;
 }
 
-class TrainedModel : public ::testing::Test {
+class TrainedGenerator : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::filesystem::path folder = std::filesystem::path(IMAGO_SHARED) / "reference/lm";
@@ -159,7 +185,7 @@ class TrainedModel : public ::testing::Test {
   std::optional<LanguageModel> model_;
 };
 
-TEST_F(TrainedModel, GreedyTextIsThatOfTransformers) {
+TEST_F(TrainedGenerator, GreedyTextIsThatOfTransformers) {
   for (const nlohmann::json& prompt : prompts_) {
     const auto ids = prompt.at("ids").get<std::vector<TokenId>>();
     const std::vector<TokenId> wanted = continuation(prompt);
@@ -177,7 +203,7 @@ TEST_F(TrainedModel, GreedyTextIsThatOfTransformers) {
   }
 }
 
-TEST_F(TrainedModel, StopStringsEndTheTextBeforeThem) {
+TEST_F(TrainedGenerator, StopStringsEndTheTextBeforeThem) {
   const nlohmann::json& prompt = prompts_.at(0);
   const auto ids = prompt.at("ids").get<std::vector<TokenId>>();
   const std::vector<TokenId> continued = continuation(prompt);
@@ -199,7 +225,7 @@ TEST_F(TrainedModel, StopStringsEndTheTextBeforeThem) {
   }
 }
 
-TEST_F(TrainedModel, TheEndTokenEndsItUnlessIgnored) {
+TEST_F(TrainedGenerator, TheEndTokenEndsItUnlessIgnored) {
   const Tokenizer& tokenizer = model_->require_tokenizer();
   ASSERT_TRUE(tokenizer.eos());
   GenerateOptions options = greedy(5);

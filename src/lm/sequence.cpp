@@ -31,8 +31,8 @@ struct Sequence::State {
     }
   }
 
-  /// Appends in pieces of a batch and calls `each(first, count)` while the rows of a piece are in the workspace. The
-  /// tokens count once all of them are through.
+  /// Appends in pieces of a batch and calls `each(first, count)` while the rows of a piece are in the workspace; false
+  /// from it ends that. The tokens count once all of them are through.
   template <class Each>
   void run(std::span<const TokenId> ids, Each&& each) {
     check_append(ids);
@@ -41,7 +41,7 @@ struct Sequence::State {
       const std::size_t count = std::min(batch, ids.size() - first);
       const lm::Segment segment{&cache, tokens.size() + first, count};
       lm::run_blocks(model->weights, ids.subspan(first, count), {&segment, 1}, rope.get(), work);
-      each(first, count);
+      if (!each(first, count)) return;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   }
@@ -78,12 +78,20 @@ const Tokenizer* Sequence::tokenizer() const noexcept {
 std::span<const TokenId> Sequence::tokens() const noexcept { return state_->tokens; }
 
 std::span<const float> Sequence::append(std::span<const TokenId> ids) {
+  return append(ids, std::function<bool(std::size_t)>());
+}
+
+std::span<const float> Sequence::append(std::span<const TokenId> ids,
+                                        const std::function<bool(std::size_t done)>& go_on) {
   State& state = *state_;
+  std::span<const float> logits;
   state.run(ids, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return;
+    if (first + count < ids.size()) return !go_on || go_on(first + count);
     lm::compute_logits(state.model->weights, state.work, count - 1, 1, lm::sized(state.logits, state.vocabulary()));
+    logits = state.logits;
+    return true;
   });
-  return state.logits;
+  return logits;
 }
 
 void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
@@ -96,6 +104,7 @@ void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
   state.run(ids, [&](std::size_t first, std::size_t count) {
     lm::compute_logits(state.model->weights, state.work, 0, count,
                        logits.subspan(first * vocabulary, count * vocabulary));
+    return true;
   });
 }
 

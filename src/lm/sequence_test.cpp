@@ -14,7 +14,7 @@
 #include "imago/models.h"
 #include "imago/system.h"
 #include "testing/allocations.h"
-#include "testing/one_thread.h"
+#include "testing/on_one_thread.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
@@ -24,7 +24,6 @@ namespace {
 using testing::TempDir;
 
 // The fastest kernels on one thread: these models are too small for two.
-const testing::OneThread one_thread;
 
 // Models that are in tests/data.
 constexpr const char* kModels[] = {"llama3_rope_scaling_f16", "gemma2_softcap_f32", "qwen3_moe_f32"};

@@ -10,12 +10,15 @@
 
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "testing/problems.h"
 #include "testing/safetensors.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
 namespace imago::models {
 namespace {
+
+using testing::expect_found;
 
 using formats::TensorFile;
 
@@ -156,10 +159,6 @@ class SmallFolder {
   nlohmann::json config_;
   std::map<std::string, Shape> shapes_;
 };
-
-void expect_found(const std::string& problem, std::string_view text) {
-  EXPECT_NE(problem.find(text), std::string::npos) << problem;
-}
 
 TEST(DecoderTensors, Case54Shapes) {
   EXPECT_EQ(SmallFolder().problem(), "no error");

@@ -13,11 +13,14 @@
 #include "models/decoder_tensors.h"
 #include "models/recipe_parts.h"
 #include "models/traits_reading.h"
+#include "testing/problems.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
 namespace imago::models {
 namespace {
+
+using testing::expect_found;
 
 using formats::StoredTensor;
 using formats::TensorFile;
@@ -308,10 +311,6 @@ std::string problem_of(const TensorFile& file, FileForm target) {
     return error.what();
   }
   return "no error";
-}
-
-void expect_found(const std::string& text, std::string_view part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(Recipe, BagsKeepNamesAndShapes) {

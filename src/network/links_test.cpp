@@ -17,8 +17,6 @@ using testing::check_network;
 using testing::random_network;
 using testing::random_tensor;
 
-constexpr Activation kTanh = Activation::tanh;
-
 Layer link(int l) { return remote_link({0, 0, 0, l}); }
 
 std::string error_of(std::vector<Layer> layers) {
@@ -32,9 +30,9 @@ std::string error_of(std::vector<Layer> layers) {
 
 TEST(Links, GradientsOfSharedWeightsMeetInTheTarget) {
   // The weights of layer 1 are used four times: before, in place, after, and twice in a row.
-  Network network =
-      random_network(layer_list(parallel("add", layer_list(link(1), dense(3, 3, kTanh))), dense(3, 3, kTanh),
-                                sequential(layer_list(link(1), residual(), link(1), rms_norm(3)))));
+  Network network = random_network(layer_list(parallel("add", layer_list(link(1), dense(3, 3, Activation::tanh))),
+                                              dense(3, 3, Activation::tanh),
+                                              sequential(layer_list(link(1), residual(), link(1), rms_norm(3)))));
   check_network(network, random_tensor({4, 3}, 1));
   EXPECT_TRUE(network.gradients()[0].children[0].weights.empty());
   EXPECT_FALSE(network.gradients()[1].weights.empty());
@@ -42,20 +40,21 @@ TEST(Links, GradientsOfSharedWeightsMeetInTheTarget) {
 
 TEST(Links, TargetsMayBeContainersWithLinks) {
   Network network = random_network(
-      layer_list(dense(3, 3, kTanh), sequential(layer_list(link(0), residual())),
+      layer_list(dense(3, 3, Activation::tanh), sequential(layer_list(link(0), residual())),
                  mixture(dense(3, 2), layer_list(link(1), parallel("avg", layer_list(link(1), link(0)))))));
   check_network(network, random_tensor({3, 3}, 2));
 }
 
 TEST(Links, ALinkToAResidualUsesTheSkip) {
-  Network network = random_network(layer_list(residual(), sequential(layer_list(dense(3, 3, kTanh), link(0)))));
+  Network network =
+      random_network(layer_list(residual(), sequential(layer_list(dense(3, 3, Activation::tanh), link(0)))));
   check_network(network, random_tensor({2, 3}, 3));
 }
 
 TEST(Links, DisabledLinksAndTargetsPassTheirInput) {
-  std::vector<Layer> steps = layer_list(link(0), dense(3, 3, kTanh), link(1));
+  std::vector<Layer> steps = layer_list(link(0), dense(3, 3, Activation::tanh), link(1));
   steps[0].config.is_disabled = true;
-  std::vector<Layer> layers = layer_list(dense(3, 3), dense(3, 3, kTanh), sequential(std::move(steps)),
+  std::vector<Layer> layers = layer_list(dense(3, 3), dense(3, 3, Activation::tanh), sequential(std::move(steps)),
                                          parallel("concat", layer_list(link(1), dense(3, 2))));
   layers[1].config.is_disabled = true;
   Network network = random_network(std::move(layers));
@@ -63,7 +62,7 @@ TEST(Links, DisabledLinksAndTargetsPassTheirInput) {
 }
 
 TEST(Links, OnGridLayersAreIgnoredByForward) {
-  Network network = random_network(layer_list(dense(3, 3, kTanh), dense(3, 3, kTanh)));
+  Network network = random_network(layer_list(dense(3, 3, Activation::tanh), dense(3, 3, Activation::tanh)));
   network.layers()[1].config.is_remote_link = true;
   network.layers()[1].config.target = {0, 0, 0, 1};  // itself: no matter outside the mesh
   check_network(network, random_tensor({2, 3}, 5));

@@ -19,8 +19,6 @@ using testing::check_network;
 using testing::random_network;
 using testing::random_tensor;
 
-constexpr Activation kTanh = Activation::tanh;
-
 TEST(Network, ANewGridIsDenseReluFloat32WithoutWeights) {
   Network network(2, 3, 2, 2);
   EXPECT_EQ(network.layers().size(), 24u);
@@ -93,7 +91,7 @@ TEST(Network, RunsTheGridInTheOrderOfItsIndices) {
   std::uint64_t seed = 0;
   for (Layer& layer : network.layers()) {
     const Coordinates at = layer.at;
-    layer = dense(3, 3, kTanh);
+    layer = dense(3, 3, Activation::tanh);
     layer.at = at;
     testing::randomize_layer(layer, ++seed, 1.2f);
   }
@@ -136,7 +134,7 @@ TEST(Network, WithoutEnabledLayersIsTheIdentity) {
 }
 
 TEST(Network, ResidualInTheGridHasNoSkip) {
-  Network network = random_network(layer_list(dense(3, 3, kTanh), residual()));
+  Network network = random_network(layer_list(dense(3, 3, Activation::tanh), residual()));
   check_network(network, random_tensor({2, 3}, 4));
 }
 
@@ -155,8 +153,8 @@ TEST(Network, GradientsAddUpUntilCleared) {
 TEST(Network, GradientsOfWeightsNeedNoneOfTheInput) {
   const ConvolutionShape plane{.channels = 1, .filters = 2, .kernel = 3, .padding = 1, .height = 4};
   for (const bool convolves : {false, true}) {
-    Network network = random_network(convolves ? layer_list(convolution(2, plane, kTanh), dense(32, 2))
-                                               : layer_list(dense(16, 32, kTanh), dense(32, 2)));
+    Network network = random_network(convolves ? layer_list(convolution(2, plane, Activation::tanh), dense(32, 2))
+                                               : layer_list(dense(16, 32, Activation::tanh), dense(32, 2)));
     const Tensor<float> x = random_tensor({3, 1, 4, 4}, 15), g = random_tensor({3, 2}, 16);
     const Tensor<float> flat = convolves ? x : x.reshaped({3, 16});
     network.forward_training(flat);
@@ -171,7 +169,7 @@ TEST(Network, GradientsOfWeightsNeedNoneOfTheInput) {
 }
 
 TEST(Network, QuantizedLayersAreTrainedStraightThrough) {
-  Network network = random_network(layer_list(with_dtype(dense(4, 4, kTanh), DType::int4), dense(4, 2)));
+  Network network = random_network(layer_list(with_dtype(dense(4, 4, Activation::tanh), DType::int4), dense(4, 2)));
   check_network(network, random_tensor({3, 4}, 7));  // float64 computes with decoded weights
 }
 
@@ -197,7 +195,8 @@ TEST(Network, MayBeFedItsOwnResult) {
 }
 
 TEST(Network, MovesWithItsState) {
-  Network first = random_network(layer_list(sequential(layer_list(remote_link({0, 0, 0, 1}))), dense(3, 3, kTanh)));
+  Network first =
+      random_network(layer_list(sequential(layer_list(remote_link({0, 0, 0, 1}))), dense(3, 3, Activation::tanh)));
   const Tensor<float> x = random_tensor({2, 3}, 10);
   const Tensor<float> expected = first.forward(x);
   Network second = std::move(first);
@@ -246,10 +245,10 @@ TEST(Network, BackwardNeedsAForwardAndItsShape) {
 
 /// Every buffer that a network shows keeps its place when a call repeats, and when a smaller one came between.
 TEST(Network, RepeatedShapesReuseTheirMemory) {
-  Network network = random_network(layer_list(sequential(layer_list(dense(4, 4, kTanh), residual(), rms_norm(4))),
-                                              mixture(dense(4, 2), layer_list(dense(4, 3), dense(4, 3))),
-                                              parallel("concat", layer_list(dense(3, 2), dense(3, 2))),
-                                              metacognition(dense(4, 2), {})));
+  Network network = random_network(
+      layer_list(sequential(layer_list(dense(4, 4, Activation::tanh), residual(), rms_norm(4))),
+                 mixture(dense(4, 2), layer_list(dense(4, 3), dense(4, 3))),
+                 parallel("concat", layer_list(dense(3, 2), dense(3, 2))), metacognition(dense(4, 2), {})));
   const Tensor<float> x = random_tensor({6, 4}, 15), less = random_tensor({2, 4}, 16), g = random_tensor({6, 2}, 17);
   const auto buffers = [&] {
     std::vector<const float*> places{network.forward(x).values().data(), network.forward_training(x).values().data()};

@@ -16,8 +16,6 @@ using testing::random_tensor;
 using testing::Wide;
 using testing::WideNetwork;
 
-constexpr Activation kTanh = Activation::tanh;
-
 /// The mesh in float64: where each layer of each tick reads is a table made beforehand.
 using Sources = std::vector<std::vector<int>>;  // [tick][layer], -1: external
 
@@ -37,7 +35,8 @@ Wide unrolled(const WideNetwork& wide, const Network& network, const Sources& so
 }
 
 TEST(StepMesh, ASignalNeedsOneTickPerLayer) {
-  Network network = random_network(layer_list(dense(3, 4, kTanh), dense(4, 4), dense(4, 2, kTanh)));
+  Network network =
+      random_network(layer_list(dense(3, 4, Activation::tanh), dense(4, 4), dense(4, 2, Activation::tanh)));
   const Tensor<float> x = random_tensor({2, 3}, 1);
   const Tensor<float> expected = network.forward(x);
   StepMesh mesh(network);
@@ -68,7 +67,8 @@ TEST(StepMesh, InputIsHeldUntilReplaced) {
 }
 
 TEST(StepMesh, LinksReadThePreviousOutputOfTheirTarget) {
-  Network network = random_network(layer_list(dense(2, 2, kTanh), dense(2, 2, kTanh), dense(2, 2, kTanh), dense(2, 2)));
+  Network network = random_network(layer_list(dense(2, 2, Activation::tanh), dense(2, 2, Activation::tanh),
+                                              dense(2, 2, Activation::tanh), dense(2, 2)));
   network.layers()[2].config.is_remote_link = true;  // past layer 1
   network.layers()[2].config.target = {0, 0, 0, 0};
   network.layers()[3].config.is_disabled = true;
@@ -89,9 +89,9 @@ TEST(StepMesh, LinksReadThePreviousOutputOfTheirTarget) {
 
 TEST(StepMesh, BackwardGoesThroughTime) {
   // Three ticks fill the chain; then layer 1 reads layer 2: a loop that lives on without the input.
-  Network network = random_network(layer_list(dense(3, 3, kTanh), dense(3, 3, kTanh), dense(3, 3, kTanh),
-                                              parallel("add", layer_list(dense(3, 2), remote_link({0, 0, 0, 4}))),
-                                              dense(3, 2, kTanh)));
+  Network network = random_network(
+      layer_list(dense(3, 3, Activation::tanh), dense(3, 3, Activation::tanh), dense(3, 3, Activation::tanh),
+                 parallel("add", layer_list(dense(3, 2), remote_link({0, 0, 0, 4}))), dense(3, 2, Activation::tanh)));
   network.layers()[4].config.is_remote_link = true;
   network.layers()[4].config.target = {0, 0, 0, 2};
   Sources sources(4, {-1, 0, 1, 2, 2});
@@ -120,8 +120,8 @@ TEST(StepMesh, BackwardGoesThroughTime) {
 }
 
 TEST(StepMesh, GradientsOfLinksInsideContainersGoToTheMesh) {
-  Network network =
-      random_network(layer_list(dense(3, 3, kTanh), sequential(layer_list(remote_link({0, 0, 0, 0}), residual()))));
+  Network network = random_network(
+      layer_list(dense(3, 3, Activation::tanh), sequential(layer_list(remote_link({0, 0, 0, 0}), residual()))));
   const Tensor<float> x = random_tensor({2, 3}, 7);
   StepMesh mesh(network, true);
   mesh.set_input(x);
@@ -138,7 +138,7 @@ TEST(StepMesh, GradientsOfLinksInsideContainersGoToTheMesh) {
 }
 
 TEST(StepMesh, DisabledLayersPassGradientsOn) {
-  Network network = random_network(layer_list(dense(2, 2, kTanh), dense(2, 2), dense(2, 2)));
+  Network network = random_network(layer_list(dense(2, 2, Activation::tanh), dense(2, 2), dense(2, 2)));
   network.layers()[1].config.is_disabled = true;
   const Tensor<float> x = random_tensor({1, 2}, 9);
   StepMesh mesh(network, true);

@@ -194,19 +194,19 @@ double cosine(DType dtype, const Weights& weights, float scale) {
 }
 
 TEST(Cosine, IsAboutThatOfTheSpecification) {
-  struct Row {
+  struct Wanted {
     DType dtype;
     double gaussian, uniform;
     double slack;  // of the Gaussian: the largest of 100 000 draws varies
   };
-  constexpr Row kRows[] = {
+  constexpr Wanted kRows[] = {
       {DType::int8, 0.99996, 0.99999, 0.00002}, {DType::int4, 0.986, 0.997, 0.004},
       {DType::fp4, 0.992, 0.994, 0.002},        {DType::int2, 0.48, 0.918, 0.09},
       {DType::ternary, 0.48, 0.918, 0.09},      {DType::binary, 0.797, 0.866, 0.003},
   };
   const Weights normal = gaussian(100'000);
   const Weights even = uniform(100'000);
-  for (const Row& row : kRows) {
+  for (const Wanted& row : kRows) {
     EXPECT_NEAR(cosine(row.dtype, normal, derive_scale(row.dtype, normal)), row.gaussian, row.slack) << name(row.dtype);
     EXPECT_NEAR(cosine(row.dtype, even, derive_scale(row.dtype, even)), row.uniform, 0.001) << name(row.dtype);
   }

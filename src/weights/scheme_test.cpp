@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "imago/error.h"
+#include "testing/copies.h"
 
 namespace imago {
 namespace {
+
+using testing::bytes_of;
 
 Scheme by_group(Format format, int group) {
   Scheme scheme(format);
@@ -40,12 +43,6 @@ std::string text_of_error(Call call) {
     return error.what();
   }
   return "no error";
-}
-
-std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
-  std::vector<std::byte> bytes;
-  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
-  return bytes;
 }
 
 TEST(CheckedScheme, BareTypesHaveAMeaning) {

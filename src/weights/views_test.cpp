@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "imago/error.h"
+#include "testing/copies.h"
 
 namespace imago {
 namespace {
 
-std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+using testing::copy;
 
 WeightStore random_store(std::size_t rows, std::size_t cols) {
   WeightStore store(rows, cols);

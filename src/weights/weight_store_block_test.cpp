@@ -9,21 +9,21 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/weights.h"
+#include "testing/copies.h"
 
 namespace imago {
 namespace {
 
-std::vector<std::byte> copy(std::span<const std::byte> values) { return {values.begin(), values.end()}; }
-std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+using testing::copy;
 
-WeightStore random_store(std::size_t rows, std::size_t cols) {
+WeightStore random_block_store(std::size_t rows, std::size_t cols) {
   WeightStore store(rows, cols);
   store.he_randomize(3, cols);
   return store;
 }
 
 TEST(BlockVersions, AreTheBytesOfTheEncoder) {
-  const WeightStore store = random_store(4, 512);
+  const WeightStore store = random_block_store(4, 512);
   for (const BlockFormatInfo& block : kBlockFormats) {
     std::vector<std::byte> packed(packed_bytes(block.id, store.count()));
     encode(block.id, store.master(), packed);
@@ -58,7 +58,7 @@ TEST(BlockVersions, RowsMustBeWholeBlocks) {
 }
 
 TEST(BlockVersions, LoadedBlocksAreKeptVerbatim) {
-  const WeightStore original = random_store(2, 256);
+  const WeightStore original = random_block_store(2, 256);
   for (const BlockFormatInfo& block : kBlockFormats) {
     const std::vector<std::byte> packed = copy(original.morph(block.id)->codes());
     WeightStore store(2, 256);
@@ -73,7 +73,7 @@ TEST(BlockVersions, LoadedBlocksAreKeptVerbatim) {
 }
 
 TEST(BlockVersions, AReleasedStoreServesItsBlocks) {
-  WeightStore store = random_store(2, 256);
+  WeightStore store = random_block_store(2, 256);
   const std::vector<float> active = store.active(BlockFormat::q4_0);
   store.release_master(BlockFormat::q4_0);
   EXPECT_EQ(store.bytes(), 2 * 8 * 18u);

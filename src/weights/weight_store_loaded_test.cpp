@@ -10,18 +10,13 @@
 
 #include "imago/error.h"
 #include "imago/weights.h"
+#include "testing/copies.h"
 
 namespace imago {
 namespace {
 
-std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
-std::vector<std::byte> copy(std::span<const std::byte> values) { return {values.begin(), values.end()}; }
-
-std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
-  std::vector<std::byte> bytes;
-  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
-  return bytes;
-}
+using testing::bytes_of;
+using testing::copy;
 
 TEST(SetLoaded, GivesTheValuesAndKeepsTheCodes) {
   WeightStore store(5);

@@ -10,14 +10,15 @@
 
 #include "imago/error.h"
 #include "imago/weights.h"
+#include "testing/copies.h"
 
 namespace imago {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+using testing::bytes_of;
+using testing::copy;
 
-std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
-std::vector<std::byte> copy(std::span<const std::byte> values) { return {values.begin(), values.end()}; }
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 WeightStore store_of(const std::vector<float>& weights, std::size_t rows = 1) {
   WeightStore store(rows, weights.size() / rows);
@@ -37,12 +38,6 @@ Scheme grouped(DType dtype, int group, Calibrator calibrator = Calibrator::absma
   scheme.group = group;
   scheme.calibrator = calibrator;
   return scheme;
-}
-
-std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
-  std::vector<std::byte> bytes;
-  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
-  return bytes;
 }
 
 // ---- master

@@ -11,8 +11,6 @@ namespace {
 
 using Tensors = std::vector<std::pair<std::string, Tensor<float>>>;
 
-std::string loom(const std::string& name) { return (loom_folder() / name).string(); }
-
 std::vector<float> floats(const Tensor<float>& tensor) { return {tensor.values().begin(), tensor.values().end()}; }
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& wanted, const std::string& what) {

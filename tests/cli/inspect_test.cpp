@@ -12,8 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string loom(const std::string& name) { return (loom_folder() / name).string(); }
-
 TEST(Inspect, ACheckpointIsTheWeightsOfItsLayers) {
   const Json report = expect_json(imago_run({"inspect", loom("dense_int4.json"), "--json"}));
   EXPECT_EQ(report.at("format"), "checkpoint");

@@ -258,6 +258,29 @@ TEST_F(Run, CtrlCEndsTheAnswerAndTwiceTheProgram) {
   EXPECT_EQ(terminal.end(), 0) << terminal.shown();
 }
 
+TEST_F(Run, CtrlCStopsTheReadingOfALongMessage) {
+  const std::string model = file("reader.gguf");
+  ASSERT_EQ(imago_run({"synth", model, "--type", "f32", "--width", "64", "--blocks", "1", "--feed-forward", "64",
+                       "--heads", "2", "--kv-heads", "2", "--vocabulary", "512", "--ctx", "1000000", "-q"})
+                .exit_code,
+            0);
+  Terminal terminal({IMAGO_PROGRAM, "chat", model, "-t", "1", "-c", "1000000", "--temp", "0", "-n", "1"});
+  ASSERT_TRUE(terminal.shows("> ")) << terminal.shown();
+  // A megabyte of tokens takes far longer to read than a key takes to arrive; it comes from a file, since a terminal
+  // takes only so long a line.
+  folder_->write("long.json", R"({"messages":[{"role":"system","content":")" + std::string(900000, 'x') + R"("}]})");
+  terminal.type("/load " + file("long.json") + "\n");
+  ASSERT_TRUE(terminal.shows("\n> ")) << terminal.shown();
+  terminal.type("hello\n");
+  ASSERT_TRUE(terminal.shows("reading")) << terminal.shown();
+  terminal.type(kCtrlC);
+  ASSERT_TRUE(terminal.shows("the conversation is as before")) << terminal.shown();
+  terminal.type("/stats\n");
+  EXPECT_TRUE(terminal.shows("messages: 1")) << terminal.shown();
+  terminal.type("/exit\n");
+  EXPECT_EQ(terminal.end(), 0) << terminal.shown();
+}
+
 TEST_F(Run, TextOfAModelCannotSteerATerminal) {
   for (const char* id : {"27", "127", "7"}) {  // ESC, DEL, BEL
     const std::vector<std::string> words = {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "imago/format.h"
+#include "testing/random_values.h"
 
 namespace imago::testing {
 
@@ -24,14 +25,6 @@ inline std::vector<BlockFormat> all_block_formats() {
 /// For INSTANTIATE_TEST_SUITE_P.
 inline std::string block_format_name(const ::testing::TestParamInfo<BlockFormat>& info) {
   return std::string(name(info.param));
-}
-
-inline std::vector<float> gaussian(std::size_t count, unsigned seed, float deviation = 1.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, deviation);
-  std::vector<float> values(count);
-  for (float& v : values) v = normal(generator);
-  return values;
 }
 
 /// sqrt(Σ f (a - b)² / n), f = 1 when `factors` is empty (its pattern repeats otherwise).

@@ -3,12 +3,16 @@
 // Convolution layers from their definition, in float64, for tests; and layers out of the settings of PyTorch's
 // references.
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
 #include "imago/layer.h"
+#include "testing/gradient_check.h"
 
 namespace imago::testing {
 
@@ -82,6 +86,27 @@ inline ConvolutionShape torch_convolution(const nlohmann::json& config) {
   if (axes >= 2) shape.width = extents.back();
   if (axes == 3) shape.depth = extents[2];
   return shape;
+}
+
+/// Result and gradients against the definition; `e` states what the settings must come to.
+inline void expect_convolution(Layer layer, const ConvolutionCase& e, bool transposed, const Shape& output) {
+  randomize_layer(layer, 5);
+  const Tensor<float> x = random_tensor({e.batch, e.channels, e.in[0], e.in[1], e.in[2]}, 6);
+  const bool is_tanh = layer.config.activation == Activation::tanh;
+  GradientCheck check;
+  check.most = 60;
+  check.reference = [&](std::span<const double> values, std::span<const double> weights) {
+    std::vector<double> z = convolution_reference(e, transposed, values, weights);
+    if (is_tanh) {
+      for (double& value : z) value = std::tanh(value);
+    }
+    return z;
+  };
+  check_gradients(layer, x, nullptr, check);
+  layers::LayerState state;
+  layers::Run run;
+  layers::forward_layer(layer, x, nullptr, state, run);
+  EXPECT_EQ(state.post.shape(), output);
 }
 
 }  // namespace imago::testing

@@ -20,6 +20,8 @@ inline std::string read_text(const std::filesystem::path& path) {
 }
 
 inline std::filesystem::path loom_folder() { return std::filesystem::path(IMAGO_TEST_DATA) / "loom"; }
+/// The path of a file in it.
+inline std::string loom(const std::string& name) { return (loom_folder() / name).string(); }
 /// May not exist.
 inline std::filesystem::path shared_loom_folder() { return std::filesystem::path(IMAGO_SHARED) / "reference/loom"; }
 

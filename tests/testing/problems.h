@@ -22,6 +22,10 @@ inline std::string problem_of(const std::function<void()>& call) {
   return "no error";
 }
 
+inline void expect_found(std::string_view text, std::string_view part) {
+  EXPECT_NE(text.find(part), std::string_view::npos) << text;
+}
+
 inline void expect_problem(const std::function<void()>& call, std::string_view text) {
   EXPECT_NE(problem_of(call).find(text), std::string::npos) << problem_of(call);
 }
