@@ -71,8 +71,9 @@ class NetworkPlanner {
       throw ShapeError(
           fmt::format("the dataset has {} inputs, and targets {}", data.size(), data.y.shape().to_string()));
     }
-    if (!options.calibration.empty() || options.rounding != Rounding::nearest) {
-      throw UsageError(fmt::format("{}: plans of networks are made with plain rounding; leave the calibration out", path));
+    if (!options.calibration.empty() || options.rounding.value_or(Rounding::nearest) != Rounding::nearest) {
+      throw UsageError(
+          fmt::format("{}: plans of networks are made with plain rounding; leave the calibration out", path));
     }
     if (data.size() < 2) {
       throw UsageError(fmt::format(
