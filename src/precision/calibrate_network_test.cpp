@@ -15,15 +15,6 @@
 namespace imago {
 namespace {
 
-Layer dense(int in, int out, Activation activation) {
-  Layer layer;
-  layer.config.type = LayerType::dense;
-  layer.config.input_height = in;
-  layer.config.output_height = out;
-  layer.config.activation = activation;
-  return layer;
-}
-
 Network two_layers() {
   std::vector<Layer> layers;
   layers.push_back(dense(6, 5, Activation::relu));
