@@ -30,7 +30,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, text, data, types, importance, method = "nearest", out;
+  std::string model, text, data, types, importance, method, out;
   std::optional<double> bits;
   std::optional<std::uint64_t> size;
   std::size_t context = 512, windows = 8;
@@ -48,7 +48,8 @@ std::vector<Format> parse_types(const std::string& text) {
   return types;
 }
 
-Rounding parse_method(const std::string& text) {
+std::optional<Rounding> parse_method(const std::string& text) {
+  if (text.empty()) return std::nullopt;
   if (text == "nearest") return Rounding::nearest;
   if (text == "gptq" || text == "compensated") return Rounding::compensated;
   throw UsageError(fmt::format("--method {}: choose nearest or gptq", text));
@@ -184,6 +185,9 @@ PlanReport make_plan(const Options& options, PlanOptions wanted) {
     const Dataset data = load_dataset(options.data, {.one_hot = options.one_hot});
     return plan_network(options.model, data, options.data, wanted);
   }
+  if (!options.data.empty()) {
+    throw UsageError(fmt::format("{} is a language model: it is judged on --text FILE, not on --data", options.model));
+  }
   if (options.text.empty()) {
     throw UsageError(fmt::format("{} is a language model: give --text FILE to judge it on", options.model));
   }
@@ -233,7 +237,8 @@ Command add_plan(CLI::App& program) {
   command->add_flag("--plain", options->plain, "Encoders without importance (default: with)");
   command
       ->add_option("--method", options->method,
-                   "nearest, or gptq: later columns make up for the errors of earlier ones (default: nearest)")
+                   "nearest, or gptq: later columns make up for the errors of earlier ones (default: gptq if the "
+                   "calibration allows it)")
       ->type_name("METHOD");
   command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
       ->type_name("N")

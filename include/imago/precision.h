@@ -78,12 +78,15 @@ struct PlanOptions {
   /// tensors, vectors in float32 included.
   std::optional<double> bits = std::nullopt;
   std::optional<std::uint64_t> size = std::nullopt;
-  /// What may be chosen; empty: q2_k q3_k iq4_xs q4_k q5_k q6_k q8_0 and float16, of networks all dtypes.
+  /// What may be chosen; empty: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 and float16, as far as they have no more
+  /// than three bits above the budget; of networks all dtypes.
   std::vector<Format> types = {};
   /// A file of `calibrate_model`; empty: collected from the text, in memory. With `plain`, neither.
   std::string calibration = {};
   bool plain = false;
-  Rounding rounding = Rounding::nearest;
+  /// None: compensated if the calibration has what that needs; one collected here has it unless it would take more than
+  /// twice the memory of the model. Networks are planned with nearest.
+  std::optional<Rounding> rounding = std::nullopt;
   std::size_t context = 512;
   std::size_t windows = 8;  ///< of the text, to measure with; twice as many others judge the plan
   std::size_t batch = 256;  ///< examples of a dataset that run together

@@ -43,6 +43,19 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
   for (const DecoderMatrix& matrix : matrices_) other_weights_ -= std::min(other_weights_, matrix.weights);
 }
 
+std::uint64_t DecoderMatrices::product_bytes() const noexcept {
+  // Queries, keys and values read the same inputs, so do gates and ups; an embedding that is no output reads none.
+  std::uint64_t bytes = 0;
+  for (const DecoderMatrix& matrix : matrices_) {
+    for (const MatrixKey& key : matrix.parts) {
+      const bool shares = key.role == Role::key || key.role == Role::value || (key.role == Role::up && traits_.gated);
+      const bool none = key.role == Role::token_embedding && !traits_.tied_output;
+      if (!shares && !none) bytes += std::uint64_t{matrix.cols} * matrix.cols * sizeof(float);
+    }
+  }
+  return bytes;
+}
+
 std::vector<float> DecoderMatrices::weights(const MatrixKey& key) const {
   const models::WeightSlice slice = tensors_.require(key.role, key.block, key.expert);
   std::vector<float> weights(slice.rows * slice.cols);

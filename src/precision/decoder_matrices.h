@@ -36,6 +36,8 @@ class DecoderMatrices {
   const std::vector<DecoderMatrix>& all() const noexcept { return matrices_; }
   /// Weights of all other tensors: vectors, routers, tables of positions.
   std::uint64_t other_weights() const noexcept { return other_weights_; }
+  /// Of the products of all pairs of columns of all inputs, as a calibration keeps them.
+  std::uint64_t product_bytes() const noexcept;
   /// [rows][cols]
   std::vector<float> weights(const models::MatrixKey& key) const;
 

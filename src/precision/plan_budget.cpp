@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
 #include "imago/error.h"
 #include "precision/matrix_trials.h"
@@ -19,10 +20,17 @@ using enum BlockFormat;
 /// At each size the best of its kind; others of the same size only lose to them.
 constexpr std::array kUsualBlocks = {q2_k, q3_k, iq4_xs, q4_k, iq4_nl, q5_k, q6_k, q8_0};
 
-std::vector<Format> usual_types() {
-  std::vector<Format> types(kUsualBlocks.begin(), kUsualBlocks.end());
-  types.emplace_back(DType::float16);
-  return types;
+/// Wider than this beyond the budget, a type is never worth its bytes.
+constexpr double kBitsAbove = 3;
+
+std::vector<Format> usual_types(const DecoderMatrices& matrices, double bits) {
+  std::vector<Format> all(kUsualBlocks.begin(), kUsualBlocks.end()), near;
+  all.emplace_back(DType::float16);
+  std::ranges::copy_if(all, std::back_inserter(near), [&](Format type) { return type.bits() <= bits + kBitsAbove; });
+  const bool enough = std::ranges::all_of(matrices.all(), [&](const DecoderMatrix& matrix) {
+    return std::ranges::any_of(near, [&](Format type) { return fits(matrix, type); });
+  });
+  return enough ? near : all;
 }
 
 void check_types(const DecoderMatrices& matrices, std::span<const Format> types) {
@@ -76,21 +84,22 @@ void require_budget(std::uint64_t budget, std::uint64_t smallest, std::uint64_t 
 
 PlanBudget plan_budget(const DecoderMatrices& matrices, const PlanOptions& options) {
   PlanBudget budget;
-  budget.types = options.types.empty() ? usual_types() : options.types;
-  check_types(matrices, budget.types);
   std::uint64_t weights = 0, smallest = 0;
+  for (const DecoderMatrix& matrix : matrices.all()) weights += matrix.weights;
+  const std::uint64_t others = matrices.other_weights() * sizeof(float);
+  budget.bytes = budget_bytes(options, weights, others);
+  const double bits = bits_of(budget.bytes, weights);
+  budget.types = options.types.empty() ? usual_types(matrices, bits) : options.types;
+  check_types(matrices, budget.types);
   for (const DecoderMatrix& matrix : matrices.all()) {
-    weights += matrix.weights;
     std::uint64_t least = UINT64_MAX;
     for (const Format type : budget.types) {
       if (fits(matrix, type)) least = std::min(least, bytes_in(matrix, type));
     }
     smallest += least;
   }
-  const std::uint64_t others = matrices.other_weights() * sizeof(float);
-  budget.bytes = budget_bytes(options, weights, others);
   require_budget(budget.bytes, smallest, weights, others);
-  budget.measured = types_to_measure(budget.types, bits_of(budget.bytes, weights));
+  budget.measured = types_to_measure(budget.types, bits);
   return budget;
 }
 

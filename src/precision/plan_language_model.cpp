@@ -65,7 +65,7 @@ class Planner {
     const OutputProbe& probe = make_probe();
     report.memory_bytes = estimate().memory_bytes;
     calibrate();
-    const MatrixTrials trials(matrices_, calibration_, options_.rounding);
+    const MatrixTrials trials(matrices_, calibration_, rounding_);
     costs_ = measure_costs(model_, matrices_, trials, probe, budget_.types, budget_.measured, step("measuring types"));
     Choices choices = solve();
     refine(trials, choices);
@@ -115,6 +115,11 @@ class Planner {
     const double packing = watch.seconds() / static_cast<double>(smallest->weights) * weights;
     estimate.seconds = runs * window_seconds_ + 2 * packing;
     estimate.memory_bytes = model_.bytes() + probe_->bytes() + budget_.bytes + 3 * sizeof(float) * largest;
+    // The products, and what is made of them.
+    if (!options_.plain && options_.rounding.value_or(Rounding::compensated) == Rounding::compensated) {
+      const std::uint64_t products = matrices_.product_bytes();
+      if (options_.rounding || products <= 2 * model_.bytes()) estimate.memory_bytes += 2 * products;
+    }
     if (options_.on_estimate) options_.on_estimate(estimate);
     return estimate;
   }
@@ -126,13 +131,17 @@ class Planner {
     if (!options_.calibration.empty()) {
       calibration_ = guided::Calibration::read(options_.calibration);
       guided::check_same_model(calibration_, guided::sketch_model(matrices_.file()), matrices_.file().path());
+      const auto has_products = [](const auto& known) { return !known.second->products.empty(); };
+      const bool compensates = std::ranges::all_of(calibration_.matrices, has_products);
+      rounding_ = options_.rounding.value_or(compensates ? Rounding::compensated : Rounding::nearest);
       return;
     }
-    collect(model_, windows_.calibrate,
-            {.context = options_.context,
-             .products = options_.rounding == Rounding::compensated,
-             .progress = step("calibrating")},
-            calibration_);
+    const bool compensates = matrices_.product_bytes() <= 2 * model_.bytes();
+    rounding_ = options_.rounding.value_or(compensates ? Rounding::compensated : Rounding::nearest);
+    collect(
+        model_, windows_.calibrate,
+        {.context = options_.context, .products = rounding_ == Rounding::compensated, .progress = step("calibrating")},
+        calibration_);
   }
 
   Choices solve() const {
@@ -231,8 +240,9 @@ class Planner {
     progress(0, uniforms.size() + 1);
     report.measured = measure(choices);
     std::optional<Choices> best;
-    for (const auto& [type, single] : uniforms) {
-      progress(1 + static_cast<std::size_t>(&type - &uniforms.front().first), uniforms.size() + 1);
+    for (std::size_t i = 0; i < uniforms.size(); ++i) {
+      progress(i + 1, uniforms.size() + 1);
+      const auto& [type, single] = uniforms[i];
       const PlanQuality quality = measure(single);
       if (best && quality.added >= report.uniform.added) continue;
       best = single;
@@ -240,6 +250,7 @@ class Planner {
       report.uniform_type = type;
       report.uniform_bytes = bytes_of(single);
     }
+    progress(uniforms.size() + 1, uniforms.size() + 1);
     if (best && report.uniform.added <= report.measured.added) {
       choices = *best;
       report.measured = report.uniform;
@@ -254,7 +265,7 @@ class Planner {
   }
 
   void describe(PlanReport& report, const Choices& choices) const {
-    report.plan.rounding = options_.rounding;
+    report.plan.rounding = rounding_;
     report.windows = windows_.measure.size() / options_.context;
     report.bytes = bytes_of(choices);
     for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -273,6 +284,7 @@ class Planner {
   LanguageModel model_;
   PlanWindows windows_;
   guided::Calibration calibration_;
+  Rounding rounding_ = Rounding::nearest;
   std::optional<OutputProbe> probe_;
   double window_seconds_ = 0;
   std::vector<std::vector<TypeCost>> costs_;

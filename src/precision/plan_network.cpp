@@ -71,6 +71,10 @@ class NetworkPlanner {
       throw ShapeError(
           fmt::format("the dataset has {} inputs, and targets {}", data.size(), data.y.shape().to_string()));
     }
+    if (!options.calibration.empty() || options.rounding.value_or(Rounding::nearest) != Rounding::nearest) {
+      throw UsageError(
+          fmt::format("{}: plans of networks are made with plain rounding; leave the calibration out", path));
+    }
     if (data.size() < 2) {
       throw UsageError(fmt::format(
           "the dataset has {} examples; a plan needs two at least, one to measure and one to judge", data.size()));
