@@ -1,6 +1,6 @@
 // What precision costs a trained language model, beside llama.cpp and beside what is promised: the tables of
-// docs/precision.md. imago_bench_precision [plain] [importance] [plans] [int4] [limits] [speed]; all of them by default.
-// Exit code 1 if a promise is not kept.
+// docs/precision.md. imago_bench_precision [plain] [importance] [plans] [int4] [limits] [speed]; all of them by
+// default. Exit code 1 if a promise is not kept.
 
 #include <fmt/format.h>
 
@@ -25,9 +25,9 @@
 #include "imago/precision.h"
 #include "imago/system.h"
 #include "imago/weights.h"
+#include "llama_figures.h"
 #include "lm/language_model_state.h"
 #include "lm/matrix_encoder.h"
-#include "llama_figures.h"
 #include "testing/temp_dir.h"
 
 namespace imago::bench {
@@ -62,8 +62,9 @@ class Quality {
     std::vector<Variant> variants;
     for (const LlamaFigures& theirs : kLlamaPlain) variants.push_back({std::string(theirs.type), type_of(theirs), {}});
     const auto reports = measure(variants);
-    fmt::print("\n## Plain rounding\n\n| type | perplexity | mean KL | llama.cpp's | of llama.cpp's | median | 99 % | "
-               "same top token | |\n|---|---|---|---|---|---|---|---|---|\n");
+    fmt::print(
+        "\n## Plain rounding\n\n| type | perplexity | mean KL | llama.cpp's | of llama.cpp's | median | 99 % | "
+        "same top token | |\n|---|---|---|---|---|---|---|---|---|\n");
     for (std::size_t i = 0; i < variants.size(); ++i) {
       const LlamaFigures& theirs = kLlamaPlain[i];
       fmt::print("| {} | {:.4f} | {:.6f} | {:.6f} | {:.3f} | {:.6f} | {:.6f} | {:.2f} % | {} |\n", theirs.type,
@@ -79,8 +80,9 @@ class Quality {
       variants.push_back({std::string(theirs.type), type_of(theirs), Rounding::nearest, true});
     }
     const auto reports = measure(variants);
-    fmt::print("\n## With importance from calibration.txt\n\n| type | perplexity | mean KL | llama.cpp's | of "
-               "llama.cpp's | promised | |\n|---|---|---|---|---|---|---|\n");
+    fmt::print(
+        "\n## With importance from calibration.txt\n\n| type | perplexity | mean KL | llama.cpp's | of "
+        "llama.cpp's | promised | |\n|---|---|---|---|---|---|---|\n");
     for (std::size_t i = 0; i < variants.size(); ++i) {
       const LlamaFigures& theirs = kLlamaImportance[i];
       const double promised = theirs.type == "q4_k" || theirs.type == "q3_k" ? 0.9 : 1;
@@ -91,8 +93,9 @@ class Quality {
   }
 
   void plans() {
-    fmt::print("\n## Plans\n\n| bits | KL of the plan | perplexity | bits used | uniform | its KL | of it | promised | "
-               "time | |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    fmt::print(
+        "\n## Plans\n\n| bits | KL of the plan | perplexity | bits used | uniform | its KL | of it | promised | "
+        "time | |\n|---|---|---|---|---|---|---|---|---|---|\n");
     struct Goal {
       double bits;
       BlockFormat uniform;
@@ -104,16 +107,16 @@ class Quality {
       const PlanReport report = plan_model(path_, calibration_text_, "calibration.txt", options);
       Variant planned{"plan", {}, report.plan.rounding, true};
       planned.plan.insert(report.plan.tensors.begin(), report.plan.tensors.end());
-      const auto reports = measure({planned,
-                                    {"plain", goal.uniform},
-                                    {"importance", goal.uniform, Rounding::nearest, true}});
+      const auto reports =
+          measure({planned, {"plain", goal.uniform}, {"importance", goal.uniform, Rounding::nearest, true}});
       // The stricter of the two: what the type gives with the same calibration.
       const double uniform = std::min(reports[1].mean, reports[2].mean), ratio = reports[0].mean / uniform;
-      fmt::print("| {} | {:.6f} | {:.4f} | {:.4f} | {} | {:.6f} (plain {:.6f}) | {:.3f} | ≤ {} | {:.0f} s of 300 | {} "
-                 "|\n",
-                 goal.bits, reports[0].mean, reports[0].perplexity, report.bits_per_weight(), name(goal.uniform), uniform,
-                 reports[1].mean, ratio, goal.promised, report.seconds,
-                 verdict(ratio <= goal.promised && report.bits_per_weight() <= goal.bits && report.seconds < 300));
+      fmt::print(
+          "| {} | {:.6f} | {:.4f} | {:.4f} | {} | {:.6f} (plain {:.6f}) | {:.3f} | ≤ {} | {:.0f} s of 300 | {} "
+          "|\n",
+          goal.bits, reports[0].mean, reports[0].perplexity, report.bits_per_weight(), name(goal.uniform), uniform,
+          reports[1].mean, ratio, goal.promised, report.seconds,
+          verdict(ratio <= goal.promised && report.bits_per_weight() <= goal.bits && report.seconds < 300));
     }
   }
 
@@ -123,17 +126,18 @@ class Quality {
     groups.group = 32;
     const auto reports = measure({{"plain", groups}, {"compensated", groups, Rounding::compensated, true}});
     const double ratio = reports[1].mean / reports[0].mean;
-    fmt::print("\n## int4 in groups of 32\n\n| rounding | perplexity | mean KL | of plain | promised | |\n"
-               "|---|---|---|---|---|---|\n| nearest | {:.4f} | {:.6f} | 1 | | |\n| compensated | {:.4f} | {:.6f} | "
-               "{:.3f} | ≤ 0.7 | {} |\n",
-               reports[0].perplexity, reports[0].mean, reports[1].perplexity, reports[1].mean, ratio,
-               verdict(ratio <= 0.7));
+    fmt::print(
+        "\n## int4 in groups of 32\n\n| rounding | perplexity | mean KL | of plain | promised | |\n"
+        "|---|---|---|---|---|---|\n| nearest | {:.4f} | {:.6f} | 1 | | |\n| compensated | {:.4f} | {:.6f} | "
+        "{:.3f} | ≤ 0.7 | {} |\n",
+        reports[0].perplexity, reports[0].mean, reports[1].perplexity, reports[1].mean, ratio, verdict(ratio <= 0.7));
   }
 
   /// How many bits a type spends beyond what the best code of independent Gaussian weights would need for its error.
   static void limits() {
-    fmt::print("\n## Distance to the rate–distortion limit\n\n| type | bits | relative RMSE | bits at the limit | "
-               "distance |\n|---|---|---|---|---|\n");
+    fmt::print(
+        "\n## Distance to the rate–distortion limit\n\n| type | bits | relative RMSE | bits at the limit | "
+        "distance |\n|---|---|---|---|---|\n");
     WeightStore gaussian(1024, 1024);
     gaussian.he_randomize(1, 2);
     const auto row = [&](const Scheme& scheme, std::string_view label) {
@@ -159,16 +163,13 @@ class Quality {
     const testing::TempDir temporary;
     double evaluating = 1e9, calibrating = 1e9;
     for (int i = 0; i < 3; ++i) {  // in turns, the best of each: neighbours on the machine come and go
-      evaluating = std::min(evaluating, seconds_of([&] {
-                              measure_perplexity(LanguageModel::load(path_), text);
-                            }));
+      evaluating = std::min(evaluating, seconds_of([&] { measure_perplexity(LanguageModel::load(path_), text); }));
       const std::string out = temporary.path() / fmt::format("{}.gguf", i);
       calibrating = std::min(calibrating, seconds_of([&] { calibrate_model(path_, text, "text", out); }));
     }
     fmt::print("| calibrating, of evaluating the same text | {:.2f} | ≤ 1.5 | {} |\n", calibrating / evaluating,
                verdict(calibrating <= 1.5 * evaluating));
-    const guided::InputStatistics& known =
-        calibration(true).require("blk.0.ffn_down.weight", 0, 1280);
+    const guided::InputStatistics& known = calibration(true).require("blk.0.ffn_down.weight", 0, 1280);
     const std::vector<float> weights = synthetic_weights(1280 * 1280);
     const double seconds = measure_compensated(weights, known);
     const double per_core = static_cast<double>(weights.size()) / seconds / thread_count() / 1e6;
@@ -178,9 +179,9 @@ class Quality {
 
  private:
   static double measure_compensated(const std::vector<float>& weights, const guided::InputStatistics& known) {
-    return bench::measure(3, [&] {
-             guided::encode_matrix(weights, 1280, 1280, BlockFormat::q4_k, Rounding::compensated, &known);
-           }).median;
+    return bench::measure(
+               3, [&] { guided::encode_matrix(weights, 1280, 1280, BlockFormat::q4_k, Rounding::compensated, &known); })
+        .median;
   }
 
   static Scheme type_of(const LlamaFigures& figures) { return Scheme(parse_format(figures.type)); }
