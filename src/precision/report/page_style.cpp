@@ -65,7 +65,7 @@ figure { margin: 0 0 1.25rem; }
 table { border-collapse: collapse; width: 100%; font-size: .86rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .7rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
 thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; color: var(--quiet); font-weight: 550; font-size: .8rem; background: var(--paper); position: sticky; top: 0; }
-tbody th { font-weight: 500; }
+tbody th { font-weight: 500; position: sticky; left: 0; background: var(--paper); }
 .number { text-align: right; }
 tr.best th { color: var(--accent); font-weight: 650; }
 code, .name { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; unicode-bidi: isolate; }
@@ -74,7 +74,7 @@ caption { caption-side: bottom; text-align: left; color: var(--quiet); font-size
 .sortable th[scope=col] { cursor: pointer; }
 .heat { width: auto; min-width: min(100%, 34rem); border-collapse: separate; border-spacing: 2px; }
 .heat th, .heat td { border: 0; padding: .3rem .4rem; text-align: center; border-radius: .25rem; }
-.heat tbody th { color: var(--quiet); font-weight: 500; }
+.heat tbody th { color: var(--quiet); }
 .heat td { min-width: 2.7rem; }
 .tiles { list-style: none; display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: 0 0 1.25rem; font-size: .86rem; }
 .tiles li { padding: .35rem .65rem; border-radius: .35rem; overflow-wrap: anywhere; }
@@ -95,6 +95,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
   .chart.wide { display: none; }
   .chart.narrow { display: block; }
   .heat { font-size: .75rem; border-spacing: 1px; }
+  th, td { padding: .38rem .5rem; }
   .heat th, .heat td { padding: .3rem .15rem; min-width: 0; }
   .heat { width: 100%; min-width: 0; }
 }
@@ -115,7 +116,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
   .chart.wide { display: block; }
   .chart.narrow { display: none; }
   .scroll, .tall { overflow: visible; max-height: none; border: 0; }
-  thead th { position: static; }
+  thead th, tbody th { position: static; }
   th, td { padding: .2rem .45rem; }
   table { font-size: 8.5pt; }
 }

@@ -177,7 +177,7 @@ TEST(Axis, MarksRoundValues) {
   const precision::Axis powers(precision::AxisScale::log10, 0.0004, 0.8, 0, 100, 6);
   std::vector<std::string> labels;
   for (const precision::AxisTick& tick : powers.ticks()) labels.push_back(tick.label);
-  EXPECT_EQ(labels, (std::vector<std::string>{"0.001", "0.01", "0.1"}));
+  EXPECT_EQ(labels, (std::vector<std::string>{"0.001", "0.01", "0.1", "1"}));
   EXPECT_LT(powers.place(0.001), powers.place(0.01));
   EXPECT_EQ(powers.place(1e-9), 0) << "what is outside stands at the end";
 }
