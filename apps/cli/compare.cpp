@@ -214,7 +214,7 @@ ModelComparison compare_tensor_files(const Options& options) {
   };
   ModelComparison comparison;
   const auto work = [&] { comparison = compare_models(options.a, options.b, wanted); };
-  options.text.empty() ? work() : blame(options.text, work);
+  options.text.empty() ? work() : blame(fmt::format("{} and {} on {}", options.a, options.b, options.text), work);
   return comparison;
 }
 

@@ -158,7 +158,7 @@ SweepReport sweep_language_model(const Options& options, SweepOptions wanted) {
   };
   SweepReport report;
   const auto work = [&] { report = sweep_model(options.model, text, wanted); };
-  text ? blame(options.text, work) : work();
+  blame(text ? fmt::format("{} on {}", options.model, options.text) : options.model, work);
   return report;
 }
 

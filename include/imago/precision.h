@@ -222,17 +222,23 @@ NetworkScore score_network(Network& network, const Dataset& data, const std::opt
 
 // ---- sweeping
 
+/// The type that a tensor has.
+struct TypedTensor {
+  std::string name, type;
+  std::uint64_t weights = 0, bytes = 0;
+};
+
 /// One way to store a model, and what it costs.
 struct SweepPoint {
   std::string name;  ///< of the type, or the path of the plan
   bool is_plan = false;
   std::uint64_t bytes = 0;  ///< of all tensors
   double bits_per_weight = 0;
-  std::optional<double> relative_rmse = {};                     ///< of the weights that it changes
-  std::optional<DivergenceReport> divergence = {};              ///< of language models, on a text
-  std::optional<NetworkScore> score = {};                       ///< of networks, on data
-  bool on_front = false;                                        ///< nothing tried is both smaller and better
-  std::vector<std::pair<std::string, std::string>> types = {};  ///< of plans and mixes: the type of each matrix
+  std::optional<double> relative_rmse = {};         ///< of the weights that it changes
+  std::optional<DivergenceReport> divergence = {};  ///< of language models, on a text
+  std::optional<NetworkScore> score = {};           ///< of networks, on data
+  bool on_front = false;                            ///< nothing tried is both smaller and better
+  std::vector<TypedTensor> types = {};              ///< of plans and mixes: of each matrix
 
   /// What the front is about: mean divergence, else loss, else the error of the weights. Infinite if unknown.
   double cost() const noexcept;
@@ -312,12 +318,6 @@ struct QualityCurve {
 struct DivergenceSpread {
   std::string name;
   DivergenceReport report;
-};
-
-/// The type that a tensor has.
-struct TypedTensor {
-  std::string name, type;
-  std::uint64_t weights = 0, bytes = 0;
 };
 
 /// What a page shows; parts that are empty are left out.

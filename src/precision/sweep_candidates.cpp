@@ -17,11 +17,12 @@ std::uint64_t bytes_of(std::span<const convert::PlannedTensor> plan) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> Candidate::types() const {
-  std::vector<std::pair<std::string, std::string>> types;
+std::vector<TypedTensor> Candidate::types() const {
+  std::vector<TypedTensor> types;
   for (const convert::PlannedTensor& tensor : tensors) {
     if (tensor.recipe->shape.rank() < 2) continue;
-    types.emplace_back(tensor.recipe->name, convert::type_name(tensor.type, tensor.source()));
+    types.push_back({tensor.recipe->name, convert::type_name(tensor.type, tensor.source()),
+                     tensor.recipe->shape.elements(), tensor.bytes()});
   }
   return types;
 }
@@ -39,18 +40,21 @@ Candidates::Candidates(const formats::TensorFile& file, const SweepOptions& opti
       wanted.group = options.group;
       wanted.calibrator = options.calibrator;
     }
-    candidates_.push_back(plan(wanted, std::string(type.name())));
+    candidates_.push_back(plan(wanted, std::string(type.name()), convert::can_hold(FileForm::gguf, type)));
   }
   for (const std::string& path : options.plans) {
-    Candidate planned = plan({.calibration = options.calibration, .plan = path}, path);
+    const TypePlan types = read_plan(path);
+    const bool in_gguf = std::ranges::all_of(
+        types.tensors, [](const auto& tensor) { return convert::can_hold(FileForm::gguf, tensor.second); });
+    Candidate planned = plan({.calibration = options.calibration, .plan = path}, path, in_gguf);
     planned.is_plan = true;
+    planned.rounding = types.rounding;
     candidates_.push_back(std::move(planned));
   }
 }
 
-Candidate Candidates::plan(const ConvertOptions& wanted, std::string name) const {
+Candidate Candidates::plan(const ConvertOptions& wanted, std::string name, bool in_gguf) const {
   Candidate candidate{.name = std::move(name)};
-  const bool in_gguf = !wanted.type || convert::can_hold(FileForm::gguf, *wanted.type);
   candidate.tensors = convert::plan_types(in_gguf ? gguf_ : scaled_, wanted);
   // A file of another form has its own rules for vectors, so that one is asked for its size.
   candidate.bytes = bytes_of(in_gguf ? candidate.tensors : convert::plan_types(stored_, wanted));

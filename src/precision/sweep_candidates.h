@@ -15,11 +15,12 @@ namespace imago::precision {
 struct Candidate {
   std::string name;
   bool is_plan = false;
+  Rounding rounding = Rounding::nearest;
   std::uint64_t bytes = 0;                           ///< of all tensors in the file that convert_model would write
   std::vector<convert::PlannedTensor> tensors = {};  ///< by canonical names
 
-  /// The type of each matrix.
-  std::vector<std::pair<std::string, std::string>> types() const;
+  /// Of each matrix.
+  std::vector<TypedTensor> types() const;
 };
 
 /// Plans for each type and each plan of the options. Block formats and wide floats as in a GGUF file, dtypes with
@@ -32,7 +33,7 @@ class Candidates {
   const std::vector<Candidate>& all() const noexcept { return candidates_; }
 
  private:
-  Candidate plan(const ConvertOptions& wanted, std::string name) const;
+  Candidate plan(const ConvertOptions& wanted, std::string name, bool in_gguf) const;
 
   models::ModelRecipe gguf_, scaled_, stored_;
   std::uint64_t parameters_ = 0;

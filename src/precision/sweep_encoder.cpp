@@ -1,37 +1,32 @@
 #include "precision/sweep_encoder.h"
 
-#include <utility>
 #include <vector>
 
-#include "imago/codec.h"
+#include "guided/encode_matrix.h"
 #include "models/matrix_names.h"
-#include "weights/calibrate.h"
 
 namespace imago::precision {
 
-lm::EncodedWeights encode_weights(std::span<const float> weights, std::size_t rows, std::size_t cols,
-                                  const Scheme& scheme) {
-  const Format format = scheme.format;
-  lm::EncodedWeights encoded{.format = format, .packed = host_device()->allocate(packed_bytes(format, weights.size()))};
-  if (format.is_block()) {
-    encode(format.block(), weights, encoded.packed.host());
-    return encoded;
+namespace {
+
+/// As products read them: a single scale becomes one per row, all equal.
+lm::EncodedWeights for_products(guided::EncodedMatrix matrix, Format format, std::size_t rows, std::size_t cols) {
+  lm::EncodedWeights encoded{.format = format, .packed = host_device()->allocate(matrix.codes.size())};
+  host_device()->upload(matrix.codes, encoded.packed, 0);
+  encoded.scales = std::move(matrix.scales);
+  encoded.scale_group = matrix.scale_group;
+  if (encoded.scales.size() == 1) {
+    encoded.scales.assign(rows, encoded.scales.front());
+    encoded.scale_group = cols;
   }
-  if (is_scaled(format.dtype())) {
-    const ScaleLayout layout = scale_layout(scheme, rows, cols);
-    encoded.scales = derive_scales(scheme, layout, weights);
-    encoded.scale_group = layout.group;
-    if (layout.count == 1) {
-      encoded.scales.assign(rows, encoded.scales.front());
-      encoded.scale_group = cols;
-    }
-  }
-  encode(format.dtype(), weights, encoded.view_scales(), encoded.packed.host());
   return encoded;
 }
 
-PlannedEncoder::PlannedEncoder(const models::Traits& traits, std::span<const convert::PlannedTensor> plan)
-    : traits_(traits) {
+}  // namespace
+
+PlannedEncoder::PlannedEncoder(const models::Traits& traits, std::span<const convert::PlannedTensor> plan,
+                               const guided::Calibration& calibration, Rounding rounding)
+    : traits_(traits), calibration_(calibration), rounding_(rounding) {
   for (const convert::PlannedTensor& planned : plan) {
     if (planned.copied || !planned.type.format) continue;
     schemes_.emplace(planned.recipe->name, planned.type.scaled ? planned.scheme : Scheme(*planned.type.format));
@@ -40,18 +35,16 @@ PlannedEncoder::PlannedEncoder(const models::Traits& traits, std::span<const con
 
 std::optional<lm::EncodedWeights> PlannedEncoder::encode(const models::MatrixKey& key, std::span<const float> weights,
                                                          std::size_t rows, std::size_t cols) {
-  const auto found = schemes_.find(models::matrix_name(traits_, key.role, key.block));
+  const std::string name = models::matrix_name(traits_, key.role, key.block);
+  const auto found = schemes_.find(name);
   if (found == schemes_.end()) return std::nullopt;
-  lm::EncodedWeights encoded = encode_weights(weights, rows, cols, found->second);
-  std::vector<float> decoded(weights.size());
-  const std::span<const std::byte> packed = std::as_const(encoded.packed).host();
-  if (encoded.format.is_block()) {
-    decode(encoded.format.block(), packed, decoded);
-  } else {
-    decode(encoded.format.dtype(), packed, encoded.view_scales(), decoded);
-  }
-  change_.add(weights, decoded);
-  return encoded;
+  const Scheme& scheme = found->second;
+  const guided::InputStatistics* known = calibration_.find(name, key.expert);
+  if (known != nullptr) known = &calibration_.require(name, key.expert, cols);
+  guided::EncodedMatrix matrix =
+      guided::encode_matrix(weights, rows, cols, scheme, known == nullptr ? Rounding::nearest : rounding_, known);
+  change_.add(weights, guided::decode_matrix(matrix, scheme, rows, cols));
+  return for_products(std::move(matrix), scheme.format, rows, cols);
 }
 
 }  // namespace imago::precision

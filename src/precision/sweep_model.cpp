@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/system.h"
+#include "guided/calibration.h"
+#include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "lm/matrix_encoder.h"
@@ -64,7 +66,11 @@ class Sweep {
         options_(options),
         file_(open(path)),
         traits_(models::read_traits(file_)),
-        candidates_(file_, options) {}
+        candidates_(file_, options) {
+    if (options.calibration.empty()) return;
+    calibration_ = guided::Calibration::read(options.calibration);
+    guided::check_same_model(calibration_, guided::sketch_model(file_), path);
+  }
 
   SweepReport run() {
     SweepReport report;
@@ -121,7 +127,7 @@ class Sweep {
     std::vector<LanguageModel> models;
     for (const Candidate& candidate : round) {
       show(candidate.name);
-      precision::PlannedEncoder encoder(traits_, candidate.tensors);
+      precision::PlannedEncoder encoder(traits_, candidate.tensors, calibration_, candidate.rounding);
       models.push_back(
           lm::load_encoded(path_, {.fast = options_.fast},
                            [&](const models::MatrixKey& key, std::span<const float> weights, std::size_t rows,
@@ -160,6 +166,7 @@ class Sweep {
   const SweepOptions& options_;
   formats::TensorFile file_;
   models::Traits traits_;
+  guided::Calibration calibration_;
   precision::Candidates candidates_;
   std::size_t windows_ = 0, packing_ = 1;
   std::size_t done_ = 0, total_ = 0;

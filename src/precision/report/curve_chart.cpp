@@ -75,6 +75,7 @@ class LabelPlacer {
 struct Dot {
   const CurvePoint* point;
   double x = 0, y = 0;
+  std::optional<LabelPlacer::Label> label = {};
 };
 
 class CurveChart {
@@ -172,32 +173,35 @@ class CurveChart {
     if (front.size() > 1) html_.empty("polyline", {{"points", points}, {"class", "front"}});
   }
 
+  /// Labels of the front find their places first, and its dots lie on top.
   void draw_dots() {
-    std::vector<const Dot*> order;
+    std::vector<Dot*> order;
     std::vector<Box> taken;
-    for (const Dot& dot : dots_) {
+    for (Dot& dot : dots_) {
       order.push_back(&dot);
       taken.push_back({dot.x - kDot, dot.y - kDot, dot.x + kDot, dot.y + kDot});
     }
-    std::ranges::stable_sort(order,
-                             [](const Dot* a, const Dot* b) { return a->point->on_front && !b->point->on_front; });
+    std::ranges::stable_partition(order, [](const Dot* dot) { return dot->point->on_front; });
     LabelPlacer placer({left_, 12, size_.width, bottom_ + 12}, std::move(taken));
-    for (const Dot* dot : order) {
-      const CurvePoint& point = *dot->point;
-      html_.open("g", {{"class", point.on_front ? "best" : "other"}});
-      html_.leaf("title", fmt::format("{}: {:.2f} bits per weight, {}, {} {}", point.name, point.bits_per_weight,
-                                      bytes_text(point.bytes), curve_.cost_name, figure_text(point.cost)));
-      html_.empty("circle", {{"cx", number_text(dot->x)}, {"cy", number_text(dot->y)}, {"r", number_text(kDot)}});
-      const std::string name = file_name(point.name);
-      if (const auto label = placer.place(dot->x, dot->y, name)) {
-        html_.leaf("text", name,
-                   {{"x", number_text(label->x)},
-                    {"y", number_text(label->y)},
-                    {"text-anchor", std::string(label->anchor)},
-                    {"class", "label"}});
-      }
-      html_.close("g");
+    for (Dot* dot : order) dot->label = placer.place(dot->x, dot->y, file_name(dot->point->name));
+    std::ranges::reverse(order);
+    for (const Dot* dot : order) draw_dot(*dot);
+  }
+
+  void draw_dot(const Dot& dot) {
+    const CurvePoint& point = *dot.point;
+    html_.open("g", {{"class", point.on_front ? "best" : "other"}});
+    html_.leaf("title", fmt::format("{}: {:.2f} bits per weight, {}, {} {}", point.name, point.bits_per_weight,
+                                    bytes_text(point.bytes), curve_.cost_name, figure_text(point.cost)));
+    html_.empty("circle", {{"cx", number_text(dot.x)}, {"cy", number_text(dot.y)}, {"r", number_text(kDot)}});
+    if (dot.label) {
+      html_.leaf("text", file_name(point.name),
+                 {{"x", number_text(dot.label->x)},
+                  {"y", number_text(dot.label->y)},
+                  {"text-anchor", std::string(dot.label->anchor)},
+                  {"class", "label"}});
     }
+    html_.close("g");
   }
 
   HtmlWriter& html_;

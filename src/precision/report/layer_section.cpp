@@ -104,7 +104,7 @@ void write_layer_section(HtmlWriter& html, std::span<const ComparedTensor> layer
   const ErrorShades shades(shown);
   html.open("section").leaf("h2", "Where the error is").line_break();
   html.leaf("p",
-            shades.any() ? "The error of the weights of each tensor, relative to their own size: darker cells lost "
+            shades.any() ? "The error of the weights of each tensor, relative to their own size: stronger colours lost "
                            "more. Hover over a cell for its types and cosine."
                          : "No weight differs.",
             {{"class", "explain"}});

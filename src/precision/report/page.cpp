@@ -51,19 +51,19 @@ void write_curve_table(HtmlWriter& html, const QualityCurve& curve) {
   html.open("div", {{"class", "scroll"}}).open("table", {{"class", "sortable"}}).open("thead").open("tr");
   html.leaf("th", "type", {{"scope", "col"}, {"class", "word"}});
   const auto heading = [&](std::string_view text) { html.leaf("th", text, {{"scope", "col"}, {"class", "number"}}); };
-  heading("bytes");
   heading("bits per weight");
   heading(curve.cost_name);
   for (const std::string& column : curve.columns) heading(column);
+  heading("bytes");
   html.close("tr").close("thead").line_break().open("tbody");
   for (const CurvePoint& point : curve.points) {
     const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };
     html.open("tr", {{"class", point.on_front ? "best" : "other"}}).open("th", {{"scope", "row"}});
     html.text(point.name).close("th");
-    number(precision::count_text(point.bytes));
     number(fmt::format("{:.2f}", point.bits_per_weight));
     number(precision::figure_text(point.cost));
     for (const std::string& cell : point.cells) number(cell);
+    number(precision::count_text(point.bytes));
     html.close("tr").line_break();
   }
   html.close("tbody").close("table").close("div").line_break();

@@ -10,15 +10,15 @@ constexpr std::string_view kStyle = R"css(
   color-scheme: light dark;
   --paper: #fbfbfa; --card: #ffffff; --ink: #1c2026; --quiet: #5c6570; --line: #dfe3e8; --grid: #e9ecf0;
   --accent: #0b62a4; --second: #c2540a; --other: #8a939e; --bar: #7fb0d6;
-  --h0: #f4f5f6; --h1: #e8f0f7; --h2: #d0e2f0; --h3: #b0cfe6; --h4: #8ab7d8; --h5: #629cc7; --h6: #3f80b0; --h7: #266394; --h8: #134874;
-  --low: #1c2026; --high: #ffffff;
+  --h0: #f4f5f6; --h1: #e8f0f7; --h2: #d0e2f0; --h3: #b0cfe6; --h4: #8ab7d8; --h5: #669fc9; --h6: #34739f; --h7: #225a87; --h8: #124069;
+  --low: #1c2026; --mid: #10141a; --high: #ffffff;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #13161a; --card: #1a1e24; --ink: #e7eaee; --quiet: #9aa4b0; --line: #2d343d; --grid: #262c34;
     --accent: #6cb6f0; --second: #f0a060; --other: #7c8794; --bar: #35648c;
-    --h0: #1d2127; --h1: #1f2c39; --h2: #223a4e; --h3: #264a66; --h4: #2c5d80; --h5: #36749d; --h6: #4d90b9; --h7: #77b1d3; --h8: #aed5ec;
-    --low: #e7eaee; --high: #10141a;
+    --h0: #1d2127; --h1: #1f2c39; --h2: #223a4e; --h3: #264a66; --h4: #2c5d80; --h5: #4587b1; --h6: #639fc4; --h7: #8bbcd9; --h8: #b9dcef;
+    --low: #e7eaee; --mid: #10141a; --high: #10141a;
   }
 }
 * { box-sizing: border-box; }
@@ -65,7 +65,7 @@ figure { margin: 0 0 1.25rem; }
 table { border-collapse: collapse; width: 100%; font-size: .86rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .7rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
 thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; color: var(--quiet); font-weight: 550; font-size: .8rem; background: var(--paper); position: sticky; top: 0; }
-tbody th { font-weight: 500; }
+tbody th { font-weight: 500; position: sticky; left: 0; background: var(--paper); }
 .number { text-align: right; }
 tr.best th { color: var(--accent); font-weight: 650; }
 code, .name { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; unicode-bidi: isolate; }
@@ -74,7 +74,7 @@ caption { caption-side: bottom; text-align: left; color: var(--quiet); font-size
 .sortable th[scope=col] { cursor: pointer; }
 .heat { width: auto; min-width: min(100%, 34rem); border-collapse: separate; border-spacing: 2px; }
 .heat th, .heat td { border: 0; padding: .3rem .4rem; text-align: center; border-radius: .25rem; }
-.heat tbody th { color: var(--quiet); font-weight: 500; }
+.heat tbody th { color: var(--quiet); }
 .heat td { min-width: 2.7rem; }
 .tiles { list-style: none; display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: 0 0 1.25rem; font-size: .86rem; }
 .tiles li { padding: .35rem .65rem; border-radius: .35rem; overflow-wrap: anywhere; }
@@ -82,7 +82,7 @@ caption { caption-side: bottom; text-align: left; color: var(--quiet); font-size
 .legend { display: flex; align-items: center; gap: 2px; color: var(--quiet); font-size: .8rem; margin: 0 0 .75rem; white-space: pre; }
 .swatch { display: inline-block; width: 1.35rem; height: .8rem; border-radius: .2rem; vertical-align: -.05rem; }
 .h0 { background: var(--h0); color: var(--quiet); } .h1 { background: var(--h1); color: var(--low); } .h2 { background: var(--h2); color: var(--low); }
-.h3 { background: var(--h3); color: var(--low); } .h4 { background: var(--h4); color: var(--low); } .h5 { background: var(--h5); color: var(--high); }
+.h3 { background: var(--h3); color: var(--low); } .h4 { background: var(--h4); color: var(--low); } .h5 { background: var(--h5); color: var(--mid); }
 .h6 { background: var(--h6); color: var(--high); } .h7 { background: var(--h7); color: var(--high); } .h8 { background: var(--h8); color: var(--high); }
 .f0 { fill: var(--h0); } .f1 { fill: var(--h1); } .f2 { fill: var(--h2); } .f3 { fill: var(--h3); } .f4 { fill: var(--h4); }
 .f5 { fill: var(--h5); } .f6 { fill: var(--h6); } .f7 { fill: var(--h7); } .f8 { fill: var(--h8); }
@@ -95,6 +95,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
   .chart.wide { display: none; }
   .chart.narrow { display: block; }
   .heat { font-size: .75rem; border-spacing: 1px; }
+  th, td { padding: .38rem .5rem; }
   .heat th, .heat td { padding: .3rem .15rem; min-width: 0; }
   .heat { width: 100%; min-width: 0; }
 }
@@ -103,8 +104,8 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
     color-scheme: light;
     --paper: #ffffff; --card: #ffffff; --ink: #000000; --quiet: #444444; --line: #bbbbbb; --grid: #e2e2e2;
     --accent: #0b62a4; --second: #c2540a; --other: #777777; --bar: #7fb0d6;
-    --h0: #f4f5f6; --h1: #e8f0f7; --h2: #d0e2f0; --h3: #b0cfe6; --h4: #8ab7d8; --h5: #629cc7; --h6: #3f80b0; --h7: #266394; --h8: #134874;
-    --low: #000000; --high: #ffffff;
+    --h0: #f4f5f6; --h1: #e8f0f7; --h2: #d0e2f0; --h3: #b0cfe6; --h4: #8ab7d8; --h5: #669fc9; --h6: #34739f; --h7: #225a87; --h8: #124069;
+    --low: #000000; --mid: #000000; --high: #ffffff;
   }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   body { font-size: 10.5pt; }
@@ -115,7 +116,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .8rem; }
   .chart.wide { display: block; }
   .chart.narrow { display: none; }
   .scroll, .tall { overflow: visible; max-height: none; border: 0; }
-  thead th { position: static; }
+  thead th, tbody th { position: static; }
   th, td { padding: .2rem .45rem; }
   table { font-size: 8.5pt; }
 }

@@ -21,7 +21,7 @@ struct TypeShare {
   double bits() const { return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
-/// Wider types are stronger colours, from the narrowest to the widest that there is.
+/// Wider types are stronger colours, from the narrowest to the widest that there is. None is as pale as the paper.
 class BitShades {
  public:
   explicit BitShades(std::span<const TypeShare> shares) {
@@ -34,7 +34,7 @@ class BitShades {
   int operator()(double bits) const {
     if (!(bits > 0) || !(most_ > least_)) return kShades / 2;
     const double share = std::clamp(std::log(bits / least_) / std::log(most_ / least_), 0.0, 1.0);
-    return 1 + static_cast<int>(std::lround(share * (kShades - 2)));
+    return 2 + static_cast<int>(std::lround(share * (kShades - 3)));
   }
 
  private:

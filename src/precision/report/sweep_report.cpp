@@ -140,6 +140,15 @@ PrecisionReport report_of(const SweepReport& sweep) {
     if (point.divergence) report.spreads.push_back({point.name, *point.divergence});
   }
   report.curves.push_back(std::move(curve));
+  // Of several plans the one that costs least.
+  const SweepPoint* plan = nullptr;
+  for (const SweepPoint& point : sweep.points) {
+    if (point.is_plan && (plan == nullptr || point.cost() < plan->cost())) plan = &point;
+  }
+  if (plan != nullptr) {
+    report.plan = plan->types;
+    report.plan_heading = fmt::format("The plan {}", file_name(plan->name));
+  }
   std::ranges::stable_sort(report.spreads, {}, [](const DivergenceSpread& spread) { return spread.report.mean; });
   return report;
 }
