@@ -11,6 +11,7 @@
 
 #include "generation_options.h"
 #include "imago/error.h"
+#include "network_files.h"
 
 namespace imago::cli {
 

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <regex>
 
 #include "foreign_flags.h"
 #include "help.h"
@@ -101,6 +102,28 @@ void refuse_empty_values(const CLI::App& program) {
   }
 }
 
+/// What CLI11 says, in our words: which option, what was given, what it can be.
+std::string in_plain_words(const std::string& problem) {
+  static const std::regex kConversion("Could not convert: (\\S+) = (.*)");
+  static const std::regex kRange("(\\S+): Value (.*) not in range (\\S+) to (\\S+)");
+  static const std::regex kMember("(\\S+): (.*) not in \\{(.*)\\}");
+  static const std::regex kMissing("(\\S+): 1 required (\\S+) missing");
+  std::smatch match;
+  if (std::regex_match(problem, match, kConversion)) {
+    return fmt::format("{}: '{}' is no number", match.str(1), match.str(2));
+  }
+  if (std::regex_match(problem, match, kRange)) {
+    return fmt::format("{}: '{}' is no number from {} to {}", match.str(1), match.str(2), match.str(3), match.str(4));
+  }
+  if (std::regex_match(problem, match, kMember)) {
+    return fmt::format("{} is '{}'; it can be {}", match.str(1), match.str(2), match.str(3));
+  }
+  if (std::regex_match(problem, match, kMissing)) {
+    return fmt::format("{} needs a value, {}", match.str(1), match.str(2).substr(0, match.str(2).find(':')));
+  }
+  return problem;
+}
+
 /// "--temp is given 2 times", if an option is that can be given once.
 std::string explain_repeated(const CLI::App& program) {
   for (const CLI::Option* option : innermost(program).get_options()) {
@@ -136,9 +159,9 @@ std::optional<std::string> read_command_line(CLI::App& program, int argc, const 
     return program.version() + "\n";
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string repeated = explain_repeated(program);
-    problem = repeated.empty() ? error.what() : repeated;
+    problem = repeated.empty() ? in_plain_words(error.what()) : repeated;
   } catch (const CLI::ParseError& error) {
-    problem = error.what();
+    problem = in_plain_words(error.what());
   }
   // An argument nobody takes explains more than what is missing because of it.
   const std::vector<std::string> unknown = program.remaining(true);

@@ -30,6 +30,7 @@ Command add_inspect(CLI::App& program);
 Command add_forward(CLI::App& program);
 Command add_train(CLI::App& program);
 Command add_compare(CLI::App& program);
+Command add_sweep(CLI::App& program);
 Command add_convert(CLI::App& program);
 Command add_morph(CLI::App& program);
 Command add_logits(CLI::App& program);

@@ -1,21 +1,22 @@
-// imago compare: how alike two networks are, layer by layer.
+// imago compare: how alike two models are, layer by layer and, on a text or on data, in what they do.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "commands.h"
+#include "data_options.h"
 #include "imago/error.h"
 #include "imago/files.h"
+#include "imago/precision.h"
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"
+#include "precision_output.h"
 #include "shared_options.h"
 
 namespace imago::cli {
@@ -25,161 +26,244 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string a, b;
+  std::string a, b, text, html;
+  DataOptions data;
+  std::size_t context = 512;
   int threads = 0;
-  bool strict = false;
+  bool strict = false, exact = false;
   bool fp4_legacy = false;
-  bool json = false;
+  bool json = false, quiet = false;
 };
 
-/// A layer of the grid that both networks have.
-struct Row {
-  std::string name, layer_a, layer_b, type_a, type_b;
-  float cosine = 0;
-  std::optional<double> rmse;  // none where the weights are not of one kind
-};
+// ---- as JSON
 
-struct Findings {
-  NetworkComparison comparison;
-  std::vector<Row> rows;
-  std::size_t only_a = 0, only_b = 0;  // layers at places that the other lacks
-};
+Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-/// Calls visit for `layer` and all that is inside it, as far as weights go.
-template <class Visit>
-void for_each_weighted(const Layer& layer, Visit&& visit) {
-  if (layer.weights) visit(layer);
-  for (const Layer& branch : layer.branches) for_each_weighted(branch, visit);
-  if (layer.filter_gate) for_each_weighted(*layer.filter_gate, visit);
-  for (const Layer& inner : layer.sub_layers) for_each_weighted(inner, visit);
-  if (layer.observed) for_each_weighted(*layer.observed, visit);
-}
-
-/// The type of its weights, "mixed" where layers inside it differ.
-std::string type_of(const Layer& layer) {
-  std::string type;
-  for_each_weighted(layer, [&](const Layer& inner) {
-    const std::string_view own = name(inner.config.dtype);
-    type = type.empty() || type == own ? std::string(own) : "mixed";
-  });
-  return type.empty() ? std::string(name(layer.config.dtype)) : type;
-}
-
-/// The weights as it computes with them, those of layers inside it one after the other.
-std::vector<float> weights_of(const Layer& layer) {
-  std::vector<float> weights;
-  for_each_weighted(layer, [&](const Layer& inner) {
-    const std::vector<float> part = inner.weights->active(inner.config.scheme());
-    weights.insert(weights.end(), part.begin(), part.end());
-  });
-  return weights;
-}
-
-std::optional<double> rmse_of(const Layer& a, const Layer& b) {
-  if (a.config.type != b.config.type) return std::nullopt;
-  const std::vector<float> ours = weights_of(a), theirs = weights_of(b);
-  if (ours.size() != theirs.size()) return std::nullopt;
-  return ours.empty() ? 0 : measure_distortion(ours, theirs).rmse;
-}
-
-std::string path_of(const Network& network, const Coordinates& at) {
-  return fmt::format("layers.{}", network.index(at));
-}
-
-Findings find(const Network& a, const Network& b, bool strict) {
-  Findings findings{.comparison = compare_networks(a, b, strict), .rows = {}};
-  for (const NetworkComparison::Overlap& overlap : findings.comparison.overlaps) {
-    const Layer& ours = a.layers()[a.index(overlap.at)];
-    const Layer& theirs = b.layers()[b.index(overlap.at)];
-    findings.rows.push_back({.name = path_of(a, overlap.at),
-                             .layer_a = std::string(name(ours.config.type)),
-                             .layer_b = std::string(name(theirs.config.type)),
-                             .type_a = type_of(ours),
-                             .type_b = type_of(theirs),
-                             .cosine = overlap.similarity,
-                             .rmse = rmse_of(ours, theirs)});
+Json layers_json(const ModelComparison& comparison) {
+  Json layers = Json::array();
+  for (const ComparedTensor& tensor : comparison.tensors) {
+    Json layer = {{"name", printable(tensor.name)},
+                  {"type_a", printable(tensor.type_a)},
+                  {"type_b", printable(tensor.type_b)},
+                  {"cosine", number_or_null(tensor.cosine)},
+                  {"rmse", number_or_null(tensor.rmse)},
+                  {"relative_rmse", number_or_null(tensor.relative_rmse)},
+                  {"weights", tensor.weights},
+                  {"bytes_a", tensor.bytes_a},
+                  {"bytes_b", tensor.bytes_b}};
+    if (comparison.of_networks) {
+      layer["layer_a"] = tensor.layer_a;
+      layer["layer_b"] = tensor.layer_b;
+    }
+    if (!tensor.problem.empty()) layer["problem"] = tensor.problem;
+    layers.push_back(std::move(layer));
   }
-  findings.only_a = a.layers().size() - findings.rows.size();
-  findings.only_b = b.layers().size() - findings.rows.size();
-  return findings;
+  return layers;
 }
 
-Json to_json(const Findings& findings, const Network& a, const Network& b) {
-  Json layers = Json::array(), shifts = Json::array();
-  for (const Row& row : findings.rows) {
-    layers.push_back({{"name", row.name},
-                      {"type_a", row.type_a},
-                      {"type_b", row.type_b},
-                      {"cosine", row.cosine},
-                      {"rmse", row.rmse ? Json(*row.rmse) : Json(nullptr)},
-                      {"layer_a", row.layer_a},
-                      {"layer_b", row.layer_b}});
-  }
+Json shifts_json(const ModelComparison& comparison) {
+  Json shifts = Json::array();
   const auto place = [](const Coordinates& at) { return Json{at.z, at.y, at.x, at.l}; };
-  for (const LogicShift& shift : findings.comparison.logic_shifts) {
-    shifts.push_back({{"source", path_of(a, shift.source)},
-                      {"target", path_of(b, shift.target)},
+  for (const ShiftedLayer& shift : comparison.logic_shifts) {
+    shifts.push_back({{"source", shift.source},
+                      {"target", shift.target},
                       {"overlap", shift.overlap},
-                      {"source_at", place(shift.source)},
-                      {"target_at", place(shift.target)}});
+                      {"source_at", place(shift.source_at)},
+                      {"target_at", place(shift.target_at)}});
   }
-  return {{"overall", findings.comparison.overall},
-          {"layers", layers},
-          {"logic_shifts", shifts},
-          {"only_a", findings.only_a},
-          {"only_b", findings.only_b}};
+  return shifts;
 }
 
-std::string to_text(const Findings& findings, const Network& a, const Network& b) {
-  using enum Table::Align;
-  Table table({{"layer"}, {"kind"}, {"type in A"}, {"type in B"}, {"cosine", right}, {"rmse", right}});
-  for (const Row& row : findings.rows) {
-    table.add({row.name, row.layer_a == row.layer_b ? row.layer_a : fmt::format("{} / {}", row.layer_a, row.layer_b),
-               row.type_a, row.type_b, fmt::format("{:.6f}", row.cosine),
-               row.rmse ? fmt::format("{:.3g}", *row.rmse) : "–"});
+Json names_json(const std::vector<std::string>& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) list.push_back(printable(name));
+  return list;
+}
+
+void add_score(const ComparedModel& model, const std::string& side, Json& object) {
+  if (!model.score) return;
+  object["loss_" + side] = model.score->loss;
+  if (model.score->accuracy) object["accuracy_" + side] = *model.score->accuracy;
+}
+
+Json to_json(const ModelComparison& comparison) {
+  const ComparedModel &a = comparison.a, &b = comparison.b;
+  Json object = {{"overall", comparison.overall},
+                 {"layers", layers_json(comparison)},
+                 {"logic_shifts", shifts_json(comparison)},
+                 {"only_a", a.only.size()},
+                 {"only_b", b.only.size()},
+                 {"names_only_a", names_json(a.only)},
+                 {"names_only_b", names_json(b.only)},
+                 {"bytes_a", a.bytes},
+                 {"bytes_b", b.bytes},
+                 {"bits_per_weight_a", a.bits_per_weight()},
+                 {"bits_per_weight_b", b.bits_per_weight()}};
+  if (const auto& divergence = comparison.divergence) {
+    object["perplexity_a"] = divergence->reference_perplexity;
+    object["perplexity_b"] = divergence->perplexity;
+    object["kl_mean"] = divergence->mean;
+    object["kl_median"] = divergence->median;
+    object["kl_p99"] = divergence->percentile_99;
+    object["kl_max"] = divergence->largest;
+    object["same_top"] = divergence->same_top;
+    object["tokens_scored"] = divergence->tokens_scored;
+    object["windows"] = divergence->windows;
+    object["kl_histogram"] = histogram_json(*divergence);
   }
-  std::string text = fmt::format("{} {:.6f}\n\n{}", bold("Overall"), findings.comparison.overall, table.text());
-  if (findings.only_a != 0) text += fmt::format("\n{} layers of A have no counterpart in B\n", findings.only_a);
-  if (findings.only_b != 0) text += fmt::format("\n{} layers of B have no counterpart in A\n", findings.only_b);
-  if (!findings.comparison.logic_shifts.empty()) text += fmt::format("\n{}\n", bold("Found elsewhere"));
-  for (const LogicShift& shift : findings.comparison.logic_shifts) {
-    text += fmt::format("{} of A is most like {} of B: {:.6f}\n", path_of(a, shift.source), path_of(b, shift.target),
-                        shift.overlap);
+  add_score(a, "a", object);
+  add_score(b, "b", object);
+  return object;
+}
+
+// ---- for people
+
+std::string layer_table(const ModelComparison& comparison) {
+  using enum Table::Align;
+  std::vector<Table::Column> columns = {{comparison.of_networks ? "layer" : "tensor"}};
+  if (comparison.of_networks) columns.push_back({"kind"});
+  columns.insert(columns.end(), {{"type in A"}, {"type in B"}, {"cosine", right}, {"rmse", right}, {"error", right}});
+  Table table(std::move(columns));
+  for (const ComparedTensor& tensor : comparison.tensors) {
+    std::vector<std::string> cells = {printable(tensor.name)};
+    if (comparison.of_networks) {
+      cells.push_back(tensor.layer_a == tensor.layer_b ? tensor.layer_a
+                                                       : fmt::format("{} / {}", tensor.layer_a, tensor.layer_b));
+    }
+    cells.push_back(printable(tensor.type_a));
+    cells.push_back(printable(tensor.type_b));
+    cells.push_back(tensor.cosine ? fmt::format("{:.6f}", *tensor.cosine) : "–");
+    cells.push_back(tensor.rmse ? fmt::format("{:.3g}", *tensor.rmse) : "–");
+    cells.push_back(tensor.relative_rmse ? fmt::format("{:.3g} %", 100 * *tensor.relative_rmse) : tensor.problem);
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string score_text(const ModelComparison& comparison) {
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<16}{}\n", label, value);
+  };
+  const ComparedModel &a = comparison.a, &b = comparison.b;
+  line("size", fmt::format("{} → {}, {:.2f} → {:.2f} bits per weight", format_bytes(a.bytes), format_bytes(b.bytes),
+                           a.bits_per_weight(), b.bits_per_weight()));
+  if (const auto& divergence = comparison.divergence) {
+    line("perplexity", fmt::format("{:.4f} → {:.4f}", divergence->reference_perplexity, divergence->perplexity));
+    line("KL divergence", fmt::format("mean {:.4g}, median {:.4g}, 99 % {:.4g}, largest {:.4g}", divergence->mean,
+                                      divergence->median, divergence->percentile_99, divergence->largest));
+    line("same top token",
+         fmt::format("{:.2f} % of {} positions", 100 * divergence->same_top, format_count(divergence->tokens_scored)));
+  }
+  if (a.score && b.score) {
+    line("loss", fmt::format("{:.5g} → {:.5g} ({})", a.score->loss, b.score->loss, name(b.score->loss_kind)));
+    if (a.score->accuracy && b.score->accuracy) {
+      line("accuracy", fmt::format("{:.2f} % → {:.2f} %", 100 * *a.score->accuracy, 100 * *b.score->accuracy));
+    }
   }
   return text;
 }
 
-Network load(const std::string& path, const Options& options) {
-  const FileForm form = detect_form(path);
-  const bool network = form == FileForm::checkpoint || form == FileForm::entity || form == FileForm::architecture;
-  if (!network) {
-    throw UnsupportedError(fmt::format(
-        "{}: this build compares networks of layers (checkpoint, .entity), not {} models yet", path, name(form)));
+std::string to_text(const ModelComparison& comparison) {
+  const std::string_view things = comparison.of_networks ? "layers" : "tensors";
+  std::string text = fmt::format("{} {:.6f}\n{}\n{}", bold("Overall"), comparison.overall, score_text(comparison),
+                                 layer_table(comparison));
+  const auto only = [&](const ComparedModel& model, char which, char other) {
+    if (model.only.empty()) return;
+    text += fmt::format("\n{} {} of {} have no counterpart in {}: {}\n", model.only.size(), things, which, other,
+                        shortened(printable(join(model.only, ", ")), 200));
+  };
+  only(comparison.a, 'A', 'B');
+  only(comparison.b, 'B', 'A');
+  if (!comparison.logic_shifts.empty()) text += fmt::format("\n{}\n", bold("Found elsewhere"));
+  for (const ShiftedLayer& shift : comparison.logic_shifts) {
+    text += fmt::format("{} of A is most like {} of B: {:.6f}\n", shift.source, shift.target, shift.overlap);
   }
-  return load_runnable(path, {.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp});
+  return text;
 }
 
-void compare(const Options& options) {
+// ---- the work
+
+ModelComparison compare_network_files(const Options& options) {
+  if (!options.text.empty()) {
+    throw UsageError("--text is for language models; networks of layers are judged on --data");
+  }
+  const LoadOptions load{.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp};
+  Network a = load_runnable(options.a, load), b = load_runnable(options.b, load);
+  const std::optional<Loss> loss = loss_of(options.data);
+  const std::optional<Dataset> data = load_data(options.data);
+  ModelComparison comparison = compare_layers(a, b, options.strict);
+  comparison.a.path = options.a;
+  comparison.b.path = options.b;
+  if (data) {
+    blame(fmt::format("{} on {}", options.a, options.data.path),
+          [&] { comparison.a.score = score_network(a, *data, loss); });
+    blame(fmt::format("{} on {}", options.b, options.data.path),
+          [&] { comparison.b.score = score_network(b, *data, loss); });
+  }
+  return comparison;
+}
+
+ModelComparison compare_tensor_files(const Options& options) {
+  if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
+  CompareOptions wanted{.context = options.context, .fast = !options.exact};
+  if (!options.text.empty()) wanted.text = read_text(options.text);
+  PhasedProgress progress(options.quiet);
+  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+    progress.show(what, done, total);
+  };
+  ModelComparison comparison;
+  const auto work = [&] { comparison = compare_models(options.a, options.b, wanted); };
+  options.text.empty() ? work() : blame(options.text, work);
+  return comparison;
+}
+
+ModelComparison compare(const Options& options) {
+  const FileForm a = detect_form(options.a), b = detect_form(options.b);
+  if (is_network(a) && is_network(b)) return compare_network_files(options);
+  if (is_network(a) == is_network(b)) return compare_tensor_files(options);
+  throw UnsupportedError(
+      fmt::format("{} is of the form {} and {} of the form {}: imago compares networks of layers with each other and "
+                  "files of tensors with each other; convert one of them first",
+                  options.a, name(a), options.b, name(b)));
+}
+
+void run_compare(const Options& options) {
   set_thread_count(options.threads);
-  const Network a = load(options.a, options), b = load(options.b, options);
-  const Findings findings = find(a, b, options.strict);
-  options.json ? print_json(to_json(findings, a, b)) : print(to_text(findings, a, b));
+  if (!options.html.empty()) check_folder(options.html);
+  const ModelComparison comparison = compare(options);
+  if (!options.html.empty()) write_report_html(report_of(comparison), options.html);
+  options.json ? print_json(to_json(comparison)) : print(to_text(comparison));
 }
 
 }  // namespace
 
 Command add_compare(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("compare", "Compare two networks layer by layer");
+  CLI::App* command = program.add_subcommand("compare", "Compare two models layer by layer, and in what they do");
   const auto options = std::make_shared<Options>();
-  command->add_option("A", options->a, "A checkpoint or .entity file")->required();
-  command->add_option("B", options->b, "Another one")->required();
+  command->add_option("A", options->a, "The original: a model of any form")->required();
+  command->add_option("B", options->b, "Another form of it")->required();
+  command->add_option("--text", options->text, "Of language models: a text that both predict, side by side")
+      ->type_name("FILE");
+  command->add_option("--ctx", options->context, "Tokens of a window of the text (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(4, 1 << 24));
+  add_data(*command, options->data);
+  command->add_option("--html", options->html, "Write a page with pictures (default: none)")->type_name("FILE");
   command->add_flag("--strict", options->strict,
                     "Layers of different types have nothing in common (default: they may)");
+  command->add_flag("--exact", options->exact,
+                    "Activations in float32 throughout (default: int8 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);
   add_threads(*command, options->threads);
   add_json(*command, options->json);
-  command->footer("Examples:\n  imago compare float32.json int8.json\n  imago compare a.entity b.json --json");
-  return {command, [options] { compare(*options); }};
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "A is the reference. Tensors of language models are matched by what they are for, in GGUF and Hugging Face "
+      "alike.\n"
+      "Examples:\n  imago compare folder small.gguf --text book.txt --html report.html\n"
+      "  imago compare float32.json int8.json --data test.csv\n  imago compare a.safetensors b.gguf --json");
+  return {command, [options] { run_compare(*options); }};
 }
 
 }  // namespace imago::cli

@@ -14,7 +14,10 @@
 #include "commands.h"
 #include "demo_language.h"
 #include "demo_network.h"
+#include "demo_report.h"
+#include "imago/precision.h"
 #include "imago/system.h"
+#include "network_files.h"
 #include "output.h"
 #include "shared_options.h"
 
@@ -23,6 +26,8 @@ namespace imago::cli {
 namespace {
 
 struct Options {
+  std::string page = "imago-demo.html";
+  std::size_t digits = 3000;
   int threads = 0;
   bool quiet = false;
 };
@@ -97,11 +102,12 @@ std::string language_model_or_none() {
 
 void tour(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
+  check_folder(options.page);
   set_thread_count(options.threads);
   Steps steps;
   steps.begin("A network learns to read digits",
               "Built from three layers and trained here, on digits that are drawn as it goes: no data was downloaded.");
-  const DemoNetwork demo = train_demo_network(options.quiet);
+  const DemoNetwork demo = train_demo_network(options.digits, options.quiet);
   show_training(demo);
 
   steps.begin("The same network in all 21 scalar types",
@@ -121,8 +127,10 @@ void tour(const Options& options) {
   } else {
     show_models(models);
   }
+  write_report_html(demo_report(demo, rows, models), options.page);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  print(fmt::format("That took {:.0f} s with {} threads.\n", seconds, thread_count()));
+  print(fmt::format("That took {:.0f} s with {} threads. The same with pictures: {}\n", seconds, thread_count(),
+                    options.page));
 }
 
 }  // namespace
@@ -130,9 +138,16 @@ void tour(const Options& options) {
 Command add_demo(CLI::App& program) {
   CLI::App* command = program.add_subcommand("demo", "A tour: train, morph, compare, run");
   const auto options = std::make_shared<Options>();
+  command->add_option("-o,--output,--html", options->page, "The page to write (default: imago-demo.html)")
+      ->type_name("FILE");
+  command->add_option("--digits", options->digits, "Digits that the network learns from (default: 3000)")
+      ->type_name("N")
+      ->check(CLI::Range(30, 1000000));
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);
-  command->footer("Takes a minute or two.\nExamples:\n  imago demo");
+  command->footer(
+      "Takes a minute or two; every number is computed then and there. The language model is the one that IMAGO_MODEL "
+      "names, else the bundled one.\nExamples:\n  imago demo\n  imago demo -o tour.html -t 1");
   return {command, [options] { tour(*options); }};
 }
 

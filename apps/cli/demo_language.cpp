@@ -60,12 +60,12 @@ std::vector<DemoModel> measure_demo_models(const std::string& path, bool quiet) 
   const Format types[] = {BlockFormat::q5_k, BlockFormat::q4_0, BlockFormat::q3_k, BlockFormat::q2_k};
   Progress progress(quiet);
   const LanguageModel stored = LanguageModel::load(path);
-  std::vector<DemoModel> made = {{.type = "as stored", .bytes = stored.bytes()}};
+  std::vector<DemoModel> made = {{.type = "as stored", .parameters = stored.parameters(), .bytes = stored.bytes()}};
   write_on(stored, made.front());
   for (const Format type : types) {
     progress.show(made.size(), std::size(types) + 1, std::string(type.name()));
     const LanguageModel model = LanguageModel::load(path, {.type = type});
-    DemoModel row{.type = std::string(type.name()), .bytes = model.bytes()};
+    DemoModel row{.type = std::string(type.name()), .parameters = model.parameters(), .bytes = model.bytes()};
     row.divergence = measure_divergence(stored, model, kPassage, {.context = kWindow});
     write_on(model, row);
     made.push_back(std::move(row));

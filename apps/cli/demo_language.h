@@ -12,10 +12,11 @@ namespace imago::cli {
 
 struct DemoModel {
   std::string type;
-  std::uint64_t bytes = 0;       ///< in memory
-  DivergenceReport divergence;   ///< from the model as it is stored, on a passage of Hamlet
-  double tokens_per_second = 0;  ///< while it wrote the text
-  std::string text;              ///< how it goes on, always the most likely token
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;           ///< in memory
+  DivergenceReport divergence = {};  ///< from the model as it is stored, on a passage of Hamlet
+  double tokens_per_second = 0;      ///< while it wrote the text
+  std::string text = {};             ///< how it goes on, always the most likely token
 };
 
 constexpr const char* kDemoPrompt = "Up betimes, and to the office, where";

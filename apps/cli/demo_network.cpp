@@ -71,8 +71,8 @@ DemoRow measure_type(const DemoNetwork& demo, DType type) {
 
 }  // namespace
 
-DemoNetwork train_demo_network(bool quiet) {
-  DemoNetwork demo{drawn_digits(3000, 1), drawn_digits(2000, 2),
+DemoNetwork train_demo_network(std::size_t digits, bool quiet) {
+  DemoNetwork demo{drawn_digits(digits, 1), drawn_digits(digits * 2 / 3, 2),
                    Network(layer_list(dense(static_cast<int>(kInputs), kWidth, Activation::relu),
                                       dense(kWidth, kWidth, Activation::relu), dense(kWidth, 10)),
                            /*seed=*/1)};

@@ -3,6 +3,7 @@
 // The part of `imago demo` about a network: it learns to read digits, and is then brought into every scalar type.
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "imago/network.h"
@@ -28,13 +29,13 @@ struct DemoNetwork {
   double accuracy = 0;
 };
 
-/// 3000 digits to learn from and 2000 to be judged by. A bar unless `quiet`.
-DemoNetwork train_demo_network(bool quiet);
+/// `digits` to learn from and two thirds as many to be judged by. A bar unless `quiet`. REQUIRES: digits >= 30.
+DemoNetwork train_demo_network(std::size_t digits, bool quiet);
 
 /// One row for each of the 21 types.
 std::vector<DemoRow> measure_demo_types(const DemoNetwork& demo, bool quiet);
 
-/// A digit as five lines of text with shades, side by side with the next ones.
+/// Digits side by side, as lines of shaded characters.
 std::vector<std::string> draw_digits(const Dataset& data, std::size_t first, std::size_t count);
 
 }  // namespace imago::cli

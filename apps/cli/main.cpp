@@ -35,7 +35,8 @@ std::vector<Command> add_commands(CLI::App& program) {
     }
   };
   add_group("Model files", {add_inspect, add_convert, add_morph});
-  add_group("Networks of layers", {add_train, add_forward, add_compare});
+  add_group("What precision costs", {add_compare, add_sweep});
+  add_group("Networks of layers", {add_train, add_forward});
   add_group("This machine", {add_doctor, add_bench, add_synth, add_dtypes});
   add_group("The program", {add_demo, add_man, add_completion});
   return commands;

@@ -1,13 +1,10 @@
 #include "model_options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "bundled_model.h"
@@ -41,7 +38,11 @@ LanguageModel load_model(const ModelOptions& options) {
   load.progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.show(done, total, "loading", Progress::Unit::bytes);
   };
-  return LanguageModel::load(model_path(options.path), load);
+  const std::string path = model_path(options.path);
+  if (!options.quiet && ::isatty(STDERR_FILENO) == 1 && path == bundled_model()) {
+    fmt::print(stderr, "imago: this is the bundled model, which writes like its books and knows nothing\n");
+  }
+  return LanguageModel::load(path, load);
 }
 
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
@@ -74,16 +75,6 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
     ++at;
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) throw IoError(path, "is a folder, not a file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::generic_category().message(errno)));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw IoError(path, "cannot read all of it");
-  return text;
 }
 
 }  // namespace imago::cli

@@ -38,7 +38,4 @@ void warn_of_long_context(const LanguageModel& model, std::size_t context, bool 
 /// "1,2,3" as token ids; white space is allowed. Throws UsageError with the place for anything else.
 std::vector<TokenId> parse_ids(const std::string& text);
 
-/// All bytes of a file. Throws IoError.
-std::string read_text(const std::string& path);
-
 }  // namespace imago::cli

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 
 #include "imago/error.h"
 #include "imago/files.h"
@@ -44,6 +48,25 @@ void check_output(const std::string& path) {
   if (extension != ".json" && extension != ".entity" && extension != ".safetensors") {
     throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
   }
+  check_folder(path);
+}
+
+bool is_network(FileForm form) noexcept {
+  return form == FileForm::checkpoint || form == FileForm::entity || form == FileForm::architecture;
+}
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw IoError(path, "is a folder, not a file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::generic_category().message(errno)));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw IoError(path, "cannot read all of it");
+  return text;
+}
+
+void check_folder(const std::string& path) {
+  const std::filesystem::path target(path);
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {

@@ -15,6 +15,11 @@ std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return {};
   const std::string all = option.get_type_name();
   const std::string name = all.substr(0, all.find(':'));
+  if (const std::size_t open = all.find(":{"); open != std::string::npos) {  // one of a few values
+    std::string values = all.substr(open + 2, all.find('}', open) - open - 2);
+    std::replace(values.begin(), values.end(), ',', '|');
+    return values;
+  }
   if (name == "INT" || name == "UINT") return "N";
   return name == "FLOAT" ? "X" : name;
 }

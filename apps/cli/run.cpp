@@ -19,6 +19,7 @@
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"
+#include "progress.h"
 #include "shared_options.h"
 
 namespace imago::cli {
@@ -87,15 +88,30 @@ std::size_t context_for(const Options& options, const LanguageModel& model, std:
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
+/// In pieces of a batch, which is how a long prompt runs anyway, with a bar.
+void append_in_pieces(Sequence& sequence, std::span<const TokenId> ids, std::size_t batch, bool quiet) {
+  Progress progress(quiet);
+  for (std::size_t done = 0; done < ids.size();) {
+    progress.show(done, ids.size(), "reading the prompt");
+    const std::size_t piece = std::min(batch, ids.size() - done);
+    sequence.append(ids.subspan(done, piece));
+    done += piece;
+  }
+}
+
 /// Evaluates all of the prompt but its last token, from the prompt cache as far as that goes. Seconds it took.
-double prepare(Sequence& sequence, std::span<const TokenId> ids, const std::string& cache) {
+double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& options) {
+  const std::string& cache = options.prompt_cache;
   const auto start = std::chrono::steady_clock::now();
   if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
   const std::size_t kept = std::min(common_prefix(sequence.tokens(), ids), ids.size() - 1);
   const bool changed = kept + 1 < ids.size();
   if (!changed && sequence.size() == kept) return 0;
   sequence.truncate(kept);
-  if (changed) sequence.append(ids.subspan(kept, ids.size() - 1 - kept));
+  if (changed) {
+    append_in_pieces(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.batch,
+                     options.generation.model.quiet);
+  }
   if (!cache.empty()) sequence.save(cache);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -139,7 +155,7 @@ void run(const Options& options) {
   }
   double prompt_seconds = 0;
   blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
-        [&] { prompt_seconds = prepare(sequence, ids, options.prompt_cache); });
+        [&] { prompt_seconds = prepare(sequence, ids, options); });
 
   nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
   GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -289,6 +290,14 @@ struct DivergenceOptions {
   std::function<void(std::size_t done, std::size_t total)> progress = {};  ///< windows
 };
 
+/// Divergences are counted in bins, four to a power of ten: bin 0 is all below 10^-7, bin i >= 1 begins at
+/// 10^(-7 + (i - 1) / 4), and the last one has all from 100 on, infinite ones too.
+inline constexpr std::size_t kDivergenceBins = 38;
+/// Where bin `bin` begins; 0 for bin 0.
+inline double divergence_bin_start(std::size_t bin) noexcept {
+  return bin == 0 ? 0 : std::pow(10.0, -7 + static_cast<double>(bin - 1) / 4);
+}
+
 /// How far the predictions of a model are from those of a reference. Divergences are KL(reference || model) in nats,
 /// one per scored position.
 struct DivergenceReport {
@@ -296,6 +305,7 @@ struct DivergenceReport {
   double mean = 0, median = 0, percentile_99 = 0, largest = 0;
   double same_top = 0;  ///< share of the positions whose most likely token is the same, 0 to 1
   std::size_t tokens_scored = 0, windows = 0;
+  std::vector<std::uint64_t> histogram = {};  ///< positions in each of kDivergenceBins bins
 };
 
 /// Runs both models over the text side by side, in the windows of `measure_perplexity` and with the tokens of the

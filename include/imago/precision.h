@@ -49,6 +49,203 @@ CalibrateReport calibrate_network(const std::string& model, const Dataset& data,
 
 // ---- comparing
 
+/// A tensor that both models have; of networks, a layer of the grid with all that is inside it.
+struct ComparedTensor {
+  /// Of decoders that in GGUF files, whatever form they come in: "blk.0.attn_q.weight"; of layers "layers.0".
+  std::string name;
+  std::string type_a, type_b;
+  std::string layer_a = {}, layer_b = {};  ///< kinds of layers: "Dense"
+  std::uint64_t weights = 0, bytes_a = 0, bytes_b = 0;
+  bool is_vector = false;
+  std::optional<double> cosine = {}, rmse = {};  ///< none where there is nothing to compare
+  std::optional<double> relative_rmse = {};      ///< rmse / root mean square in A; none too where A is zero and B not
+  std::string problem = {};                      ///< why there are no figures: "shapes [2, 3] and [3, 2]"
+};
+
+/// A layer of A that is most like one at another place of B.
+struct ShiftedLayer {
+  std::string source, target;
+  Coordinates source_at, target_at;
+  double overlap = 0;
+};
+
+/// How well a network does on a dataset.
+struct NetworkScore {
+  LossKind loss_kind = LossKind::mse;
+  double loss = 0;
+  std::optional<double> accuracy = {};  ///< where targets are classes
+};
+
+struct ComparedModel {
+  std::string path;
+  std::string type;                    ///< of most of its weights
+  std::uint64_t parameters = 0;        ///< weights in all its tensors
+  std::uint64_t bytes = 0;             ///< of all its tensors, scales included
+  std::vector<std::string> only = {};  ///< tensors or layers that the other lacks
+  std::optional<NetworkScore> score = {};
+
+  double bits_per_weight() const noexcept {
+    return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+  }
+};
+
+/// What became of A, the reference, in B.
+struct ModelComparison {
+  ComparedModel a, b;
+  std::string architecture = {};  ///< of language models
+  bool of_networks = false;
+  /// Of networks the mean of the cosines of their layers; else the cosine of all compared weights as if they were one
+  /// tensor. 0 if nothing could be compared.
+  double overall = 0;
+  std::vector<ComparedTensor> tensors;  ///< in the order of A
+  std::vector<ShiftedLayer> logic_shifts = {};
+  std::optional<DivergenceReport> divergence = {};  ///< on a text
+};
+
+struct CompareOptions {
+  /// Language models are run over it, side by side. None: weights only.
+  std::optional<std::string> text = std::nullopt;
+  std::size_t context = 512;
+  bool fast = true;  ///< as LanguageModelOptions::fast
+  /// What is being done, and how far it is.
+  std::function<void(std::string_view what, std::size_t done, std::size_t total)> progress = {};
+};
+
+/// Compares two files of tensors: GGUF, safetensors, Hugging Face folders, in any pairing. Streams: memory is some
+/// pieces of tensors, and with a text both models. Throws IoError, FormatError; UnsupportedError for networks of
+/// layers, for models of different architectures and for files without a tensor in common; with a text as
+/// `measure_divergence`.
+ModelComparison compare_models(const std::string& a, const std::string& b, const CompareOptions& options = {});
+
+/// Compares networks layer by layer: cosines are those of `compare_networks`, errors those of the weights as they are
+/// computed with. Paths are left empty.
+ModelComparison compare_layers(const Network& a, const Network& b, bool strict_dtype = false);
+
+/// Runs the network over all examples. Without a loss: cross-entropy where targets are class numbers, else mse. Throws
+/// ShapeError and UsageError if data, network and loss do not fit.
+NetworkScore score_network(Network& network, const Dataset& data, const std::optional<Loss>& loss = std::nullopt,
+                           std::size_t batch = 256);
+
 // ---- sweeping
+
+/// One way to store a model, and what it costs.
+struct SweepPoint {
+  std::string name;  ///< of the type, or the path of the plan
+  bool is_plan = false;
+  std::uint64_t bytes = 0;  ///< of all tensors
+  double bits_per_weight = 0;
+  std::optional<double> relative_rmse = {};                     ///< of the weights that it changes
+  std::optional<DivergenceReport> divergence = {};              ///< of language models, on a text
+  std::optional<NetworkScore> score = {};                       ///< of networks, on data
+  bool on_front = false;                                        ///< nothing tried is both smaller and better
+  std::vector<std::pair<std::string, std::string>> types = {};  ///< of plans and mixes: the type of each matrix
+
+  /// What the front is about: mean divergence, else loss, else the error of the weights. Infinite if unknown.
+  double cost() const noexcept;
+};
+
+struct SweepReport {
+  std::string model;         ///< path
+  std::string architecture;  ///< of language models
+  std::string type;          ///< of most weights of the model as it is
+  std::uint64_t parameters = 0, bytes = 0;
+  std::optional<double> perplexity = {};  ///< of the model as it is
+  std::optional<NetworkScore> score = {};
+  std::vector<SweepPoint> points;  ///< in the order asked for, plans last
+};
+
+/// What a sweep will take, told before it starts.
+struct SweepEstimate {
+  double seconds = 0;  ///< from the time one window took; 0 without a text
+  std::uint64_t memory_bytes = 0;
+  std::size_t models = 0, rounds = 0;  ///< models that run side by side in several rounds
+};
+
+struct SweepOptions {
+  std::vector<Format> types = {};       ///< empty: default_sweep_types, or the 21 dtypes for networks
+  std::vector<std::string> plans = {};  ///< files of plans
+  std::string calibration = {};         ///< as ConvertOptions::calibration
+  bool mix = false;                     ///< the usual mix of each type; else every matrix takes it (`pure`)
+  Granularity granularity = Granularity::tensor;
+  int group = 32;
+  Calibrator calibrator = Calibrator::absmax;
+  std::size_t context = 512;
+  bool fast = true;
+  std::uint64_t memory_bytes = 0;  ///< models may take this much together; 0: two thirds of what is free
+  std::function<void(const SweepEstimate&)> estimate = {};
+  std::function<void(std::string_view what, std::size_t done, std::size_t total)> progress = {};
+};
+
+/// Block formats and dtypes that people choose among.
+std::vector<Format> default_sweep_types();
+
+/// A language model in each of the types, packed in memory: no file is written. Sizes are those of the files that
+/// `convert_model` would write. With a text, the predictions are compared with those of the model as it is stored;
+/// several types run side by side where memory allows, so that the original runs once for all of them.
+/// Throws as `measure_divergence` and LanguageModel::load.
+SweepReport sweep_model(const std::string& model, const std::optional<std::string>& text,
+                        const SweepOptions& options = {});
+
+/// A network in each of the dtypes, with data its loss and accuracy. The network is as before afterwards. Throws
+/// UnsupportedError for block formats, and as score_network.
+SweepReport sweep_network(Network& network, const Dataset* data, const std::optional<Loss>& loss = std::nullopt,
+                          const SweepOptions& options = {});
+
+// ---- reporting
+
+/// A figure that is to be seen first.
+struct ReportFact {
+  std::string label, value, note;
+};
+
+/// A way to store a model as a point of size and cost.
+struct CurvePoint {
+  std::string name;
+  std::uint64_t bytes = 0;
+  double bits_per_weight = 0;
+  double cost = 0;  ///< less is better; infinite ones are in the table only
+  bool on_front = false;
+  std::vector<std::string> cells = {};  ///< of the columns
+};
+struct QualityCurve {
+  std::string heading, explanation;
+  std::string cost_name;                  ///< "mean KL divergence (nats)"
+  std::vector<std::string> columns = {};  ///< of the table, beside name, size, bits per weight
+  std::vector<CurvePoint> points;
+};
+
+/// A distribution of divergences.
+struct DivergenceSpread {
+  std::string name;
+  DivergenceReport report;
+};
+
+/// The type that a tensor has.
+struct TypedTensor {
+  std::string name, type;
+  std::uint64_t weights = 0, bytes = 0;
+};
+
+/// What a page shows; parts that are empty are left out.
+struct PrecisionReport {
+  std::string title, subtitle;
+  std::string summary;  ///< a sentence or two in words
+  std::vector<ReportFact> facts = {};
+  std::vector<QualityCurve> curves = {};
+  std::vector<ComparedTensor> layers = {};
+  std::vector<DivergenceSpread> spreads = {};
+  std::vector<TypedTensor> plan = {};
+  std::string plan_heading = {};
+  std::vector<std::string> notes = {};
+};
+
+PrecisionReport report_of(const ModelComparison& comparison);
+PrecisionReport report_of(const SweepReport& sweep);
+
+/// One page of HTML with everything in it: no script, style, font or picture is loaded from anywhere. For phones, paper
+/// and the dark. Every text is escaped. The same report gives the same bytes.
+std::string report_html(const PrecisionReport& report);
+/// The page in a file that appears whole or not at all. Throws IoError.
+void write_report_html(const PrecisionReport& report, const std::string& path);
 
 }  // namespace imago

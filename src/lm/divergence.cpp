@@ -104,6 +104,19 @@ double quantile(std::span<const double> sorted, double share) {
   return (1 - part) * sorted[below] + part * sorted[below + 1];
 }
 
+/// REQUIRES: sorted, and no NaN.
+std::vector<std::uint64_t> counts_by_bin(std::span<const double> sorted) {
+  std::vector<std::uint64_t> counts(kDivergenceBins);
+  auto begin = sorted.begin();
+  for (std::size_t bin = 0; bin < kDivergenceBins; ++bin) {
+    const bool last = bin + 1 == kDivergenceBins;
+    const auto end = last ? sorted.end() : std::lower_bound(begin, sorted.end(), divergence_bin_start(bin + 1));
+    counts[bin] = static_cast<std::uint64_t>(end - begin);
+    begin = end;
+  }
+  return counts;
+}
+
 DivergenceReport report_of(Tally& tally, double reference_perplexity, std::size_t windows) {
   DivergenceReport report;
   std::vector<double>& values = tally.divergences;
@@ -119,6 +132,7 @@ DivergenceReport report_of(Tally& tally, double reference_perplexity, std::size_
   report.same_top = static_cast<double>(tally.same_count) / count;
   report.tokens_scored = values.size();
   report.windows = windows;
+  report.histogram = counts_by_bin(values);
   return report;
 }
 

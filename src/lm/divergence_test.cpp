@@ -172,6 +172,12 @@ DivergenceReport computed(const LanguageModel& reference, const LanguageModel& o
   report.reference_perplexity = std::exp(reference_surprise / count);
   report.perplexity = std::exp(surprise / count);
   report.same_top /= count;
+  for (std::size_t bin = 0; bin < kDivergenceBins; ++bin) {
+    const double begin = divergence_bin_start(bin);
+    const double end = bin + 1 == kDivergenceBins ? HUGE_VAL : divergence_bin_start(bin + 1);
+    report.histogram.push_back(static_cast<std::uint64_t>(
+        std::count_if(divergences.begin(), divergences.end(), [&](double one) { return one >= begin && one < end; })));
+  }
   return report;
 }
 
@@ -186,6 +192,16 @@ void expect_same(const DivergenceReport& report, const DivergenceReport& wanted)
   EXPECT_NEAR(report.reference_perplexity, wanted.reference_perplexity, 1e-6 * wanted.reference_perplexity);
   EXPECT_NEAR(report.perplexity, wanted.perplexity, 1e-6 * wanted.perplexity);
   EXPECT_DOUBLE_EQ(report.same_top, wanted.same_top);
+  // A value at the edge of a bin may fall to either side.
+  ASSERT_EQ(report.histogram.size(), kDivergenceBins);
+  std::uint64_t counted = 0, moved = 0;
+  for (std::size_t bin = 0; bin < kDivergenceBins; ++bin) {
+    counted += report.histogram[bin];
+    moved +=
+        std::max(report.histogram[bin], wanted.histogram[bin]) - std::min(report.histogram[bin], wanted.histogram[bin]);
+  }
+  EXPECT_EQ(counted, report.tokens_scored);
+  EXPECT_LE(moved, 2u);
 }
 
 TEST(Divergence, IsTheSumOverLogSoftmax) {
@@ -222,6 +238,7 @@ TEST(Divergence, OfAModelFromItselfIsZero) {
   EXPECT_EQ(reports[1].mean, 0);
   EXPECT_EQ(reports[1].largest, 0);
   EXPECT_EQ(reports[1].same_top, 1);
+  EXPECT_EQ(reports[1].histogram[0], reports[1].tokens_scored) << "zeros are in the first bin";
   EXPECT_EQ(reports[1].perplexity, reports[1].reference_perplexity);
   EXPECT_GT(reports[0].mean, 0) << "each report belongs to its model";
 }

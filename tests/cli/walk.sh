@@ -71,7 +71,7 @@ fails 2 morph good.gguf never.gguf --to q4_9
 fails 2 morph good.gguf never.gguf --to
 fails 2 morph good.gguf never.xyz --to q4_k
 fails 2 convert good.gguf never.gguf --tensor-type nonsense
-fails 2 convert good.gguf never.gguf --to int8 --granularity block --group 33
+fails 2 convert good.gguf never.safetensors --to int8 --granularity block --group 33
 fails 2 train net.json --data data.csv -o never.json --optimizer sdg
 fails 2 train net.json --data data.csv -o never.json --epochs -3
 fails 2 train net.json --data data.csv -o never.txt
@@ -119,7 +119,7 @@ for target in no/such/folder/out /proc/out; do
   fails 1 convert good.gguf "$target.gguf"
   fails 1 morph trained.json "$target.json" --to int8
   fails 1 train net.json --data data.csv -o "$target.json"
-  fails 1 synth "$target.gguf" --width 64 --blocks 1 --feed-forward 128 --heads 2 --kv-heads 2 --vocabulary 512
+  fails 1 synth "$target.gguf" --type f16 --width 64 --blocks 1 --feed-forward 128 --heads 2 --kv-heads 2 --vocabulary 512
   fails 1 logits good.gguf --ids 1 -o "$target.safetensors"
 done
 full() {
@@ -177,10 +177,10 @@ interrupted() {
 }
 echo "== Ctrl-C" >>"$transcript"
 for delay in 0.02 0.15 0.6; do
-  interrupted synth stopped.gguf
+  interrupted synth stopped.gguf --blocks 4
   interrupted convert good.gguf stopped.gguf
   interrupted morph good.gguf stopped.gguf --to q4_0
-  interrupted train net.json --data data.csv --epochs 100000 -o stopped.json --state stopped.state --checkpoint-every 1000000000
+  interrupted train net.json --data data.csv --loss cross_entropy_logits --epochs 100000 -o stopped.json --state stopped.state --checkpoint-every 1000000000
   interrupted run good.gguf -p hi -n 10000 --ignore-eos -q
   interrupted eval good.gguf --text text.txt --ctx 128 -q
   interrupted bench kernels --format q4_0 -q

@@ -14,7 +14,7 @@ mkdir "$work/bin" "$work/home"
 ln -s "$program" "$work/bin/imago"
 export PATH="$work/bin:$PATH" HOME="$work/home"
 
-imago synth "$work/stand-in.gguf" --type f16 --width 128 --blocks 2 --feed-forward 256 --heads 4 --kv-heads 2 \
+imago synth "$work/stand-in.gguf" --type f16 --width 256 --blocks 2 --feed-forward 512 --heads 4 --kv-heads 2 \
   --vocabulary 512 --ctx 512 -q
 [ -e "$source/models/imago-20m.gguf" ] || export IMAGO_MODEL="$work/stand-in.gguf"
 

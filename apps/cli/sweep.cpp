@@ -1,0 +1,222 @@
+// imago sweep: one model in many types, and what each costs.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "data_options.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/precision.h"
+#include "imago/system.h"
+#include "network_files.h"
+#include "output.h"
+#include "precision_output.h"
+#include "progress.h"
+#include "shared_options.h"
+
+namespace imago::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, text, html, importance, granularity = "tensor";
+  std::vector<std::string> types, plans;
+  DataOptions data;
+  std::size_t context = 512;
+  int group = 32, threads = 0;
+  bool mix = false, exact = false, fp4_legacy = false, json = false, quiet = false;
+};
+
+SweepOptions to_library(const Options& options) {
+  SweepOptions wanted;
+  for (const std::string& type : options.types) wanted.types.push_back(parse_format(type));
+  wanted.plans = options.plans;
+  wanted.calibration = options.importance;
+  wanted.mix = options.mix;
+  wanted.granularity = options.granularity == "block" ? Granularity::group
+                       : options.granularity == "row" ? Granularity::row
+                                                      : Granularity::tensor;
+  wanted.group = options.group;
+  wanted.context = options.context;
+  wanted.fast = !options.exact;
+  return wanted;
+}
+
+// ---- what came of it
+
+Json to_json(const SweepReport& report) {
+  Json points = Json::array();
+  for (const SweepPoint& point : report.points) {
+    Json entry = {{"type", printable(point.name)},
+                  {"plan", point.is_plan},
+                  {"bytes", point.bytes},
+                  {"bits_per_weight", point.bits_per_weight},
+                  {"relative_rmse", point.relative_rmse ? Json(*point.relative_rmse) : Json(nullptr)},
+                  {"front", point.on_front}};
+    if (const auto& divergence = point.divergence) {
+      entry["kl_mean"] = divergence->mean;
+      entry["kl_median"] = divergence->median;
+      entry["kl_p99"] = divergence->percentile_99;
+      entry["kl_max"] = divergence->largest;
+      entry["perplexity"] = divergence->perplexity;
+      entry["same_top"] = divergence->same_top;
+      entry["kl_histogram"] = histogram_json(*divergence);
+    }
+    if (point.score) entry["loss"] = point.score->loss;
+    if (point.score && point.score->accuracy) entry["accuracy"] = *point.score->accuracy;
+    points.push_back(std::move(entry));
+  }
+  Json object = {{"model", report.model},
+                 {"architecture", report.architecture},
+                 {"type", report.type},
+                 {"parameters", report.parameters},
+                 {"bytes", report.bytes}};
+  if (report.perplexity) object["perplexity"] = *report.perplexity;
+  if (report.score) object["loss"] = report.score->loss;
+  if (report.score && report.score->accuracy) object["accuracy"] = *report.score->accuracy;
+  object["points"] = std::move(points);
+  return object;
+}
+
+std::string to_text(const SweepReport& report) {
+  using enum Table::Align;
+  const bool text = report.perplexity.has_value(), data = report.score.has_value();
+  std::vector<Table::Column> columns = {{""}, {"type"}, {"size", right}, {"bits", right}};
+  if (text)
+    columns.insert(columns.end(), {{"KL mean", right}, {"KL 99 %", right}, {"perplexity", right}, {"same top", right}});
+  if (data) columns.insert(columns.end(), {{"loss", right}, {"accuracy", right}});
+  columns.push_back({"weight error", right});
+  Table table(std::move(columns));
+  for (const SweepPoint& point : report.points) {
+    std::vector<std::string> cells = {point.on_front ? "*" : "", printable(point.name), format_bytes(point.bytes),
+                                      fmt::format("{:.2f}", point.bits_per_weight)};
+    if (text) {
+      const DivergenceReport divergence = point.divergence.value_or(DivergenceReport());
+      cells.push_back(fmt::format("{:.6f}", divergence.mean));
+      cells.push_back(fmt::format("{:.4g}", divergence.percentile_99));
+      cells.push_back(fmt::format("{:.4f}", divergence.perplexity));
+      cells.push_back(fmt::format("{:.2f} %", 100 * divergence.same_top));
+    }
+    if (data) {
+      const NetworkScore score = point.score.value_or(NetworkScore());
+      cells.push_back(fmt::format("{:.5g}", score.loss));
+      cells.push_back(score.accuracy ? fmt::format("{:.2f} %", 100 * *score.accuracy) : "–");
+    }
+    cells.push_back(point.relative_rmse ? fmt::format("{:.3g} %", 100 * *point.relative_rmse) : "–");
+    table.add(std::move(cells));
+  }
+  std::string what = fmt::format("{} weights, {}, {}", format_count(report.parameters), printable(report.type),
+                                 format_bytes(report.bytes));
+  if (text) what += fmt::format(", perplexity {:.4f}", *report.perplexity);
+  if (data) what += fmt::format(", loss {:.5g}", report.score->loss);
+  return fmt::format("{}\n{}\n\n{}\n{}", bold(printable(report.model)), what, table.text(),
+                     dim("* nothing tried is both smaller and better\n"));
+}
+
+// ---- the work
+
+SweepReport sweep_network_file(const Options& options, SweepOptions wanted) {
+  if (!options.text.empty()) {
+    throw UsageError("--text is for language models; networks of layers are judged on --data");
+  }
+  Network network = load_runnable(options.model, {.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp});
+  const std::optional<Loss> loss = loss_of(options.data);
+  const std::optional<Dataset> data = load_data(options.data);
+  Progress progress(options.quiet);
+  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+    progress.show(done, total, what);
+  };
+  SweepReport report;
+  const std::string where = data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
+  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, loss, wanted); });
+  report.model = options.model;
+  return report;
+}
+
+SweepReport sweep_language_model(const Options& options, SweepOptions wanted) {
+  if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
+  std::optional<std::string> text;
+  if (!options.text.empty()) text = read_text(options.text);
+  Progress progress(options.quiet);
+  std::string expected;
+  wanted.estimate = [&](const SweepEstimate& estimate) {
+    const int seconds = static_cast<int>(estimate.seconds + 0.5);
+    expected = fmt::format("{} models in {} rounds, about {}:{:02} and {} of memory", estimate.models, estimate.rounds,
+                           seconds / 60, seconds % 60, format_bytes(estimate.memory_bytes));
+  };
+  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+    progress.show(done, total, fmt::format("{} ({})", printable(what), expected));
+  };
+  SweepReport report;
+  const auto work = [&] { report = sweep_model(options.model, text, wanted); };
+  text ? blame(options.text, work) : work();
+  return report;
+}
+
+void run_sweep(const Options& options) {
+  const SweepOptions wanted = to_library(options);
+  set_thread_count(options.threads);
+  if (!options.html.empty()) check_folder(options.html);
+  const SweepReport report = is_network(detect_form(options.model)) ? sweep_network_file(options, wanted)
+                                                                    : sweep_language_model(options, wanted);
+  if (!options.html.empty()) write_report_html(report_of(report), options.html);
+  options.json ? print_json(to_json(report)) : print(to_text(report));
+}
+
+}  // namespace
+
+Command add_sweep(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("sweep", "Try a model in many types: size, quality, and what is best");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or an .entity file")
+      ->required();
+  command
+      ->add_option("--types", options->types,
+                   "Types to try, as q4_k,q6_k (default: the usual ones; of networks the 21 dtypes)")
+      ->type_name("TYPE,TYPE")
+      ->delimiter(',');
+  command->add_option("--plan", options->plans, "A plan to try beside them; repeatable")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--text", options->text, "Of language models: a text to judge by (default: errors of the weights)")
+      ->type_name("FILE");
+  command->add_option("--ctx", options->context, "Tokens of a window of the text (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(4, 1 << 24));
+  add_data(*command, options->data);
+  command->add_option("--importance", options->importance, "What 'imago calibrate' found (default: plain rounding)")
+      ->type_name("FILE");
+  command->add_flag("--mix", options->mix,
+                    "The usual mix of each type (default: every matrix takes it, as with --pure)");
+  command
+      ->add_option("--granularity", options->granularity,
+                   "Where scales of dtypes sit: tensor, row or block (default: tensor)")
+      ->check(CLI::IsMember({"tensor", "row", "block"}));
+  command->add_option("--group", options->group, "Weights per scale with --granularity block (default: 32)")
+      ->check(CLI::IsMember({32, 64, 128}));
+  command->add_option("--html", options->html, "Write a page with pictures (default: none)")->type_name("FILE");
+  command->add_flag("--exact", options->exact,
+                    "Activations in float32 throughout (default: int8 where a type has such products)");
+  add_fp4_legacy(*command, options->fp4_legacy);
+  add_threads(*command, options->threads);
+  add_json(*command, options->json);
+  add_quiet(*command, options->quiet);
+  command->footer(
+      "Nothing is written but the page. Sizes are those of the tensors that 'imago morph --pure' would write.\n"
+      "Examples:\n  imago sweep folder --text book.txt --html sweep.html\n"
+      "  imago sweep model.gguf --types q4_k,q5_k,q6_k --text book.txt\n"
+      "  imago sweep net.json --data test.csv");
+  return {command, [options] { run_sweep(*options); }};
+}
+
+}  // namespace imago::cli

@@ -1,0 +1,60 @@
+#include "precision/model_tensors.h"
+
+#include <optional>
+
+#include "convert/executor.h"
+#include "convert/type_plan.h"
+#include "imago/error.h"
+#include "models/architectures.h"
+#include "models/recipe_parts.h"
+
+namespace imago::precision {
+
+namespace {
+
+/// None for folders that hold no decoder that imago knows.
+std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const formats::TensorFile& file) {
+  if (file.folder() == nullptr) return std::nullopt;
+  try {
+    const models::Traits traits = models::read_traits(file);
+    const models::DecoderTensors tensors(file, traits);
+    std::vector<models::TensorRecipe> recipes =
+        models::decoder_recipes(traits, tensors, models::usual_naming(traits, true));
+    for (const std::string& unused : tensors.unused()) recipes.push_back(models::kept_tensor(file.require(unused)));
+    return recipes;
+  } catch (const Error&) {
+    return std::nullopt;  // its tensors can be compared all the same, under the names they have
+  }
+}
+
+}  // namespace
+
+std::vector<models::TensorRecipe> model_tensors(const formats::TensorFile& file, Names names) {
+  if (names == Names::canonical) {
+    if (auto tensors = decoder_tensors(file)) return std::move(*tensors);
+  }
+  std::vector<models::TensorRecipe> tensors;
+  for (const formats::StoredTensor& tensor : file.tensors()) tensors.push_back(models::kept_tensor(tensor));
+  return tensors;
+}
+
+std::string architecture_of(const formats::TensorFile& file) {
+  if (const GgufFile* gguf = file.gguf()) {
+    const GgufValue* stated = gguf->find("general.architecture");
+    return stated == nullptr ? std::string() : std::string(stated->string().value_or(""));
+  }
+  if (file.folder() == nullptr) return {};
+  try {
+    return std::string(models::facts(models::read_traits(file).architecture).gguf);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::uint64_t stored_bytes(const models::TensorRecipe& tensor) {
+  convert::PlannedTensor planned;
+  planned.recipe = &tensor;
+  return convert::source_bytes(planned);
+}
+
+}  // namespace imago::precision

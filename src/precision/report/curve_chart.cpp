@@ -1,0 +1,222 @@
+// Size against cost.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "precision/report/axis.h"
+#include "precision/report/charts.h"
+#include "precision/report/words.h"
+
+namespace imago::precision {
+
+namespace {
+
+struct Box {
+  double left, top, right, bottom;
+  bool meets(const Box& other) const {
+    return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
+  }
+};
+
+constexpr double kDot = 5;
+constexpr double kLetter = 6.6, kLetterHeight = 12;  // of labels, about: fonts differ
+
+/// Puts a label where it meets nothing that is there already.
+class LabelPlacer {
+ public:
+  LabelPlacer(const Box& room, std::vector<Box> taken) : room_(room), taken_(std::move(taken)) {}
+
+  struct Label {
+    double x, y;
+    std::string_view anchor;
+  };
+  /// None where there is no room: the point still has its tooltip and its row in the table.
+  std::optional<Label> place(double x, double y, const std::string& text) {
+    const double width = kLetter * static_cast<double>(text.size());
+    const double gap = kDot + 3;
+    struct Try {
+      double dx, dy;
+      std::string_view anchor;
+    };
+    const std::array<Try, 8> tries = {{{gap, 4, "start"},
+                                       {-gap, 4, "end"},
+                                       {0, -gap - 1, "middle"},
+                                       {0, gap + 10, "middle"},
+                                       {gap - 2, -gap + 2, "start"},
+                                       {gap - 2, gap + 6, "start"},
+                                       {-gap + 2, -gap + 2, "end"},
+                                       {-gap + 2, gap + 6, "end"}}};
+    for (const Try& at : tries) {
+      const double left = x + at.dx - (at.anchor == "start" ? 0 : at.anchor == "end" ? width : width / 2);
+      const Box box{left, y + at.dy - kLetterHeight + 2, left + width, y + at.dy + 3};
+      const bool inside =
+          box.left >= room_.left && box.right <= room_.right && box.top >= room_.top && box.bottom <= room_.bottom;
+      if (!inside || std::ranges::any_of(taken_, [&](const Box& other) { return box.meets(other); })) continue;
+      taken_.push_back(box);
+      return Label{x + at.dx, y + at.dy, at.anchor};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Box room_;
+  std::vector<Box> taken_;
+};
+
+struct Dot {
+  const CurvePoint* point;
+  double x = 0, y = 0;
+};
+
+class CurveChart {
+ public:
+  CurveChart(HtmlWriter& html, const QualityCurve& curve, const ChartSize& size)
+      : html_(html), curve_(curve), size_(size), left_(size.narrow ? 46 : 60), bottom_(size.height - 44) {
+    for (const CurvePoint& point : curve.points) {
+      if (!std::isfinite(point.cost) || !(point.bits_per_weight > 0)) continue;
+      dots_.push_back({&point});
+      has_zero_ = has_zero_ || point.cost <= 0;
+      if (point.cost > 0) {
+        lowest_ = std::min(lowest_, point.cost);
+        highest_ = std::max(highest_, point.cost);
+      }
+      smallest_ = std::min(smallest_, point.bits_per_weight);
+      largest_ = std::max(largest_, point.bits_per_weight);
+    }
+  }
+
+  bool worth_drawing() const { return dots_.size() > 1; }
+
+  void draw() {
+    open_chart(html_, size_, curve_.heading,
+               fmt::format("{} types by bits per weight and {}; the table below has the same figures", dots_.size(),
+                           curve_.cost_name));
+    const double zero_band = has_zero_ ? 26 : 0;
+    const Axis x(largest_ / smallest_ > 5 ? AxisScale::log2 : AxisScale::linear, smallest_, largest_, left_ + 8,
+                 size_.width - 14, size_.narrow ? 5 : 8);
+    const std::optional<Axis> y = cost_axis(bottom_ - zero_band);
+    draw_axes(x, y);
+    for (Dot& dot : dots_) {
+      dot.x = x.place(dot.point->bits_per_weight);
+      dot.y = dot.point->cost > 0 && y ? y->place(dot.point->cost) : bottom_;
+    }
+    draw_front();
+    draw_dots();
+    html_.close("svg").line_break();
+  }
+
+ private:
+  /// Logarithmic unless all costs are near each other. None if no cost is above zero.
+  std::optional<Axis> cost_axis(double from) const {
+    if (!(highest_ > 0)) return std::nullopt;
+    const bool near = highest_ / lowest_ < 10;
+    return Axis(near ? AxisScale::linear : AxisScale::log10, lowest_, highest_, from, 18);
+  }
+
+  void draw_axes(const Axis& x, const std::optional<Axis>& y) {
+    const auto line = [&](double x1, double y1, double x2, double y2, const char* kind) {
+      html_.empty("line", {{"x1", number_text(x1)},
+                           {"y1", number_text(y1)},
+                           {"x2", number_text(x2)},
+                           {"y2", number_text(y2)},
+                           {"class", kind}});
+    };
+    const auto label = [&](double at_x, double at_y, const char* anchor, std::string_view text) {
+      html_.leaf("text", text,
+                 {{"x", number_text(at_x)}, {"y", number_text(at_y)}, {"text-anchor", anchor}, {"class", "tick"}});
+    };
+    if (y) {
+      for (const AxisTick& tick : y->ticks()) {
+        line(left_, tick.place, size_.width, tick.place, "grid");
+        label(left_ - 6, tick.place + 4, "end", tick.label);
+      }
+    }
+    if (has_zero_) {
+      line(left_, bottom_, size_.width, bottom_, "grid");
+      label(left_ - 6, bottom_ + 4, "end", "0");
+    }
+    for (const AxisTick& tick : x.ticks()) {
+      line(tick.place, 14, tick.place, bottom_ + 6, "grid");
+      label(tick.place, bottom_ + 20, "middle", tick.label);
+    }
+    html_.leaf("text", "bits per weight",
+               {{"x", number_text((left_ + size_.width) / 2)},
+                {"y", number_text(size_.height - 6)},
+                {"text-anchor", "middle"},
+                {"class", "axis"}});
+    html_.leaf("text", curve_.cost_name, {{"x", "0"}, {"y", "10"}, {"class", "axis"}});
+  }
+
+  void draw_front() {
+    std::vector<const Dot*> front;
+    for (const Dot& dot : dots_) {
+      if (dot.point->on_front) front.push_back(&dot);
+    }
+    std::ranges::sort(front, {}, &Dot::x);
+    std::string points;
+    for (const Dot* dot : front) points += fmt::format("{},{} ", number_text(dot->x), number_text(dot->y));
+    if (front.size() > 1) html_.empty("polyline", {{"points", points}, {"class", "front"}});
+  }
+
+  void draw_dots() {
+    std::vector<const Dot*> order;
+    std::vector<Box> taken;
+    for (const Dot& dot : dots_) {
+      order.push_back(&dot);
+      taken.push_back({dot.x - kDot, dot.y - kDot, dot.x + kDot, dot.y + kDot});
+    }
+    std::ranges::stable_sort(order,
+                             [](const Dot* a, const Dot* b) { return a->point->on_front && !b->point->on_front; });
+    LabelPlacer placer({left_, 12, size_.width, bottom_ + 12}, std::move(taken));
+    for (const Dot* dot : order) {
+      const CurvePoint& point = *dot->point;
+      html_.open("g", {{"class", point.on_front ? "best" : "other"}});
+      html_.leaf("title", fmt::format("{}: {:.2f} bits per weight, {}, {} {}", point.name, point.bits_per_weight,
+                                      bytes_text(point.bytes), curve_.cost_name, figure_text(point.cost)));
+      html_.empty("circle", {{"cx", number_text(dot->x)}, {"cy", number_text(dot->y)}, {"r", number_text(kDot)}});
+      const std::string name = file_name(point.name);
+      if (const auto label = placer.place(dot->x, dot->y, name)) {
+        html_.leaf("text", name,
+                   {{"x", number_text(label->x)},
+                    {"y", number_text(label->y)},
+                    {"text-anchor", std::string(label->anchor)},
+                    {"class", "label"}});
+      }
+      html_.close("g");
+    }
+  }
+
+  HtmlWriter& html_;
+  const QualityCurve& curve_;
+  ChartSize size_;
+  double left_, bottom_;
+  std::vector<Dot> dots_;
+  bool has_zero_ = false;
+  double lowest_ = std::numeric_limits<double>::infinity(), highest_ = 0;
+  double smallest_ = std::numeric_limits<double>::infinity(), largest_ = 0;
+};
+
+}  // namespace
+
+void open_chart(HtmlWriter& html, const ChartSize& size, std::string_view title, std::string_view description) {
+  html.open("svg", {{"viewBox", fmt::format("0 0 {} {}", number_text(size.width), number_text(size.height))},
+                    {"class", size.narrow ? "chart narrow" : "chart wide"},
+                    {"role", "img"},
+                    {"aria-label", std::string(title)}});
+  html.leaf("desc", description);
+}
+
+void draw_curve(HtmlWriter& html, const QualityCurve& curve) {
+  for (const ChartSize& size : {ChartSize{.width = 760, .height = 420}, ChartSize{360, 400, true}}) {
+    CurveChart chart(html, curve, size);
+    if (chart.worth_drawing()) chart.draw();
+  }
+}
+
+}  // namespace imago::precision

@@ -1,0 +1,121 @@
+#include "precision/report/html_writer.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+
+namespace imago::precision {
+
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none. Overlong forms, surrogates and numbers
+/// beyond Unicode are none.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t count = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < count) return 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const std::uint8_t second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return overlong || beyond ? 0 : count;
+}
+
+/// C1 controls, of two bytes: some readers take them for others.
+bool is_c1(std::string_view character) {
+  return character.size() == 2 && character[0] == '\xC2' && static_cast<std::uint8_t>(character[1]) < 0xA0;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t bytes = character_bytes(text);
+    const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
+    text.remove_prefix(character.size());
+    const char c = character[0];
+    const bool control = (c >= 0 && c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || is_c1(character);
+    if (bytes == 0 || control) {
+      out += kReplacement;
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else if (c == '\'') {
+      out += "&#39;";
+    } else {
+      out += character;
+    }
+  }
+  return out;
+}
+
+std::string number_text(double value) {
+  const double rounded = std::round(value * 100) / 100;
+  return fmt::format("{}", rounded == 0 ? 0.0 : rounded);  // no "-0"
+}
+
+void HtmlWriter::start(std::string_view element, Attributes attributes) {
+  out_ += '<';
+  out_ += element;
+  for (const auto& [name, value] : attributes) {
+    out_ += fmt::format(" {}=\"{}\"", name, escape_html(value));
+  }
+}
+
+HtmlWriter& HtmlWriter::open(std::string_view element, Attributes attributes) {
+  start(element, attributes);
+  out_ += '>';
+  open_.emplace_back(element);
+  return *this;
+}
+
+HtmlWriter& HtmlWriter::close(std::string_view element) {
+  assert(!open_.empty() && open_.back() == element);
+  open_.pop_back();
+  out_ += fmt::format("</{}>", element);
+  return *this;
+}
+
+HtmlWriter& HtmlWriter::text(std::string_view text) {
+  out_ += escape_html(text);
+  return *this;
+}
+
+HtmlWriter& HtmlWriter::leaf(std::string_view element, std::string_view text, Attributes attributes) {
+  start(element, attributes);
+  out_ += fmt::format(">{}</{}>", escape_html(text), element);
+  return *this;
+}
+
+HtmlWriter& HtmlWriter::empty(std::string_view element, Attributes attributes) {
+  start(element, attributes);
+  out_ += "/>";
+  return *this;
+}
+
+HtmlWriter& HtmlWriter::raw(std::string_view markup) {
+  out_ += markup;
+  return *this;
+}
+
+std::string HtmlWriter::finish() {
+  assert(open_.empty());
+  return std::move(out_);
+}
+
+}  // namespace imago::precision

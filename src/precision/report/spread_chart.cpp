@@ -1,0 +1,162 @@
+// Distributions of divergences.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "precision/report/axis.h"
+#include "precision/report/charts.h"
+#include "precision/report/words.h"
+
+namespace imago::precision {
+
+namespace {
+
+constexpr double kLeast = 1e-7, kMost = 100;  // what the bins of a DivergenceReport tell apart
+
+double in_range(double value) { return std::isfinite(value) ? std::clamp(value, kLeast, kMost) : kMost; }
+
+void tick_marks(HtmlWriter& html, const Axis& axis, double top, double bottom) {
+  for (const AxisTick& tick : axis.ticks()) {
+    html.empty("line", {{"x1", number_text(tick.place)},
+                        {"y1", number_text(top)},
+                        {"x2", number_text(tick.place)},
+                        {"y2", number_text(bottom)},
+                        {"class", "grid"}});
+    html.leaf("text", tick.label,
+              {{"x", number_text(tick.place)},
+               {"y", number_text(bottom + 16)},
+               {"text-anchor", "middle"},
+               {"class", "tick"}});
+  }
+}
+
+// ---- one
+
+struct Marker {
+  const char* name;
+  double value;
+};
+
+void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const ChartSize& size) {
+  const std::vector<std::uint64_t>& bins = report.histogram;
+  const auto filled = [](std::uint64_t count) { return count != 0; };
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(bins, filled) - bins.begin());
+  if (first == bins.size()) return;
+  const auto last =
+      bins.size() - 1 - static_cast<std::size_t>(std::find_if(bins.rbegin(), bins.rend(), filled) - bins.rbegin());
+  const double top = 56, bottom = size.height - 42, left = 8;
+  const double low = first == 0 ? kLeast / 10 : divergence_bin_start(first);
+  const double high = last + 1 >= bins.size() ? kMost * 10 : divergence_bin_start(last + 1);
+  const Axis axis(AxisScale::log10, low, high, left, size.width - 8, size.narrow ? 5 : 9);
+  open_chart(
+      html, size, "Distribution of the divergence",
+      fmt::format("{} positions by their divergence: half are below {}, 99 of 100 below {}",
+                  count_text(report.tokens_scored), figure_text(report.median), figure_text(report.percentile_99)));
+  tick_marks(html, axis, top, bottom);
+  const double most = static_cast<double>(*std::ranges::max_element(bins));
+  for (std::size_t bin = first; bin <= last; ++bin) {
+    if (bins[bin] == 0) continue;
+    // What lies outside the bins' range is drawn as one more of them.
+    const double begin = bin == 0 ? kLeast / std::pow(10.0, 0.25) : divergence_bin_start(bin);
+    const double end = bin + 1 == bins.size() ? begin * std::pow(10.0, 0.25) : divergence_bin_start(bin + 1);
+    const double height = std::max(1.0, static_cast<double>(bins[bin]) / most * (bottom - top));
+    html.open("g", {{"class", "bar"}});
+    const std::string range = bin == 0                 ? fmt::format("below {}", figure_text(kLeast))
+                              : bin + 1 == bins.size() ? fmt::format("{} and more", figure_text(kMost))
+                                                       : fmt::format("{} to {}", figure_text(begin), figure_text(end));
+    html.leaf("title",
+              fmt::format("{}: {} positions, {}", range, count_text(bins[bin]),
+                          share_text(static_cast<double>(bins[bin]) / static_cast<double>(report.tokens_scored))));
+    html.empty("rect", {{"x", number_text(axis.place(begin) + 0.5)},
+                        {"y", number_text(bottom - height)},
+                        {"width", number_text(std::max(1.0, axis.place(end) - axis.place(begin) - 1))},
+                        {"height", number_text(height)}});
+    html.close("g");
+  }
+  const Marker markers[] = {{"median", report.median}, {"mean", report.mean}, {"99 %", report.percentile_99}};
+  double row = 14;
+  for (const Marker& marker : markers) {
+    const double x = axis.place(in_range(marker.value));
+    html.empty("line", {{"x1", number_text(x)},
+                        {"y1", number_text(row + 3)},
+                        {"x2", number_text(x)},
+                        {"y2", number_text(bottom)},
+                        {"class", "marker"}});
+    const bool at_right = x > size.width * 0.7;
+    html.leaf("text", fmt::format("{} {}", marker.name, figure_text(marker.value)),
+              {{"x", number_text(at_right ? x - 5 : x + 5)},
+               {"y", number_text(row)},
+               {"text-anchor", at_right ? "end" : "start"},
+               {"class", "label"}});
+    row += 15;
+  }
+  html.leaf("text", "KL divergence of a prediction (nats)",
+            {{"x", number_text(size.width / 2)},
+             {"y", number_text(size.height - 6)},
+             {"text-anchor", "middle"},
+             {"class", "axis"}});
+  html.close("svg").line_break();
+}
+
+// ---- several
+
+void draw_ranges(HtmlWriter& html, std::span<const DivergenceSpread> spreads, ChartSize size) {
+  constexpr double kRow = 24;
+  size.height = kRow * static_cast<double>(spreads.size()) + 62;
+  double low = kMost, high = kLeast;
+  for (const DivergenceSpread& spread : spreads) {
+    low = std::min(low, in_range(spread.report.median));
+    high = std::max(high, in_range(spread.report.largest));
+  }
+  const double left = size.narrow ? 84 : 130, top = 8, bottom = size.height - 42;
+  const Axis axis(AxisScale::log10, low, high, left, size.width - 10, size.narrow ? 4 : 8);
+  open_chart(html, size, "Divergence of each type",
+             "For each type the median, the mean, the 99th percentile and the largest divergence");
+  tick_marks(html, axis, top, bottom);
+  double y = top + kRow / 2;
+  for (const DivergenceSpread& spread : spreads) {
+    const DivergenceReport& report = spread.report;
+    const auto line = [&](double from, double to, const char* kind) {
+      html.empty("line", {{"x1", number_text(axis.place(in_range(from)))},
+                          {"y1", number_text(y)},
+                          {"x2", number_text(axis.place(in_range(to)))},
+                          {"y2", number_text(y)},
+                          {"class", kind}});
+    };
+    html.open("g", {{"class", "range"}});
+    html.leaf("title",
+              fmt::format("{}: median {}, mean {}, 99 % {}, largest {}", spread.name, figure_text(report.median),
+                          figure_text(report.mean), figure_text(report.percentile_99), figure_text(report.largest)));
+    html.leaf("text", file_name(spread.name),
+              {{"x", number_text(left - 10)}, {"y", number_text(y + 4)}, {"text-anchor", "end"}, {"class", "label"}});
+    line(report.percentile_99, report.largest, "whisker");
+    line(report.median, report.percentile_99, "body");
+    html.empty("circle",
+               {{"cx", number_text(axis.place(in_range(report.mean)))}, {"cy", number_text(y)}, {"r", "4.5"}});
+    html.close("g");
+    y += kRow;
+  }
+  html.leaf("text", "KL divergence of a prediction (nats)",
+            {{"x", number_text((left + size.width) / 2)},
+             {"y", number_text(size.height - 6)},
+             {"text-anchor", "middle"},
+             {"class", "axis"}});
+  html.close("svg").line_break();
+}
+
+}  // namespace
+
+void draw_spreads(HtmlWriter& html, std::span<const DivergenceSpread> spreads) {
+  for (const ChartSize& size : {ChartSize{.width = 760, .height = 300}, ChartSize{360, 280, true}}) {
+    if (spreads.size() == 1) {
+      draw_histogram(html, spreads.front().report, size);
+    } else if (!spreads.empty()) {
+      draw_ranges(html, spreads, size);
+    }
+  }
+}
+
+}  // namespace imago::precision

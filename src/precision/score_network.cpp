@@ -1,0 +1,97 @@
+// How well a network does on a dataset.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "imago/error.h"
+#include "imago/precision.h"
+#include "train/batches.h"
+
+namespace imago {
+
+namespace {
+
+std::size_t output_rows(const Tensor<float>& output) {
+  return output.size() / std::max<std::size_t>(output.shape().last(), 1);
+}
+
+bool are_class_numbers(const Tensor<float>& output, const Tensor<float>& target) {
+  return output.shape().last() > 1 && target.size() == output_rows(output);
+}
+
+bool are_one_hot(const Tensor<float>& target) {
+  const std::size_t cols = target.shape().last();
+  if (cols < 2) return false;
+  for (std::size_t row = 0; row < target.size(); row += cols) {
+    const std::span<const float> shares = target.values().subspan(row, cols);
+    const auto ones = std::ranges::count(shares, 1.0f);
+    if (ones != 1 || std::ranges::count(shares, 0.0f) != static_cast<std::ptrdiff_t>(cols) - 1) return false;
+  }
+  return target.size() != 0;
+}
+
+bool gives_probabilities(const Network& network) {
+  return !network.layers().empty() && network.layers().back().config.type == LayerType::softmax;
+}
+
+/// Class numbers as rows with a single 1, as cross-entropy of probabilities wants them.
+Tensor<float> one_hot_rows(const Tensor<float>& classes, const Tensor<float>& output) {
+  const std::size_t cols = output.shape().last();
+  Tensor<float> rows(output.shape());
+  for (std::size_t row = 0; row < classes.size(); ++row) {
+    const float number = classes[row];
+    if (!(number >= 0 && number < static_cast<float>(cols))) {
+      throw UsageError(fmt::format("target {} is class {}, and the network has {} outputs", row, number, cols));
+    }
+    rows[row * cols + static_cast<std::size_t>(number)] = 1;
+  }
+  return rows;
+}
+
+Loss default_loss(const Network& network, const Tensor<float>& output, const Tensor<float>& target) {
+  if (gives_probabilities(network)) return {.kind = LossKind::cross_entropy};
+  return {.kind = are_class_numbers(output, target) ? LossKind::cross_entropy_logits : LossKind::mse};
+}
+
+/// Rows that the loss is a mean of: those of class -1 do not count.
+double scored_rows(const Tensor<float>& output, const Tensor<float>& target) {
+  const auto rows = static_cast<std::ptrdiff_t>(output_rows(output));
+  if (!are_class_numbers(output, target)) return static_cast<double>(rows);
+  return static_cast<double>(rows - std::ranges::count(target.values(), -1.0f));
+}
+
+}  // namespace
+
+NetworkScore score_network(Network& network, const Dataset& data, const std::optional<Loss>& loss, std::size_t batch) {
+  check_dataset(data);
+  if (batch == 0) throw UsageError("batches of 0 examples");
+  std::vector<std::size_t> order(data.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::optional<Loss> used = loss;
+  Tensor<float> x, y;
+  double sum = 0, rows = 0;
+  bool classes = false;
+  for (std::size_t first = 0; first < order.size(); first += batch) {
+    const std::span<const std::size_t> examples =
+        std::span(order).subspan(first, std::min(batch, order.size() - first));
+    gather_examples(data.x, examples, x);
+    gather_examples(data.y, examples, y);
+    const Tensor<float>& output = network.forward(x);
+    if (!used) used = default_loss(network, output, y);
+    const bool numbers = are_class_numbers(output, y);
+    classes = numbers || (output.size() == data.y.size() / data.size() * examples.size() && are_one_hot(data.y));
+    const double weight = scored_rows(output, y);
+    if (weight == 0) continue;
+    const bool spread = numbers && used->kind == LossKind::cross_entropy;
+    sum += weight * evaluate_loss(*used, output, spread ? one_hot_rows(y, output) : y);
+    rows += weight;
+  }
+  NetworkScore score{.loss_kind = used->kind, .loss = rows == 0 ? 0 : sum / rows};
+  if (classes) score.accuracy = accuracy(network, data, batch);
+  return score;
+}
+
+}  // namespace imago
