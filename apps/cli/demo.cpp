@@ -70,7 +70,10 @@ void show_types(const std::vector<DemoRow>& rows) {
   }
   print(table.text() + "\n");
   const auto same = std::count_if(rows.begin(), rows.end(), [](const DemoRow& row) { return row.same_bytes; });
-  print(fmt::format("{} of {} types came back byte for byte.\n\n", same, rows.size()));
+  print(fmt::format(
+      "Of the {} files, {} came back byte for byte. Types without a sign cannot hold negative weights, so that network "
+      "has to learn anew; µs are those of one digit with one thread.\n\n",
+      rows.size(), same));
 }
 
 void show_models(const std::vector<DemoModel>& models) {

@@ -14,7 +14,7 @@ struct DemoModel {
   std::string type;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;           ///< in memory
-  DivergenceReport divergence = {};  ///< from the model as it is stored, on a passage of Hamlet
+  DivergenceReport divergence = {};  ///< from the model as it is stored, on a text that it wrote
   double tokens_per_second = 0;      ///< while it wrote the text
   std::string text = {};             ///< how it goes on, always the most likely token
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "imago/files.h"
+#include "imago/system.h"
 #include "progress.h"
 
 namespace imago::cli {
@@ -27,6 +28,18 @@ TrainOptions training(int epochs, float rate) {
   return options;
 }
 
+/// While it lives, work runs on one thread.
+class OneThread {
+ public:
+  OneThread() { set_thread_count(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { set_thread_count(before_); }
+
+ private:
+  int before_ = thread_count();
+};
+
 Network copy_of(const Network& network) { return deserialize_network(serialize_network(network)); }
 
 std::size_t bytes_of(const Network& network, DType type) {
@@ -38,12 +51,13 @@ std::size_t bytes_of(const Network& network, DType type) {
   return bytes;
 }
 
-/// The median of many, after one that makes what later ones find ready.
+/// The median of many with one thread, more than which so small a network has no use for.
 double microseconds_per_forward(Network& network, const Dataset& data) {
+  const OneThread alone;
   constexpr int kTimes = 101;
   Tensor<float> digit({1, kInputs});
   std::ranges::copy(data.x.values().first(kInputs), digit.values().begin());
-  network.forward(digit);
+  network.forward(digit);  // makes what later ones find ready
   std::vector<double> times;
   for (int i = 0; i < kTimes; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -28,10 +28,10 @@ QualityCurve network_curve(const std::vector<DemoRow>& rows, std::size_t weights
   QualityCurve curve;
   curve.heading = "A network in 21 types";
   curve.explanation =
-      "Each point is the network in one type, after a little training through the rounding; what rounding alone leaves "
-      "is in the table.";
-  curve.cost_name = "digits read wrongly, share";
-  curve.columns = {"cosine", "right after rounding", "right after training", "µs per digit", "file reads back"};
+      "Each point is the network in one type, after a little training through the rounding. The table has the share of "
+      "digits that it reads rightly before and after that, and whether its file reads back byte for byte.";
+  curve.cost_name = "share misread";
+  curve.columns = {"cosine", "rounded", "trained on", "µs", "file"};
   for (const DemoRow& row : rows) {
     CurvePoint point;
     point.name = std::string(name(row.type));
@@ -39,7 +39,7 @@ QualityCurve network_curve(const std::vector<DemoRow>& rows, std::size_t weights
     point.bits_per_weight = 8.0 * static_cast<double>(row.bytes) / static_cast<double>(weights);
     point.cost = 1 - row.trained;
     point.cells = {fmt::format("{:.5f}", row.cosine), percent_of(row.rounded), percent_of(row.trained),
-                   fmt::format("{:.1f}", row.microseconds), row.same_bytes ? "byte for byte" : "differently"};
+                   fmt::format("{:.1f}", row.microseconds), row.same_bytes ? "same" : "DIFFERS"};
     curve.points.push_back(std::move(point));
   }
   mark_front(curve.points);
@@ -93,9 +93,10 @@ PrecisionReport demo_report(const DemoNetwork& demo, const std::vector<DemoRow>&
   report.curves.push_back(network_curve(rows, demo.network.parameters()));
   if (!models.empty()) report.curves.push_back(model_curve(models));
   for (std::size_t i = 1; i < models.size(); ++i) report.spreads.push_back({models[i].type, models[i].divergence});
-  report.notes = {"Speeds are of a network so small that calling it takes a good part of the time.",
-                  "The language model is judged on a passage of Hamlet: enough to see a trend, not to compare types by "
-                  "their last digits."};
+  report.notes = {
+      "Times are of one digit with one thread, on a network so small that calling it takes a good part of them.",
+      "The language model is judged on a page that it wrote itself: enough to see a trend, not to compare "
+      "types by their last digits."};
   return report;
 }
 
