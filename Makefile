@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all help test test-arm demo bench bench-learning bench-quality fuzz format install clean
+.PHONY: all help test test-arm demo bench bench-learning bench-quality fuzz format install deb clean
 
 all: build/build.ninja ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -23,8 +23,8 @@ test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
 	@cmake --build --preset arm -j $(JOBS)
 	@ctest --preset arm -j $(JOBS)
 
-demo: all ## a short tour of what the program can do
-	@scripts/demo.sh build/bin/imago
+demo: all ## a tour of what the program can do, in a minute or two; leaves imago-demo.html
+	@build/bin/imago demo
 
 bench: ## build and run the benchmarks; TORCH=1 installs PyTorch (large) to compare with
 	@scripts/setup.sh build test $(if $(filter-out 0,$(TORCH)),bench)
@@ -54,9 +54,14 @@ format: ## format all sources in place
 	@scripts/setup.sh format
 	@scripts/format.sh
 
-install: build/build.ninja ## install program, library and headers under PREFIX
-	@cmake --build build -j $(JOBS) --target imago imago_cli
+install: build/build.ninja ## install program, manual, library and headers under PREFIX
+	@cmake --build build -j $(JOBS) --target imago imago_about
 	@cmake --install build --prefix $(PREFIX)
+
+deb: build/build.ninja ## make a Debian package of what `make install` installs: build/imago_*.deb
+	@scripts/setup.sh build deb
+	@cmake --build build -j $(JOBS) --target imago imago_about
+	@cd build && cpack -G DEB
 
 clean: ## remove everything that was built
 	@rm -rf build build-debug build-asan build-fuzz build-arm

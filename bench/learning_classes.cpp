@@ -15,7 +15,6 @@
 #include "imago/error.h"
 #include "imago/train.h"
 #include "testing/dense_stack.h"
-#include "testing/drawn_digits.h"
 #include "testing/one_thread.h"
 #include "testing/spirals.h"
 
@@ -65,7 +64,7 @@ Problem digit_problem(std::string name) {
 Problem drawn_problem() {
   Problem problem = digit_problem("drawn digits");
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    problem.folds.push_back({testing::drawn_digits(2000, 2 * seed), testing::drawn_digits(2000, 2 * seed + 1)});
+    problem.folds.push_back({drawn_digits(2000, 2 * seed), drawn_digits(2000, 2 * seed + 1)});
   }
   return problem;
 }

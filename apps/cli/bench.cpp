@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench_model.h"
+#include "bundled_model.h"
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/system.h"
@@ -125,8 +126,17 @@ void bench_matrix_kernels(const Options& options) {
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
 }
 
+void bench_model_at(const std::string& path, const Options& options) {
+  set_thread_count(options.threads);
+  ModelBench model = options.model;
+  model.model.path = path;
+  model.model.quiet = options.quiet;
+  bench_language_model(model, options.json);
+}
+
 void bench(const Options& options) {
   if (options.what == "kernels") return bench_matrix_kernels(options);
+  if (options.what.empty()) return bench_model_at(model_path(""), options);
   std::error_code ignored;
   const bool looks_like_a_file = options.what.find_first_of("./") != std::string::npos;
   if (!looks_like_a_file && !std::filesystem::exists(options.what, ignored)) {
@@ -135,11 +145,7 @@ void bench(const Options& options) {
                     "language model",
                     options.what));
   }
-  set_thread_count(options.threads);
-  ModelBench model = options.model;
-  model.model.path = options.what;
-  model.model.quiet = options.quiet;
-  bench_language_model(model, options.json);
+  bench_model_at(options.what, options);
 }
 
 }  // namespace
@@ -148,16 +154,16 @@ Command add_bench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "Measure how fast this machine computes");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option("WHAT", options->what,
+      ->add_option("-m,--model,WHAT", options->what,
                    "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a "
-                   "Hugging Face folder")
-      ->required();
+                   "Hugging Face folder (default: what IMAGO_MODEL names, else the bundled model)")
+      ->type_name("FILE");
   add_model_bench(*command, options->model);
   command->add_option("--batch", options->batch, "Of kernels: tokens per product (default: 1)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
   command->add_option("--format", options->formats, "Of kernels: only this type; may be repeated (default: all)")
-      ->type_name("NAME")
+      ->type_name("TYPE")
       ->expected(1)
       ->take_all();
   command
@@ -174,7 +180,7 @@ Command add_bench(CLI::App& program) {
   command->add_flag("--json", options->json, "Print one JSON object (default: tables)");
   command->add_flag("-q,--quiet", options->quiet, "No progress on standard error (default: shown on a terminal)");
   command->footer(
-      "Examples:\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
+      "Examples:\n  imago bench\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
       "  imago bench kernels --format q4_0 --format int8 -t 1\n"
       "  imago bench model.gguf -p 512 -n 128");
   return {command, [options] { bench(*options); }};

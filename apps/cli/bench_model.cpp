@@ -51,13 +51,13 @@ std::string to_text(const ModelBench& options, const LanguageModel& model,
 }  // namespace
 
 void add_model_bench(CLI::App& command, ModelBench& options) {
-  command.add_option("-p,--prompt", options.prompt, "Of a model: tokens of a prompt (default: 512)")
+  command.add_option("-p,--prompt,--n-prompt", options.prompt, "Of a model: tokens of a prompt (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 24));
-  command.add_option("-n,--generate", options.generate, "Of a model: tokens to generate (default: 128)")
+  command.add_option("-n,--generate,--n-gen", options.generate, "Of a model: tokens to generate (default: 128)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 24));
-  command.add_option("-r,--repeats", options.repeats, "Of a model: how often (default: 3)")
+  command.add_option("-r,--repeats,--repetitions", options.repeats, "Of a model: how often (default: 3)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   add_model_settings(command, options.model);

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "bundled_model.h"
 #include "chat_session.h"
 #include "commands.h"
 #include "generation_options.h"
@@ -143,7 +144,9 @@ class Chat {
 void chat(const Options& options) {
   constexpr std::size_t kUsualContext = 4096;  // keys and values of more would take memory that few conversations need
   GenerateOptions generation = generate_options(options.generation);
-  SequenceOptions sequence{.context = options.generation.context, .cache = cache_kind(options.generation.cache)};
+  SequenceOptions sequence{.context = options.generation.context,
+                           .cache = cache_kind(options.generation.cache),
+                           .batch = options.generation.batch};
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
   set_thread_count(options.generation.threads);
@@ -170,10 +173,12 @@ Command add_chat(CLI::App& program) {
   CLI::App* command = program.add_subcommand("chat", "Talk with a language model");
   const auto options = std::make_shared<Options>();
   add_generation(*command, options->generation, -1);
-  command->add_option("--system", options->system, "The system message (default: none)")->type_name("TEXT");
+  command->add_option("--system,--system-prompt", options->system, "The system message (default: none)")
+      ->type_name("TEXT");
   command->footer(
       "One message per line, also from a pipe. /help lists the commands of a conversation.\n"
-      "Examples:\n  imago chat model.gguf\n  imago chat model.gguf --system 'Answer in French.' --temp 0.2");
+      "Examples:\n  imago chat\n  imago chat model.gguf\n  imago chat model.gguf --system 'Answer in French.' --temp "
+      "0.2");
   return {command, [options] { chat(*options); }};
 }
 

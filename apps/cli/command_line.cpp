@@ -5,7 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <regex>
 
+#include "foreign_flags.h"
+#include "help.h"
 #include "imago/error.h"
 
 namespace imago::cli {
@@ -70,6 +73,24 @@ std::string explain_unknown(const CLI::App& program, const std::string& argument
       near.empty() ? fmt::format("see '{}'", help_of(program)) : fmt::format("did you mean '{}'?", near));
 }
 
+/// A flag of llama.cpp that made the command line unreadable: CLI11 takes "-ngl" for "-n gl".
+std::optional<std::string> explain_foreign(int argc, const char* const* argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    if (auto text = explain_foreign_flag(argv[i])) return text;
+  }
+  return std::nullopt;
+}
+
+/// "imago help" and "imago help COMMAND", as other programs have it; none if that is not what was typed.
+std::optional<std::string> help_command(const CLI::App& program, int argc, const char* const* argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "help") return std::nullopt;
+  if (argc == 2) return help_text(program);
+  const auto is_meant = [&](const CLI::App* command) { return command->get_name() == argv[2]; };
+  const std::vector<const CLI::App*> found = program.get_subcommands(is_meant);
+  if (found.empty()) throw UsageError(explain_unknown(program, argv[2]));
+  return help_text(*found.front());
+}
+
 /// CLI11 takes an empty text for the number 0, and no file has an empty name; only texts may be empty.
 void refuse_empty_values(const CLI::App& program) {
   for (const CLI::Option* option : innermost(program).get_options()) {
@@ -79,6 +100,28 @@ void refuse_empty_values(const CLI::App& program) {
     if (std::find(values.begin(), values.end(), "") == values.end()) continue;
     throw UsageError(fmt::format("{}: its value is empty; see '{}'", option->get_name(), help_of(program)));
   }
+}
+
+/// What CLI11 says, in our words: which option, what was given, what it can be.
+std::string in_plain_words(const std::string& problem) {
+  static const std::regex kConversion("Could not convert: (\\S+) = (.*)");
+  static const std::regex kRange("(\\S+): Value (.*) not in range (\\S+) to (\\S+)");
+  static const std::regex kMember("(\\S+): (.*) not in \\{(.*)\\}");
+  static const std::regex kMissing("(\\S+): 1 required (\\S+) missing");
+  std::smatch match;
+  if (std::regex_match(problem, match, kConversion)) {
+    return fmt::format("{}: '{}' is no number", match.str(1), match.str(2));
+  }
+  if (std::regex_match(problem, match, kRange)) {
+    return fmt::format("{}: '{}' is no number from {} to {}", match.str(1), match.str(2), match.str(3), match.str(4));
+  }
+  if (std::regex_match(problem, match, kMember)) {
+    return fmt::format("{} is '{}'; it can be {}", match.str(1), match.str(2), match.str(3));
+  }
+  if (std::regex_match(problem, match, kMissing)) {
+    return fmt::format("{} needs a value, {}", match.str(1), match.str(2).substr(0, match.str(2).find(':')));
+  }
+  return problem;
 }
 
 /// "--temp is given 2 times", if an option is that can be given once.
@@ -106,21 +149,25 @@ std::string nearest(std::string_view text, const std::vector<std::string>& candi
 }
 
 std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv) {
+  if (auto help = help_command(program, argc, argv)) return help;
   std::string problem;
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return program.help();
+    return help_text(innermost(program));
   } catch (const CLI::CallForVersion&) {
     return program.version() + "\n";
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string repeated = explain_repeated(program);
-    problem = repeated.empty() ? error.what() : repeated;
+    problem = repeated.empty() ? in_plain_words(error.what()) : repeated;
   } catch (const CLI::ParseError& error) {
-    problem = error.what();
+    problem = in_plain_words(error.what());
   }
   // An argument nobody takes explains more than what is missing because of it.
   const std::vector<std::string> unknown = program.remaining(true);
+  if (!unknown.empty() || !problem.empty()) {
+    if (const auto foreign = explain_foreign(argc, argv)) throw UsageError(*foreign);
+  }
   if (!unknown.empty()) throw UsageError(explain_unknown(program, unknown.front()));
   if (!problem.empty()) throw UsageError(fmt::format("{}; see '{}'", problem, help_of(program)));
   refuse_empty_values(program);

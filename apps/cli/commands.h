@@ -20,6 +20,9 @@ struct Command {
 /// The commands of language models: none in a build without them.
 std::vector<Command> add_language_commands(CLI::App& program);
 
+Command add_completion(CLI::App& program);
+Command add_demo(CLI::App& program);
+Command add_man(CLI::App& program);
 Command add_dtypes(CLI::App& program);
 Command add_doctor(CLI::App& program);
 Command add_bench(CLI::App& program);

@@ -242,12 +242,12 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
       ->allow_extra_args(false);
   command->add_flag("--pure", options->pure,
                     "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
-  command->add_option("--calibrate", options->calibrate,
-                      "How scales are found: absmax, percentile, mse or absmean (default: absmax)");
+  command->add_option("--calibrate", options->calibrate, "How scales are found (default: absmax)")
+      ->type_name("absmax|percentile|mse|absmean");
   command->add_option("--percentile", options->percentile, "With --calibrate percentile (default: 0.999)")
       ->type_name("P");
-  command->add_option("--granularity", options->granularity,
-                      "Where scales sit: tensor, row or block (default: tensor)");
+  command->add_option("--granularity", options->granularity, "Where scales sit (default: tensor)")
+      ->type_name("tensor|row|block");
   command
       ->add_option("--group", options->group, "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)")
       ->type_name("N");

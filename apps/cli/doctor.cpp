@@ -31,6 +31,51 @@ struct Findings {
   double read_gb_per_s = 0;
 };
 
+/// What a language model of this size would mean here. Each token reads every weight once, so memory sets the pace.
+struct ModelOutlook {
+  double billions = 0;
+  std::uint64_t bytes = 0;
+  bool fits = false;
+  double tokens_per_second = 0;  ///< at most
+};
+
+std::vector<ModelOutlook> outlooks(const Findings& findings) {
+  constexpr double kBits = 4.85;  // per weight of a usual q4_k mix, embeddings included
+  std::vector<ModelOutlook> made;
+  for (const double billions : {0.5, 1.0, 3.0, 8.0, 14.0, 32.0, 70.0}) {
+    const double bytes = billions * 1e9 * kBits / 8;
+    made.push_back({billions, static_cast<std::uint64_t>(bytes),
+                    bytes < 0.9 * static_cast<double>(findings.system.available_bytes),
+                    findings.read_gb_per_s * 1e9 / bytes});
+  }
+  return made;
+}
+
+Json models_json(const Findings& findings) {
+  Json list = Json::array();
+  for (const ModelOutlook& model : outlooks(findings)) {
+    list.push_back({{"billion_weights", model.billions},
+                    {"type", "q4_k"},
+                    {"bytes", model.bytes},
+                    {"fits", model.fits},
+                    {"tokens_per_second_at_most", model.tokens_per_second}});
+  }
+  return list;
+}
+
+std::vector<std::string> model_lines(const Findings& findings) {
+  std::vector<std::string> lines = {"of q4_k, by size; a token takes at least as long as reading all weights once"};
+  for (const ModelOutlook& model : outlooks(findings)) {
+    const std::string size = fmt::format("{:>3g} billion  {:>9}", model.billions, format_bytes(model.bytes));
+    if (!model.fits) {
+      lines.push_back(size + "  more than the memory that is free");
+      break;  // larger ones do not fit either
+    }
+    lines.push_back(fmt::format("{}  at most {:.3g} tokens/s", size, model.tokens_per_second));
+  }
+  return lines;
+}
+
 Json to_json(const Findings& findings) {
   const SystemReport& system = findings.system;
   Json kernels = Json::array();
@@ -43,7 +88,11 @@ Json to_json(const Findings& findings) {
        {{"model", system.cpu},
         {"features", system.cpu_features},
         {"absent_features", system.absent_features},
-        {"usable_cores", system.usable_cores}}},
+        {"usable_cores", system.usable_cores},
+        {"cores", system.cores},
+        {"core_quota", system.core_quota == 0 ? Json(nullptr) : Json(system.core_quota)},
+        {"load", system.load},
+        {"governor", system.governor.empty() ? Json(nullptr) : Json(system.governor)}}},
       {"threads", findings.threads},
       {"memory",
        {{"bytes", system.memory_bytes},
@@ -53,6 +102,7 @@ Json to_json(const Findings& findings) {
         {"read_gb_per_s", findings.read_gb_per_s}}},
       {"kernel_limit", system.kernel_limit.empty() ? Json(nullptr) : Json(system.kernel_limit)},
       {"kernels", kernels},
+      {"models", models_json(findings)},
       {"gpus", system.devices},
       {"advice", system.advice},
   };
@@ -102,6 +152,19 @@ std::string counted(int count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string core_line(const Findings& findings) {
+  const SystemReport& system = findings.system;
+  std::string line = counted(system.usable_cores, "usable core");
+  if (system.cores > 0) line += fmt::format(" of {}", system.cores);
+  if (system.core_quota > 0) line += fmt::format(" (a control group grants the time of {:.2g})", system.core_quota);
+  return fmt::format("{}, {}", line, counted(findings.threads, "thread"));
+}
+
+std::string load_line(const SystemReport& system) {
+  return fmt::format("load average {:.2f}{}", system.load,
+                     system.governor.empty() ? "" : fmt::format(", clock governed by '{}'", system.governor));
+}
+
 std::string to_text(const Findings& findings) {
   const SystemReport& system = findings.system;
   std::string text;
@@ -111,17 +174,16 @@ std::string to_text(const Findings& findings) {
     text += bold(heading) + padding.substr(heading.size());
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : padding) + lines[i] + "\n";
   };
-  section("CPU",
-          {system.cpu,
-           fmt::format("{}, {}", counted(system.usable_cores, "usable core"), counted(findings.threads, "thread")),
-           "has " + words_or(system.cpu_features, "none of the instruction sets that kernels ask for"),
-           "lacks " + words_or(system.absent_features, "nothing that a kernel asks for")});
+  section("CPU", {system.cpu, core_line(findings), load_line(system),
+                  "has " + words_or(system.cpu_features, "none of the instruction sets that kernels ask for"),
+                  "lacks " + words_or(system.absent_features, "nothing that a kernel asks for")});
   section("Caches", {cache_line(system.cache_bytes)});
   section("Memory",
           {fmt::format("{}, {} available", format_bytes(system.memory_bytes), format_bytes(system.available_bytes)),
            fmt::format("reads {:.1f} GB/s with {}", findings.read_gb_per_s, counted(findings.threads, "thread")),
            fmt::format("2 MiB pages {}", system.huge_pages ? "are given when asked for" : "are off")});
   section("Kernels", kernel_lines(system));
+  section("Models", model_lines(findings));
   section("GPUs", system.devices.empty() ? std::vector<std::string>{"none: this build computes on the CPU only"}
                                          : system.devices);
   section("Advice", system.advice.empty() ? std::vector<std::string>{"nothing is missing"} : system.advice);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bundled_model.h"
 #include "commands.h"
 #include "imago/lm.h"
 #include "imago/system.h"
@@ -48,7 +49,7 @@ void eval(const Options& options) {
                 {"tokens_scored", report.tokens_scored},
                 {"windows", report.windows},
                 {"ctx", options.context},
-                {"model", options.model.path},
+                {"model", model_path(options.model.path)},
                 {"type", model.type()}});
   } else {
     print(fmt::format("perplexity {:.4f} over {} tokens in {} windows of {}\n", report.perplexity,
@@ -62,8 +63,8 @@ Command add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "Measure the perplexity of a language model on a text");
   const auto options = std::make_shared<Options>();
   add_model(*command, options->model);
-  command->add_option("--text", options->text, "The text")->type_name("FILE")->required();
-  command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
+  command->add_option("--text,-f,--file", options->text, "The text")->type_name("FILE")->required();
+  command->add_option("-c,--ctx-size,--ctx", options->context, "Tokens of a window (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(4, 1 << 24));
   add_threads(*command, options->threads);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 
 #include "imago/error.h"
@@ -37,10 +36,9 @@ std::pair<TokenId, float> parse_bias(const std::string& text) {
 void add_generation(CLI::App& command, GenerationOptions& options, long long predict) {
   options.predict = predict;
   SamplerOptions& sampler = options.sampler;
-  command.add_option("MODEL", options.model.path,
-                     "A GGUF file or a Hugging Face folder (default: what IMAGO_MODEL names)");
+  add_model_argument(command, options.model.path, "A GGUF file or a Hugging Face folder");
   command
-      .add_option("-n,--predict", options.predict,
+      .add_option("-n,--predict,--n-predict", options.predict,
                   fmt::format("Tokens at most; -1: until the model ends (default: {})", predict))
       ->type_name("N")
       ->check(CLI::Range(-1LL, 1LL << 40));
@@ -50,7 +48,8 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
                               : "Tokens of context (default: 0, what prompt and -n need, as far as the model has it)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 24));
-  command.add_option("--temp", sampler.temperature, "Temperature; 0: the most likely token (default: 0.8)");
+  command.add_option("--temp,--temperature", sampler.temperature,
+                     "Temperature; 0: the most likely token (default: 0.8)");
   command.add_option("--top-k", sampler.top_k, "Choose among the K most likely; 0: all (default: 40)")->type_name("K");
   command.add_option("--top-p", sampler.top_p, "Choose among those that reach P together; 1: all (default: 0.95)");
   command.add_option("--min-p", sampler.min_p, "Choose among those of P times the largest; 0: all (default: 0.05)");
@@ -61,7 +60,7 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
   command.add_option("--presence-penalty", sampler.presence_penalty,
                      "Subtract once from what came before (default: 0)");
   command.add_option("--frequency-penalty", sampler.frequency_penalty, "Subtract for each time it came (default: 0)");
-  command.add_option("--logit-bias", options.bias, "ID=NUMBER, added to a token; -inf forbids it (repeatable)")
+  command.add_option("-l,--logit-bias", options.bias, "ID=NUMBER, added to a token; -inf forbids it (repeatable)")
       ->type_name("ID=X")
       ->allow_extra_args(false);
   add_seed(command, sampler.seed, "Makes the choices repeatable (default: 0, from the clock)");
@@ -69,8 +68,11 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
       ->type_name("TEXT")
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", options.ignore_end, "Go on where the model ends (default: stop)");
-  command.add_option("--cache-type", options.cache, "Type of keys and values: f32, f16 or q8_0 (default: f16)")
-      ->type_name("TYPE");
+  command.add_option("--cache-type", options.cache, "Type of keys and values (default: f16)")
+      ->type_name("f32|f16|q8_0");
+  command.add_option("-b,--batch-size", options.batch, "Tokens of a prompt that run together (default: 512)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
   add_model_settings(command, options.model);
   add_threads(command, options.threads);
   add_quiet(command, options.model.quiet);
@@ -93,12 +95,6 @@ CacheKind cache_kind(const std::string& name) {
   if (name == "f16") return CacheKind::float16;
   if (name == "q8_0") return CacheKind::q8_0;
   throw UsageError(fmt::format("--cache-type is '{}'; it can be f32, f16 or q8_0", printable(name)));
-}
-
-std::string model_path(const std::string& given) {
-  if (!given.empty()) return given;
-  if (const char* named = std::getenv("IMAGO_MODEL"); named != nullptr && *named != '\0') return named;
-  throw UsageError("no MODEL given; name a GGUF file or a Hugging Face folder, or set IMAGO_MODEL to one");
 }
 
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {

@@ -23,6 +23,7 @@ struct GenerationOptions {
   long long predict = 256;  ///< -1: until the model or the context ends
   std::size_t context = 0;
   std::string cache = "f16";
+  std::size_t batch = 512;
   bool ignore_end = false;
   int threads = 0;
 };
@@ -33,9 +34,6 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
 /// What the loop takes. Throws UsageError for values out of range, before any model is loaded.
 GenerateOptions generate_options(const GenerationOptions& options);
 CacheKind cache_kind(const std::string& name);
-
-/// MODEL, or IMAGO_MODEL. Throws UsageError if neither says anything.
-std::string model_path(const std::string& given);
 
 /// With BOS where the tokenizer asks for it, and special tokens read as such; never with an EOS of the tokenizer's own.
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text);

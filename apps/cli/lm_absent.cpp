@@ -2,6 +2,7 @@
 
 #include "bench_model.h"
 #include "commands.h"
+#include "demo_language.h"
 #include "imago/error.h"
 
 namespace imago::cli {
@@ -9,6 +10,8 @@ namespace imago::cli {
 std::vector<Command> add_language_commands(CLI::App&) { return {}; }
 
 void add_model_bench(CLI::App&, ModelBench&) {}
+
+std::vector<DemoModel> measure_demo_models(const std::string&, bool) { return {}; }
 
 void bench_language_model(const ModelBench&, bool) {
   throw UnsupportedError("this build of imago has no language models; build it with IMAGO_LM=ON");

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <vector>
 
@@ -23,23 +24,37 @@ constexpr int kDone = 0;
 constexpr int kWorkFailed = 1;
 constexpr int kUsage = 2;
 
+using Add = Command (*)(CLI::App&);
+
+std::vector<Command> add_commands(CLI::App& program) {
+  std::vector<Command> commands = add_language_commands(program);
+  const auto add_group = [&](const char* group, std::initializer_list<Add> adds) {
+    for (const Add add : adds) {
+      commands.push_back(add(program));
+      commands.back().options->group(group);
+    }
+  };
+  add_group("Model files", {add_inspect, add_convert, add_morph});
+  add_group("What precision costs", {add_compare, add_sweep});
+  add_group("Networks of layers", {add_train, add_forward});
+  add_group("This machine", {add_doctor, add_bench, add_synth, add_dtypes});
+  add_group("The program", {add_demo, add_man, add_completion});
+  return commands;
+}
+
 int run(int argc, const char* const* argv) {
-  CLI::App program("Train, quantize and run neural networks in 21 numeric types and 16 block formats.", "imago");
+  CLI::App program("Train, quantize and run neural networks in 21 numeric types and 16 block formats", "imago");
   program.set_help_flag("-h,--help", "Show this help and exit");
   program.set_version_flag("--version", fmt::format("imago {}", version()), "Show the version and exit");
   program.require_subcommand(0, 1);
   program.allow_extras();  // so that read_command_line can say more about them than that they exist
-  program.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  program.get_formatter()->label("Subcommands", "Commands");
   program.footer(
-      "'imago COMMAND --help' tells more about a command.\n"
+      "'imago COMMAND --help' tells more about a command, 'imago man' all.\n"
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
-      "IMAGO_KERNELS=ref|avx2|avx512|neon limits the kernels used.");
-  std::vector<Command> commands = add_language_commands(program);
-  for (const auto add : {add_inspect, add_convert, add_morph, add_train, add_forward, add_compare, add_sweep, add_bench,
-                         add_synth, add_dtypes, add_doctor}) {
-    commands.push_back(add(program));
-  }
+      "Environment: IMAGO_MODEL names the model where none is given, IMAGO_KERNELS=ref|avx2|avx512|neon limits the "
+      "kernels used, NO_COLOR=1 turns colours off.\n"
+      "Examples:\n  imago run -p 'To be, or not to be'\n  imago morph folder model.gguf --to q4_k\n  imago doctor");
+  const std::vector<Command> commands = add_commands(program);
 
   if (const auto text = read_command_line(program, argc, argv)) {
     print(*text);

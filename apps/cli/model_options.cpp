@@ -1,18 +1,25 @@
 #include "model_options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <system_error>
 
+#include "bundled_model.h"
 #include "imago/error.h"
 #include "progress.h"
 
 namespace imago::cli {
 
+void add_model_argument(CLI::App& command, std::string& path, const std::string& what) {
+  command.add_option("-m,--model,MODEL", path, what + " (default: what IMAGO_MODEL names, else the bundled model)")
+      ->type_name("FILE");
+}
+
 void add_model(CLI::App& command, ModelOptions& options) {
-  command.add_option("MODEL", options.path, "A GGUF file or a Hugging Face folder")->required();
+  add_model_argument(command, options.path, "A GGUF file or a Hugging Face folder");
   add_model_settings(command, options);
 }
 
@@ -31,7 +38,11 @@ LanguageModel load_model(const ModelOptions& options) {
   load.progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.show(done, total, "loading", Progress::Unit::bytes);
   };
-  return LanguageModel::load(options.path, load);
+  const std::string path = model_path(options.path);
+  if (!options.quiet && ::isatty(STDERR_FILENO) == 1 && path == bundled_model()) {
+    fmt::print(stderr, "imago: this is the bundled model, which writes like its books and knows nothing\n");
+  }
+  return LanguageModel::load(path, load);
 }
 
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {

@@ -19,12 +19,16 @@ struct ModelOptions {
   bool quiet = false;
 };
 
+/// `MODEL`, also as `-m`; without it, what IMAGO_MODEL names or the bundled model. `path` stays empty then: see
+/// model_path.
+void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
 /// `MODEL`, `--type`, `--exact`. `--quiet` is the command's own.
 void add_model(CLI::App& command, ModelOptions& options);
 /// All but MODEL itself.
 void add_model_settings(CLI::App& command, ModelOptions& options);
 
-/// Loads it with a bar. Throws UsageError for an unknown type, and as LanguageModel::load.
+/// Loads it, or the model that stands in where none is named, with a bar. Throws UsageError for an unknown type, and as
+/// LanguageModel::load.
 LanguageModel load_model(const ModelOptions& options);
 
 /// Says, unless it is to be quiet, that `context` is more than the model was made for: no error, but no good text

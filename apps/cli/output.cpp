@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,12 +42,6 @@ std::string coloured(std::string_view code, std::string_view text) {
   return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
-/// Characters that a UTF-8 text takes on the screen; ours holds no wide or combining ones.
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 }  // namespace
 
 void print(std::string_view text) {
@@ -74,6 +69,18 @@ void print_error(std::string_view message) noexcept try {
 
 std::string bold(std::string_view text) { return coloured("1", text); }
 std::string dim(std::string_view text) { return coloured("2", text); }
+
+std::size_t terminal_columns() {
+  constexpr std::size_t kUsual = 100;
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kUsual;
+}
+
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
 
 std::string join(const std::vector<std::string>& words, std::string_view separator) {
   std::string text;
@@ -119,7 +126,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string shortened(std::string_view text, std::size_t characters) {
-  if (width(text) <= characters) return std::string(text);
+  if (display_width(text) <= characters) return std::string(text);
   std::size_t at = 0;
   for (std::size_t left = characters - 1; left > 0 && at < text.size(); --left) {
     do {
@@ -132,15 +139,15 @@ std::string shortened(std::string_view text, std::size_t characters) {
 std::string Table::text() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t widest = width(columns_[c].heading);
-    for (const auto& row : rows_) widest = std::max(widest, width(row.at(c)));
+    std::size_t widest = display_width(columns_[c].heading);
+    for (const auto& row : rows_) widest = std::max(widest, display_width(row.at(c)));
     widths.push_back(widest);
   }
   const auto line = [&](const auto& cell_of) {
     std::string text;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       const std::string& cell = cell_of(c);
-      const std::string padding(widths[c] - width(cell), ' ');
+      const std::string padding(widths[c] - display_width(cell), ' ');
       text += columns_[c].align == Align::right ? padding + cell : cell + padding;
       if (c + 1 < columns_.size()) text += "  ";
     }

@@ -2,6 +2,7 @@
 
 // Everything the program prints: plain text, tables, JSON, and colour on terminals that want it.
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -25,6 +26,11 @@ void print_error(std::string_view message) noexcept;
 /// Emphasis for people; the bare text unless standard output is a terminal and NO_COLOR is unset.
 std::string bold(std::string_view text);
 std::string dim(std::string_view text);
+
+/// Columns of the terminal that standard output is; 100 if it is none.
+std::size_t terminal_columns();
+/// Columns that a UTF-8 text takes on the screen, if it holds no wide or combining characters.
+std::size_t display_width(std::string_view text);
 
 /// fmt::join, which GCC 12 warns about at -O3 without cause.
 std::string join(const std::vector<std::string>& words, std::string_view separator);

@@ -12,12 +12,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bundled_model.h"
 #include "commands.h"
 #include "generation_options.h"
 #include "imago/error.h"
 #include "imago/system.h"
 #include "network_files.h"
 #include "output.h"
+#include "progress.h"
 #include "shared_options.h"
 
 namespace imago::cli {
@@ -29,9 +31,23 @@ struct Options {
   std::string prompt, file, prompt_cache;
   bool prompt_given = false;
   std::size_t log_probabilities = 0;
+  bool escape = false;
   bool special = false;
   bool json = false;
 };
+
+/// What C makes of \n, \t, \r, \\, \' and \"; other backslashes stay.
+std::string unescaped(const std::string& text) {
+  constexpr std::string_view kLetters = "ntr\\'\"", kMeant = "\n\t\r\\'\"";
+  std::string made;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::size_t place =
+        text[i] == '\\' && i + 1 < text.size() ? kLetters.find(text[i + 1]) : std::string_view::npos;
+    made += place == std::string_view::npos ? text[i] : kMeant[place];
+    if (place != std::string_view::npos) ++i;
+  }
+  return made;
+}
 
 std::string read_standard_input() {
   std::string text;
@@ -72,15 +88,30 @@ std::size_t context_for(const Options& options, const LanguageModel& model, std:
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
+/// In pieces of a batch, which is how a long prompt runs anyway, with a bar.
+void append_in_pieces(Sequence& sequence, std::span<const TokenId> ids, std::size_t batch, bool quiet) {
+  Progress progress(quiet);
+  for (std::size_t done = 0; done < ids.size();) {
+    progress.show(done, ids.size(), "reading the prompt");
+    const std::size_t piece = std::min(batch, ids.size() - done);
+    sequence.append(ids.subspan(done, piece));
+    done += piece;
+  }
+}
+
 /// Evaluates all of the prompt but its last token, from the prompt cache as far as that goes. Seconds it took.
-double prepare(Sequence& sequence, std::span<const TokenId> ids, const std::string& cache) {
+double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& options) {
+  const std::string& cache = options.prompt_cache;
   const auto start = std::chrono::steady_clock::now();
   if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
   const std::size_t kept = std::min(common_prefix(sequence.tokens(), ids), ids.size() - 1);
   const bool changed = kept + 1 < ids.size();
   if (!changed && sequence.size() == kept) return 0;
   sequence.truncate(kept);
-  if (changed) sequence.append(ids.subspan(kept, ids.size() - 1 - kept));
+  if (changed) {
+    append_in_pieces(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.batch,
+                     options.generation.model.quiet);
+  }
   if (!cache.empty()) sequence.save(cache);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -110,20 +141,21 @@ void run(const Options& options) {
   const CacheKind cache = cache_kind(options.generation.cache);
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
-  const std::string text = prompt_text(options);
+  const std::string text = options.escape ? unescaped(prompt_text(options)) : prompt_text(options);
   set_thread_count(options.generation.threads);
   const LanguageModel model = load_model(load);
   const Tokenizer& tokenizer = model.require_tokenizer();
   const std::vector<TokenId> ids = prompt_ids(tokenizer, text);
 
-  Sequence sequence(model, {.context = context_for(options, model, ids.size()), .cache = cache});
+  Sequence sequence(
+      model, {.context = context_for(options, model, ids.size()), .cache = cache, .batch = options.generation.batch});
   if (ids.size() > sequence.capacity()) {
     throw UsageError(fmt::format("the prompt has {} tokens and the context room for {}; shorten it, or raise -c",
                                  ids.size(), sequence.capacity()));
   }
   double prompt_seconds = 0;
   blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
-        [&] { prompt_seconds = prepare(sequence, ids, options.prompt_cache); });
+        [&] { prompt_seconds = prepare(sequence, ids, options); });
 
   nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
   GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {
@@ -169,6 +201,8 @@ Command add_run(CLI::App& program) {
   command->add_option("-f,--file", options->file, "A file with the text (default: none)")
       ->type_name("FILE")
       ->excludes(prompt);
+  command->add_flag("-e,--escape", options->escape,
+                    "Read \\n, \\t, \\r, \\\\, \\' and \\\" in the text (default: not)");
   command
       ->add_option("--prompt-cache", options->prompt_cache,
                    "Keep what the model made of the prompt here, and start from it (default: none)")
@@ -182,7 +216,8 @@ Command add_run(CLI::App& program) {
   command->footer(
       "Prints the continuation alone, as it comes. The newline that ends a file or standard input is no part of the "
       "prompt.\n"
-      "Examples:\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago run folder --temp 0 --type q4_k < "
+      "Examples:\n  imago run -p 'To be, or not to be'\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago "
+      "run folder --temp 0 --type q4_k < "
       "text.txt");
   return {command, [options, prompt] {
             options->prompt_given = prompt->count() > 0;

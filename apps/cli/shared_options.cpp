@@ -36,7 +36,7 @@ void add_quiet(CLI::App& command, bool& quiet) {
 }
 
 void add_seed(CLI::App& command, std::uint64_t& seed, const std::string& what) {
-  command.add_option("--seed", seed, what)->type_name("N")->check(seed_problem);
+  command.add_option("-s,--seed", seed, what)->type_name("N")->check(seed_problem);
 }
 
 void add_fp4_legacy(CLI::App& command, bool& legacy) {

@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "bundled_model.h"
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/lm.h"
+#include "model_options.h"
 #include "output.h"
 #include "shared_options.h"
 
@@ -49,7 +51,7 @@ void tokenize(const Options& options) {
     throw UsageError("tokenize needs a text: either --text or --file");
   }
   const std::string text = options.text ? *options.text : read_file(*options.file);
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(model_path(options.model));
   const std::vector<TokenId> ids = tokenizer.encode(text, options.special);
   if (options.json) {
     std::vector<std::string> tokens;
@@ -68,14 +70,15 @@ void tokenize(const Options& options) {
 Command add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand("tokenize", "Show the tokens of a text");
   const auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json")->required();
-  command->add_option("--text", options->text, "The text");
-  command->add_option("--file", options->file, "A file with the text, taken byte for byte");
+  add_model_argument(*command, options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json");
+  command->add_option("--text,-p,--prompt", options->text, "The text (default: none)")->type_name("TEXT");
+  command->add_option("-f,--file", options->file, "A file with the text, taken byte for byte (default: none)")
+      ->type_name("FILE");
   command->add_flag("--special", options->special,
                     "Read the names of special tokens as such, and add BOS and EOS where the tokenizer asks for them");
   add_json(*command, options->json);
   command->footer(
-      "Examples:\n  imago tokenize model.gguf --text 'Hello, world!'\n"
+      "Examples:\n  imago tokenize -p 'Hello, world!'\n  imago tokenize model.gguf --text 'Hello, world!'\n"
       "  imago tokenize folder --file book.txt --special --json");
   return {command, [options] { tokenize(*options); }};
 }

@@ -44,20 +44,17 @@ void add_update_options(CLI::App& command, TrainCommand& options) {
     command.add_option(flag, place, text)->type_name("X")->check(CLI::Range(0.0, kMost));
   };
   number("--lr", options.rate, "Learning rate (default: 0.01)");
-  command.add_option("--optimizer", options.optimizer, "sgd, momentum, adam or adamw (default: sgd)")
-      ->type_name("NAME");
-  command
-      .add_option("--loss", options.loss,
-                  "mse, cross_entropy, cross_entropy_logits or multi_head_softmax_ce (default: mse; "
-                  "cross_entropy_logits for text)")
-      ->type_name("NAME");
+  command.add_option("--optimizer", options.optimizer, "How weights follow their gradients (default: sgd)")
+      ->type_name("sgd|momentum|adam|adamw");
+  command.add_option("--loss", options.loss, "What training makes small (default: mse; cross_entropy_logits for text)")
+      ->type_name("mse|cross_entropy|cross_entropy_logits|multi_head_softmax_ce");
   command.add_option("--heads", options.heads, "multi_head_softmax_ce: widths of the slices, as 3,3,4 (default: none)")
       ->type_name("N,N")
       ->delimiter(',');
   number("--momentum", options.momentum, "Of the optimizer momentum (default: 0.9)");
   number("--weight-decay", options.weight_decay, "Of adamw (default: 0)");
-  command.add_option("--schedule", options.schedule, "Of the learning rate: constant or cosine (default: constant)")
-      ->type_name("NAME");
+  command.add_option("--schedule", options.schedule, "Of the learning rate (default: constant)")
+      ->type_name("constant|cosine");
   command.add_option("--warmup", options.warmup, "Steps in which the rate rises to its value (default: 0)")
       ->type_name("N");
   number("--clip", options.clip, "Bound for each element of the gradient (default: 0, none)");

@@ -27,6 +27,10 @@ struct SystemReport {
   std::vector<std::string> absent_features;
   std::string kernel_limit;  ///< value of IMAGO_KERNELS, empty when unset
   int usable_cores = 0;      ///< cores this process may run on (affinity and control group respected)
+  int cores = 0;             ///< cores of the machine; 0 where unknown
+  double core_quota = 0;     ///< processor time that the control group grants, in cores; 0: no limit
+  double load = 0;           ///< processes at work on the whole machine, over the last minute
+  std::string governor;      ///< of the clock; empty where the system does not say
   std::uint64_t memory_bytes = 0;
   std::uint64_t available_bytes = 0;
   std::vector<std::uint64_t> cache_bytes;  ///< L1 data, L2, L3; 0 where unknown

@@ -111,6 +111,11 @@ struct DatasetOptions {
 /// bytes, with IDX labels. Compressed files are refused. Throws FormatError, IoError.
 Dataset load_dataset(const std::string& path, const DatasetOptions& options = {});
 
+/// Digits of 8 × 8 pixels, drawn by an uncertain hand: turned, stretched, moved, noisy. A row of `x` is 64 pixels from
+/// 0 to 1 and a constant 1, since Dense has no bias; `y` is the digit. Each comes as often as the others. The same seed
+/// gives the same digits.
+Dataset drawn_digits(std::size_t examples, std::uint64_t seed);
+
 enum class TextUnit : std::uint8_t { character, byte };
 
 /// The bytes or UTF-8 characters of a text, sorted; the place of each is its token id. Immutable.

@@ -185,10 +185,13 @@ int pool_threads() { return inside_region ? 1 : pool().threads(); }
 
 void set_pool_threads(int threads) { pool().set_threads(threads); }
 
-int usable_cores() {
+int allowed_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int cores = CPU_COUNT(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+int usable_cores() {
+  int cores = allowed_cores();
   if (const auto quota = inspect_machine().core_quota) cores = std::min(cores, static_cast<int>(std::ceil(*quota)));
   return std::max(cores, 1);
 }

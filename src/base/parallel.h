@@ -19,6 +19,8 @@ int pool_threads();
 /// Waits for parallel work of other threads to end. The system may grant fewer threads: see pool_threads.
 /// REQUIRES: 1 <= threads <= 1024, and not called from inside a body of parallel_for.
 void set_pool_threads(int threads);
+/// Cores that the affinity mask of this process holds.
+int allowed_cores();
 /// Cores this process may use: its affinity mask, and no more than its control group grants.
 int usable_cores();
 

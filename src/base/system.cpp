@@ -106,6 +106,29 @@ std::vector<std::uint64_t> cache_sizes(const fs::path& root) {
   return sizes;
 }
 
+/// Cores in a list of ranges such as "0-3,8".
+int count_ranges(const std::string& text) {
+  std::uint64_t count = 0;
+  std::istringstream ranges(text);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    const auto first = leading_number(range);
+    if (!first) return 0;
+    const std::size_t dash = range.find('-');
+    const auto last = dash == std::string::npos ? first : leading_number(std::string_view(range).substr(dash + 1));
+    if (!last || *last < *first || *last - *first >= (1u << 20)) return 0;
+    count += *last - *first + 1;
+  }
+  return static_cast<int>(std::min<std::uint64_t>(count, 1u << 20));
+}
+
+/// The first number of "0.42 0.37 0.30 1/123 4567".
+std::optional<double> load_average(const std::string& text) {
+  double load = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), load);
+  if (error != std::errc{} || !std::isfinite(load) || load < 0) return std::nullopt;
+  return load;
+}
+
 /// Anonymous memory on 2 MiB pages where the system has them.
 class Mapping {
  public:
@@ -149,6 +172,10 @@ Machine inspect_machine(const fs::path& root) {
   machine.cache_bytes = cache_sizes(root);
   const std::string huge = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled");
   machine.huge_pages = huge.find("[always]") != std::string::npos || huge.find("[madvise]") != std::string::npos;
+  machine.cores = count_ranges(read_text(root / "sys/devices/system/cpu/online"));
+  machine.load = load_average(read_text(root / "proc/loadavg"));
+  machine.governor = read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  while (machine.governor.ends_with('\n')) machine.governor.pop_back();
   return machine;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace imago {
@@ -17,6 +18,9 @@ struct Machine {
   std::vector<std::uint64_t> cache_bytes;  ///< L1 data, L2, L3 as one core sees them; 0 where unknown
   bool huge_pages = false;                 ///< madvise(MADV_HUGEPAGE) gives 2 MiB pages
   std::optional<double> core_quota;        ///< processor time that the control group grants, in cores
+  int cores = 0;                           ///< that the machine has switched on; 0 where unknown
+  std::optional<double> load;              ///< processes at work on the whole machine, over the last minute
+  std::string governor;                    ///< of the clock: "powersave"; empty where unknown
 };
 
 /// Reads all of `bytes` with the threads of the pool, and does nothing else: the yardstick of what memory can deliver.

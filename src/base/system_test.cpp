@@ -27,7 +27,14 @@ TEST(Machine, ReadsMemoryCachesAndPages) {
   root.write(cache + "index2/type", "Unified\n");
   root.write(cache + "index2/size", "32M\n");
 
+  root.write("sys/devices/system/cpu/online", "0-3,8,10-11\n");
+  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+  root.write("proc/loadavg", "1.25 0.37 0.30 1/123 4567\n");
+
   const Machine machine = inspect_machine(root.path());
+  EXPECT_EQ(machine.cores, 7);
+  EXPECT_EQ(machine.governor, "powersave");
+  EXPECT_EQ(machine.load, 1.25);
   EXPECT_EQ(machine.memory_bytes, 2 * kMiB);
   EXPECT_EQ(machine.available_bytes, 1 * kMiB);
   EXPECT_EQ(machine.cache_bytes, (std::vector<std::uint64_t>{48 << 10, 0, 32 * kMiB}));
@@ -56,6 +63,8 @@ TEST(Machine, TheTightestControlGroupOfThePathCounts) {
 TEST(Machine, WhatIsMissingOrMalformedStaysUnknown) {
   const testing::TempDir root;
   root.write("proc/meminfo", "MemTotal\nMemAvailable: lots\nMemTotalHuge: 5 kB\n");
+  root.write("sys/devices/system/cpu/online", "0-\n");
+  root.write("proc/loadavg", "nan\n");
   root.write("proc/self/cgroup", "0:://elsewhere//\n0::\n0::/\n");
   root.write("sys/fs/cgroup/cpu.max", "-1 100000\n");
   root.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
@@ -65,6 +74,9 @@ TEST(Machine, WhatIsMissingOrMalformedStaysUnknown) {
   EXPECT_EQ(machine.cache_bytes, (std::vector<std::uint64_t>{0, 0, 0}));
   EXPECT_FALSE(machine.huge_pages);
   EXPECT_FALSE(machine.core_quota);
+  EXPECT_EQ(machine.cores, 0);
+  EXPECT_FALSE(machine.load);
+  EXPECT_EQ(machine.governor, "");
 }
 
 TEST(Machine, ThisOneHasMemory) {

@@ -171,7 +171,9 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   if (header_bytes < 2 || header_bytes > kMaxSafetensorsHeader) {
     refuse_mistakes(file, path);
     throw FormatError(
-        path, 0, fmt::format("a header of {} bytes: from 2 to {} are allowed", header_bytes, kMaxSafetensorsHeader));
+        path, 0,
+        fmt::format("a header of {} bytes, where safetensors files have from 2 to {}: it is none, or damaged",
+                    header_bytes, kMaxSafetensorsHeader));
   }
   if (header_bytes > file.size() - kLengthBytes) {
     refuse_mistakes(file, path);

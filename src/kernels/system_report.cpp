@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/cpu.h"
+#include "base/machine_advice.h"
 #include "base/parallel.h"
 #include "base/system.h"
 #include "imago/system.h"
@@ -42,22 +43,13 @@ std::vector<KernelChoice> kernel_choices(CpuFeatures allowed) {
 }
 
 std::vector<std::string> advice(const SystemReport& report, const Machine& machine, CpuFeatures allowed) {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = machine_advice(machine, allowed_cores(), thread_count());
   if (allowed != host_cpu_features()) {
     lines.push_back(fmt::format("IMAGO_KERNELS={} keeps faster kernels of this CPU from being used; unset it",
                                 report.kernel_limit));
   } else if (allowed == kNoFeatures && !known_cpu_features().empty()) {
     lines.push_back(
         "this CPU has none of the instruction sets that the fast kernels need; the plain C++ ones will run");
-  }
-  if (!machine.huge_pages) {
-    lines.push_back(
-        "transparent huge pages are off; 'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' as root speeds "
-        "up large weights");
-  }
-  if (thread_count() > report.usable_cores) {
-    lines.push_back(fmt::format("{} threads share {} usable cores; use {} threads", thread_count(), report.usable_cores,
-                                report.usable_cores));
   }
   return lines;
 }
@@ -75,6 +67,10 @@ SystemReport inspect_system() {
   }
   if (const char* limit = std::getenv("IMAGO_KERNELS")) report.kernel_limit = limit;
   report.usable_cores = usable_cores();
+  report.cores = machine.cores;
+  report.core_quota = machine.core_quota.value_or(0);
+  report.load = machine.load.value_or(0);
+  report.governor = machine.governor;
   report.memory_bytes = machine.memory_bytes;
   report.available_bytes = machine.available_bytes;
   report.cache_bytes = machine.cache_bytes;

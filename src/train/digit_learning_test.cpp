@@ -7,7 +7,6 @@
 
 #include "imago/train.h"
 #include "testing/dense_stack.h"
-#include "testing/drawn_digits.h"
 #include "testing/one_thread.h"
 
 namespace imago {
@@ -25,7 +24,7 @@ TrainOptions digit_options() {
 TEST(DigitLearning, TrainingThroughRoundingKeepsWhatRoundingLoses) {
   const testing::OneThread one_thread;
   constexpr int kWidths[] = {65, 96, 96, 10};
-  const Dataset seen = testing::drawn_digits(2500, 1), unseen = testing::drawn_digits(1000, 2);
+  const Dataset seen = drawn_digits(2500, 1), unseen = drawn_digits(1000, 2);
   Network network = testing::dense_stack(kWidths, Activation::relu, 1);
   train(network, seen, digit_options());
   const double full = accuracy(network, unseen);
@@ -59,7 +58,7 @@ TEST(DigitLearning, TrainingThroughRoundingKeepsWhatRoundingLoses) {
 }
 
 TEST(DrawnDigits, AreTheSameForTheSameSeedAndEachClassIsAsOften) {
-  const Dataset a = testing::drawn_digits(100, 5), b = testing::drawn_digits(100, 5), c = testing::drawn_digits(100, 6);
+  const Dataset a = drawn_digits(100, 5), b = drawn_digits(100, 5), c = drawn_digits(100, 6);
   EXPECT_TRUE(std::ranges::equal(a.x.values(), b.x.values()));
   EXPECT_FALSE(std::ranges::equal(a.x.values(), c.x.values()));
   for (int digit = 0; digit < 10; ++digit) {

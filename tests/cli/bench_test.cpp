@@ -89,7 +89,7 @@ TEST(BenchKernels, TextGroupsByActivationsAndSaysWhatTheShareIsOf) {
 }
 
 TEST(BenchKernels, MistakesAreTold) {
-  expect_error(imago_run({"bench"}), 2, "WHAT");
+  expect_error(imago_run({"bench"}, {.environment = {{"IMAGO_MODEL", "/nowhere.gguf"}}}), 1, "/nowhere.gguf");
   expect_error(imago_run({"bench", "kernel"}), 2, "bench knows no 'kernel'; 'imago bench kernels' measures");
   expect_error(imago_run({"bench", "kernels", "--format", "q9_9"}), 2, "q9_9");
   expect_error(imago_run({"bench", "kernels", "more"}), 2, "'more' is one argument too many");

@@ -18,6 +18,8 @@ TEST(Doctor, JsonHoldsTheWholeReport) {
   EXPECT_TRUE(report.at("cpu").at("features").is_array());
   EXPECT_TRUE(report.at("cpu").at("absent_features").is_array());
   EXPECT_GE(report.at("cpu").at("usable_cores").get<int>(), 1);
+  EXPECT_GE(report.at("cpu").at("cores").get<int>(), report.at("cpu").at("usable_cores").get<int>());
+  EXPECT_GE(report.at("cpu").at("load").get<double>(), 0.0);
   EXPECT_EQ(report.at("threads"), 2);
   EXPECT_GT(report.at("memory").at("bytes").get<std::uint64_t>(), 0u);
   EXPECT_EQ(report.at("memory").at("cache_bytes").size(), 3u);
@@ -26,6 +28,13 @@ TEST(Doctor, JsonHoldsTheWholeReport) {
   EXPECT_TRUE(report.at("kernel_limit").is_null());
   EXPECT_EQ(report.at("gpus"), Json::array());
   EXPECT_TRUE(report.at("advice").is_array());
+  ASSERT_FALSE(report.at("models").empty());
+  for (const Json& model : report.at("models")) {
+    // Reading all weights once takes as long as memory says.
+    EXPECT_NEAR(model.at("tokens_per_second_at_most").get<double>() * model.at("bytes").get<double>(),
+                report.at("memory").at("read_gb_per_s").get<double>() * 1e9,
+                1e3 * model.at("billion_weights").get<double>() * 1e3);
+  }
   std::map<std::string, int> formats_of;
   for (const Json& choice : report.at("kernels")) {
     ++formats_of[choice.at("operation").get<std::string>()];
@@ -53,7 +62,8 @@ TEST(Doctor, TextAnswersEachQuestion) {
   const ProcessResult result = imago_run({"doctor", "--threads=1"}, kernels(""));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
-  for (const char* words : {"CPU ", "Caches ", "Memory ", "GB/s with 1 thread\n", "Kernels ", "GPUs ", "Advice "}) {
+  for (const char* words :
+       {"CPU ", "Caches ", "Memory ", "GB/s with 1 thread\n", "Kernels ", "Models ", "GPUs ", "Advice "}) {
     EXPECT_NE(result.out.find(words), std::string::npos) << words << " is missing from\n" << result.out;
   }
 }

@@ -56,6 +56,64 @@ TEST(CommandLine, MistakesGiveTwoAndALineThatHelps) {
   expect_error(imago_run({"doctor", "-x"}), 2, "unknown option '-x'; see 'imago doctor --help'");
 }
 
+TEST(CommandLine, FlagsOfLlamaCppAreTakenOrExplained) {
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "-ngl", "99"}), 2, "there is no GPU in this build");
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "--n-gpu-layers=99"}), 2,
+               "'--n-gpu-layers' is a flag of llama.cpp");
+  expect_error(imago_run({"run", "m.gguf", "-i"}), 2, "imago chat");
+  expect_error(imago_run({"eval", "m.gguf", "-f", "t", "-ctk", "f16"}), 2, "--cache-type");
+  // What is read gets as far as the model that is not there.
+  expect_error(imago_run({"run",
+                          "-m",
+                          "no.gguf",
+                          "-p",
+                          "a\\n",
+                          "-e",
+                          "-n",
+                          "4",
+                          "-c",
+                          "16",
+                          "-t",
+                          "1",
+                          "-s",
+                          "7",
+                          "--temp",
+                          "0.5",
+                          "--top-k",
+                          "9",
+                          "--top-p",
+                          "0.9",
+                          "--min-p",
+                          "0.1",
+                          "--repeat-penalty",
+                          "1.1",
+                          "-b",
+                          "8",
+                          "--ignore-eos"}),
+               1, "no.gguf");
+  expect_error(imago_run({"run", "--model", "no.gguf", "--prompt", "a", "--n-predict", "4", "--ctx-size", "16",
+                          "--threads", "1", "--seed", "7", "--batch-size", "8", "--temperature", "0"}),
+               1, "no.gguf");
+  expect_error(imago_run({"run", "-m", "no.gguf", "--file", "/nowhere.txt"}), 1, "/nowhere.txt");
+}
+
+TEST(Help, IsACommandToo) {
+  EXPECT_EQ(imago_run({"help"}).out, imago_run({"--help"}).out);
+  EXPECT_EQ(imago_run({"help", "doctor"}).out, imago_run({"doctor", "--help"}).out);
+  expect_error(imago_run({"help", "docter"}), 2, "did you mean 'doctor'?");
+}
+
+TEST(Help, FitsAScreen) {
+  for (const char* command : {"run", "train", "morph", "bench"}) {
+    const std::string text = imago_run({command, "--help"}).out;
+    for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      const std::string line = text.substr(at, end - at);
+      const bool is_example = line.starts_with("  imago ");  // copied whole
+      EXPECT_TRUE(is_example || line.size() <= 104) << line;
+    }
+  }
+}
+
 TEST(CommandLine, AnArgumentWithNewlinesStillGivesOneLine) {
   expect_error(imago_run({"two\nlines"}), 2, "unknown command 'two lines'");
 }

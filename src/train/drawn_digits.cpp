@@ -1,17 +1,19 @@
-#pragma once
-
 // Digits of 8 × 8 pixels, drawn with a pen of uncertain hand: each one is turned, sheared, stretched, moved and covered
 // with noise. They stand in for scanned digits where those are not at hand.
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <span>
 #include <vector>
 
 #include "imago/train.h"
+#include "imago/weights.h"
 
-namespace imago::testing {
+namespace imago {
+
+namespace {
 
 struct PenPoint {
   double x = 0, y = 0;
@@ -19,7 +21,7 @@ struct PenPoint {
 using PenLine = std::vector<PenPoint>;
 
 /// The lines of a digit in the square from -1 to 1, y downwards.
-inline const std::vector<PenLine>& digit_lines(std::size_t digit) {
+const std::vector<PenLine>& digit_lines(std::size_t digit) {
   static const std::array<std::vector<PenLine>, 10> kDigits = {{
       {{{0, -1}, {0.45, -0.75}, {0.55, 0}, {0.45, 0.75}, {0, 1}, {-0.45, 0.75}, {-0.55, 0}, {-0.45, -0.75}, {0, -1}}},
       {{{-0.35, -0.6}, {0.1, -1}, {0.1, 1}}},
@@ -35,14 +37,14 @@ inline const std::vector<PenLine>& digit_lines(std::size_t digit) {
   return kDigits[digit];
 }
 
-inline double distance_to_segment(PenPoint p, PenPoint a, PenPoint b) {
+double distance_to_segment(PenPoint p, PenPoint a, PenPoint b) {
   const double dx = b.x - a.x, dy = b.y - a.y;
   const double along = std::clamp(((p.x - a.x) * dx + (p.y - a.y) * dy) / (dx * dx + dy * dy), 0.0, 1.0);
   return std::hypot(p.x - a.x - along * dx, p.y - a.y - along * dy);
 }
 
 /// One digit into 64 pixels from 0 to 1. `draws` are uniform in [-1, 1]: 7 for the hand, 64 for the noise.
-inline void draw_digit(std::size_t digit, std::span<const float> draws, std::span<float> pixels) {
+void draw_digit(std::size_t digit, std::span<const float> draws, std::span<float> pixels) {
   const auto draw = [&](std::size_t i) { return static_cast<double>(draws[i]); };
   const double turn = 0.26 * draw(0), shear = 0.25 * draw(1);  // 15 degrees
   const double stretch_x = 2.9 * (1 + 0.15 * draw(2)), stretch_y = 3 * (1 + 0.12 * draw(3));
@@ -66,8 +68,9 @@ inline void draw_digit(std::size_t digit, std::span<const float> draws, std::spa
   }
 }
 
-/// `examples` digits, each class as often: 64 pixels and a constant, since Dense has no bias.
-inline Dataset drawn_digits(std::size_t examples, std::uint64_t seed) {
+}  // namespace
+
+Dataset drawn_digits(std::size_t examples, std::uint64_t seed) {
   constexpr std::size_t kDraws = 7 + 64, kInputs = 65;
   WeightStore uniform(examples, kDraws);
   uniform.randomize(seed, 1);
@@ -81,4 +84,4 @@ inline Dataset drawn_digits(std::size_t examples, std::uint64_t seed) {
   return data;
 }
 
-}  // namespace imago::testing
+}  // namespace imago

@@ -1,4 +1,4 @@
-// The example of docs/networks.md: the page shows the program as it is, and the program does what the page says.
+// The example of docs/networks.md does what the page says.
 
 #include <gtest/gtest.h>
 
@@ -6,27 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "testing/loom_files.h"
 #include "testing/process.h"
 
 namespace imago {
 namespace {
-
-TEST(Example, StandsOnThePage) {
-  const std::string program = testing::read_text(IMAGO_EXAMPLE_SOURCE);
-  const std::string page = testing::read_text(IMAGO_EXAMPLE_PAGE);
-  const std::size_t start = program.find("int main() {");
-  ASSERT_NE(start, std::string::npos);
-  EXPECT_NE(page.find(program.substr(start)), std::string::npos);
-}
 
 struct Rounded {
   char type[16];
   double similarity, before, after;
 };
 
-TEST(Example, LearnsAndSurvivesItsRounding) {
-  const testing::ProcessResult result = testing::run_process({IMAGO_EXAMPLE_PROGRAM});
+TEST(NetworksExample, LearnsAndSurvivesItsRounding) {
+  const testing::ProcessResult result = testing::run_process({IMAGO_EXAMPLES "/example_networks"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::vector<std::string> lines;
   for (std::size_t at = 0, end; (end = result.out.find('\n', at)) != std::string::npos; at = end + 1) {

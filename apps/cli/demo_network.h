@@ -1,0 +1,41 @@
+#pragma once
+
+// The part of `imago demo` about a network: it learns to read digits, and is then brought into every scalar type.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "imago/network.h"
+#include "imago/train.h"
+
+namespace imago::cli {
+
+/// The network in one type. Accuracies are on digits that it never saw.
+struct DemoRow {
+  DType type;
+  std::size_t bytes = 0;    ///< of all weights and scales
+  double cosine = 0;        ///< mean over the layers, against float32
+  double rounded = 0;       ///< accuracy after rounding
+  double trained = 0;       ///< accuracy after a little training through the rounding
+  double microseconds = 0;  ///< of a forward with one digit
+  bool same_bytes = false;  ///< written as a checkpoint, read and written again
+};
+
+struct DemoNetwork {
+  Dataset seen, unseen;
+  Network network;
+  double seconds = 0;  ///< of the training
+  double accuracy = 0;
+};
+
+/// `digits` to learn from and two thirds as many to be judged by. A bar unless `quiet`. REQUIRES: digits >= 30.
+DemoNetwork train_demo_network(std::size_t digits, bool quiet);
+
+/// One row for each of the 21 types.
+std::vector<DemoRow> measure_demo_types(const DemoNetwork& demo, bool quiet);
+
+/// Digits side by side, as lines of shaded characters.
+std::vector<std::string> draw_digits(const Dataset& data, std::size_t first, std::size_t count);
+
+}  // namespace imago::cli

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs the commands of README.md and docs/guide.md as they stand: every block fenced with "sh", page by page, in an empty
+# folder. A block fenced with "sh not run: REASON" is listed instead.
+#
+#   commands_test.sh SOURCE-FOLDER PROGRAM
+#
+# What the pages take for granted is put there first: imago on PATH, a model of random weights under the name of the one
+# from Hugging Face, and one in place of the bundled model where the checkout lacks it.
+set -euo pipefail
+source=$1 program=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin" "$work/home"
+ln -s "$program" "$work/bin/imago"
+export PATH="$work/bin:$PATH" HOME="$work/home"
+
+imago synth "$work/stand-in.gguf" --type f16 --width 256 --blocks 2 --feed-forward 512 --heads 4 --kv-heads 2 \
+  --vocabulary 512 --ctx 512 -q
+[ -e "$source/models/imago-20m.gguf" ] || export IMAGO_MODEL="$work/stand-in.gguf"
+
+# blocks PAGE: the commands, each preceded by a line that shows it.
+blocks() {
+  awk '
+    /^```sh$/      { inside = 1; next }
+    /^```sh not run: / { print "not run, " substr($0, 16) > "/dev/stderr"; next }
+    /^```sh/       { print FILENAME ": line " FNR ": a fence that is neither \"sh\" nor \"sh not run: REASON\"" > "/dev/stderr"; exit 1 }
+    /^```/         { inside = 0; next }
+    inside         { print; ++lines }
+    END            { if (lines == 0) exit 1 }' "$1"
+}
+
+failed=0
+for page in README.md docs/guide.md; do
+  echo "== $page"
+  folder=$(mktemp -d -p "$work")
+  (cd "$folder" && imago convert "$work/stand-in.gguf" SmolLM2-135M-Instruct -q >/dev/null)
+  { echo 'set -e'; blocks "$source/$page"; } >"$folder.sh" || { echo "$page: no commands, or a fence that is wrong"; exit 1; }
+  if ! (cd "$folder" && bash -v "$folder.sh") >"$folder.log" 2>&1 </dev/null; then
+    failed=1
+    tail -n 25 "$folder.log"
+    echo "$page: a command fails; it is the last one shown above"
+  else
+    echo "$(grep -c . "$folder.sh") lines were run"
+  fi
+done
+exit $failed
