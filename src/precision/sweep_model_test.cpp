@@ -14,7 +14,7 @@
 namespace imago {
 namespace {
 
-constexpr std::size_t kContext = 32;
+constexpr std::size_t kSweepContext = 32;
 
 class SweepModel : public ::testing::Test {
  protected:
@@ -24,12 +24,12 @@ class SweepModel : public ::testing::Test {
     model_.emplace();
   }
   std::optional<testing::ByteModel> model_;
-  const std::string text_ = testing::ByteModel::text(6 * kContext);
+  const std::string text_ = testing::ByteModel::text(6 * kSweepContext);
 };
 
 TEST_F(SweepModel, IsAsIfFilesHadBeenWritten) {
   SweepOptions options{.types = {BlockFormat::q8_0, BlockFormat::q4_0, DType::float16, DType::int8}};
-  options.context = kContext;
+  options.context = kSweepContext;
   SweepEstimate estimate;
   options.estimate = [&](const SweepEstimate& told) { estimate = told; };
   const SweepReport report = sweep_model(model_->path(), text_, options);
@@ -46,7 +46,7 @@ TEST_F(SweepModel, IsAsIfFilesHadBeenWritten) {
     const ConvertReport written = convert_model(model_->path(), out, {.type = parse_format(point.name), .pure = true});
     EXPECT_EQ(point.bytes, written.to_bytes);
     const DivergenceReport wanted =
-        measure_divergence(reference, LanguageModel::load(out), text_, {.context = kContext});
+        measure_divergence(reference, LanguageModel::load(out), text_, {.context = kSweepContext});
     // GGUF keeps rotary frequencies as float32 divisors, and the folder as settings.
     EXPECT_NEAR(point.divergence.value().mean, wanted.mean, 1e-8 + 1e-3 * wanted.mean);
     EXPECT_EQ(point.divergence->same_top, wanted.same_top);
@@ -58,7 +58,7 @@ TEST_F(SweepModel, IsAsIfFilesHadBeenWritten) {
 
 TEST_F(SweepModel, RoundsDoNotChangeTheOutcome) {
   SweepOptions options{.types = {BlockFormat::q8_0, BlockFormat::q5_0, BlockFormat::q4_0}};
-  options.context = kContext;
+  options.context = kSweepContext;
   const SweepReport together = sweep_model(model_->path(), text_, options);
   std::size_t rounds = 0;
   options.memory_bytes = 1;
@@ -93,7 +93,7 @@ TEST_F(SweepModel, PlansStandBesideTypes) {
   plan.tensors = {{"blk.0.attn_q.weight", BlockFormat::q8_0}, {"token_embd.weight", BlockFormat::q4_0}};
   write_plan(plan, model_->file("plan.json"));
   SweepOptions options{.types = {BlockFormat::q4_0}, .plans = {model_->file("plan.json")}};
-  options.context = kContext;
+  options.context = kSweepContext;
   const SweepReport report = sweep_model(model_->path(), text_, options);
   ASSERT_EQ(report.points.size(), 2u);
   const SweepPoint& planned = report.points[1];
