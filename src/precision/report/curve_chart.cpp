@@ -181,7 +181,7 @@ class CurveChart {
       order.push_back(&dot);
       taken.push_back({dot.x - kDot, dot.y - kDot, dot.x + kDot, dot.y + kDot});
     }
-    std::ranges::stable_partition(order, [](const Dot* dot) { return dot->point->on_front; });
+    std::stable_partition(order.begin(), order.end(), [](const Dot* dot) { return dot->point->on_front; });
     LabelPlacer placer({left_, 12, size_.width, bottom_ + 12}, std::move(taken));
     for (Dot* dot : order) dot->label = placer.place(dot->x, dot->y, file_name(dot->point->name));
     std::ranges::reverse(order);
