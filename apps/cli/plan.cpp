@@ -138,6 +138,19 @@ std::string tensor_table(const PlanReport& report) {
   return table.text();
 }
 
+/// The commands that make of the plan what was measured.
+std::string next_step(const PlanReport& report, const Options& options) {
+  const std::string model = printable(options.model), plan = printable(options.out);
+  if (is_network(report) || options.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
+  std::string text = "\n", calibration = printable(options.importance);
+  if (calibration.empty()) {
+    calibration = "CALIBRATION.gguf";
+    text += fmt::format("imago calibrate {} --text {} {}-o {}\n", model, printable(options.text),
+                        report.plan.rounding == Rounding::compensated ? "--products " : "", calibration);
+  }
+  return text + fmt::format("imago morph {} OUT --plan {} --importance {}\n", model, plan, calibration);
+}
+
 std::string to_text(const PlanReport& report, const Options& options) {
   const bool network = is_network(report);
   std::string text =
@@ -164,7 +177,7 @@ std::string to_text(const PlanReport& report, const Options& options) {
     text += fmt::format("\nnote: no mixture was better than {} throughout, so that is the plan\n",
                         report.uniform_type->name());
   }
-  return text + dim(fmt::format("\nimago morph {} OUT --plan {}\n", printable(options.model), printable(options.out)));
+  return text + dim(next_step(report, options));
 }
 
 // ---- the work

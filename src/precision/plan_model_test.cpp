@@ -76,8 +76,12 @@ TEST_F(PlanModel, MeetsTheBudgetAndSaysWhatItMeasured) {
   // What morph makes of it has exactly these types.
   const std::string path = files_->file("plan.json"), out = files_->file("out.gguf");
   write_plan(report.plan, path);
+  EXPECT_EQ(report.plan.rounding, Rounding::compensated);
   ConvertOptions morph;
   morph.plan = path;
+  EXPECT_THROW(convert_model(files_->path(), out, morph), UsageError) << "this rounding needs a calibration";
+  morph.calibration = files_->file("calibration.gguf");
+  calibrate_model(files_->path(), text_, "ships", morph.calibration, {.context = kContext, .products = true});
   convert_model(files_->path(), out, morph);
   std::map<std::string, std::string> types;
   for (const TensorSummary& tensor : inspect_model(out).tensors) types[tensor.name] = tensor.type;
