@@ -28,7 +28,8 @@ TrainOptions training(int epochs, float rate) {
   return options;
 }
 
-/// While it lives, work runs on one thread.
+/// While it lives, work runs on one thread: so small a network gains nothing from more, and loses where others work
+/// too.
 class OneThread {
  public:
   OneThread() { set_thread_count(1); }
@@ -51,9 +52,8 @@ std::size_t bytes_of(const Network& network, DType type) {
   return bytes;
 }
 
-/// The median of many with one thread, more than which so small a network has no use for.
+/// The median of many.
 double microseconds_per_forward(Network& network, const Dataset& data) {
-  const OneThread alone;
   constexpr int kTimes = 101;
   Tensor<float> digit({1, kInputs});
   std::ranges::copy(data.x.values().first(kInputs), digit.values().begin());
@@ -93,6 +93,7 @@ DemoNetwork train_demo_network(std::size_t digits, bool quiet) {
   // Weights as large as their fan-in allows; with the small ones of a new network it would learn more slowly.
   std::uint64_t seed = 1;
   for (Layer& layer : demo.network.layers()) layer.weights->he_randomize(seed++, layer.weights->cols());
+  const OneThread alone;
   Progress progress(quiet);
   TrainOptions options = training(kEpochs, 0.003f);
   options.progress = [&](const TrainProgress& now) {
@@ -105,6 +106,7 @@ DemoNetwork train_demo_network(std::size_t digits, bool quiet) {
 }
 
 std::vector<DemoRow> measure_demo_types(const DemoNetwork& demo, bool quiet) {
+  const OneThread alone;
   std::vector<DemoRow> rows;
   Progress progress(quiet);
   for (const DTypeInfo& type : kDTypes) {
