@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 
 #include "commands.h"
 #include "imago/error.h"
+#include "imago/files.h"
 #include "imago/models.h"
 #include "imago/system.h"
 #include "output.h"
@@ -27,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string in, out, to, calibrate = "absmax", granularity = "tensor", importance, method = "nearest";
+  std::string in, out, to, calibrate = "absmax", granularity = "tensor", importance, method = "auto";
   double percentile = 0.999;
   int group = 32;
   std::vector<std::string> tensor_types;
@@ -58,6 +60,35 @@ std::pair<std::string, Format> tensor_type(const std::string& text) {
   return {text.substr(0, at), parse_format(text.substr(at + 1))};
 }
 
+/// Whether a calibration has what error compensation needs. What is no calibration is left to the library to complain
+/// of.
+bool has_products(const std::string& calibration) {
+  std::ifstream start(calibration, std::ios::binary);
+  char magic[4] = {};
+  if (!start.read(magic, sizeof magic) || std::string_view(magic, 4) != "GGUF") return false;
+  const GgufFile file = GgufFile::open(calibration);
+  return std::ranges::any_of(file.tensors(),
+                             [](const GgufTensor& tensor) { return tensor.name.ends_with(".products"); });
+}
+
+Rounding rounding_of(const Options& options, const ConvertOptions& wanted) {
+  if (options.method == "auto") {
+    if (options.importance.empty() || wanted.type == Format(BlockFormat::tq1_0)) return Rounding::nearest;
+    return has_products(options.importance) ? Rounding::compensated : Rounding::nearest;
+  }
+  const auto rounding = one_of<Rounding>("--method", options.method,
+                                         {{"nearest", Rounding::nearest},
+                                          {"gptq", Rounding::compensated},
+                                          {"awq", Rounding::scaled},
+                                          {"plain", Rounding::nearest},
+                                          {"compensated", Rounding::compensated},
+                                          {"scaled", Rounding::scaled}});
+  if (rounding != Rounding::nearest && options.importance.empty()) {
+    throw UsageError(fmt::format("--method {} needs --importance FILE: 'imago calibrate' makes one", options.method));
+  }
+  return rounding;
+}
+
 ConvertOptions to_library(const Options& options) {
   ConvertOptions wanted;
   if (!options.to.empty()) wanted.type = parse_format(options.to);
@@ -69,16 +100,7 @@ ConvertOptions to_library(const Options& options) {
   wanted.granularity =
       one_of<Granularity>("--granularity", options.granularity,
                           {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}});
-  wanted.rounding = one_of<Rounding>("--method", options.method,
-                                     {{"nearest", Rounding::nearest},
-                                      {"gptq", Rounding::compensated},
-                                      {"awq", Rounding::scaled},
-                                      {"plain", Rounding::nearest},
-                                      {"compensated", Rounding::compensated},
-                                      {"scaled", Rounding::scaled}});
-  if (wanted.rounding != Rounding::nearest && options.importance.empty()) {
-    throw UsageError(fmt::format("--method {} needs --importance FILE: 'imago calibrate' makes one", options.method));
-  }
+  wanted.rounding = rounding_of(options, wanted);
   wanted.calibration = options.importance;
   wanted.percentile = options.percentile;
   wanted.group = options.group;
@@ -259,7 +281,7 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
     command
         ->add_option("--method", options->method,
                      "nearest, gptq (later columns make up for the errors of earlier ones) or awq (columns that matter "
-                     "are scaled up) (default: nearest)")
+                     "are scaled up) (default: gptq if the file has products, else nearest)")
         ->type_name("METHOD");
   }
   command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "imago.h"
 #include "imago/files.h"
@@ -74,6 +75,15 @@ TEST_F(Calibrate, WritesWhatMorphReads) {
     errors.push_back(expect_json(imago_run(words))["error"].get<double>());
     EXPECT_EQ(imago_run({"logits", file("out.gguf"), "--ids", "1,2", "-o", file("l.safetensors")}).exit_code, 0);
   }
+  const auto bytes_of = [&](const std::vector<std::string>& method) {
+    std::vector<std::string> words = {"morph", file("model.gguf"), file("same.gguf"), "--to", "q4_0", "--pure",
+                                      "-q",    "--importance",     file("c.gguf")};
+    words.insert(words.end(), method.begin(), method.end());
+    EXPECT_EQ(imago_run(words).exit_code, 0);
+    std::ifstream made(file("same.gguf"), std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(made), {}};
+  };
+  EXPECT_EQ(bytes_of({}), bytes_of({"--method", "gptq"}));  // since the file has products
   // Every method rounds otherwise, and none runs away.
   for (std::size_t i = 1; i < errors.size(); ++i) {
     EXPECT_NE(errors[i], errors[0]);
