@@ -59,7 +59,10 @@ void parallel_for(std::size_t count, std::size_t grain, Body&& body) {
 /// body is rethrown here once all have ended. REQUIRES: grain > 0, and worth a microsecond.
 template <class Body>
 void parallel_for_dynamic(std::size_t count, std::size_t grain, Body&& body) {
-  if (count == 0) return;
+  if (count <= grain) {  // nobody else need wake up for it
+    if (count != 0) body(std::size_t{0}, count);
+    return;
+  }
   pool_threads();  // starts the pool
   struct Context {
     std::remove_reference_t<Body>& body;
