@@ -45,17 +45,22 @@ class Plan : public ::testing::Test {
 TEST_F(Plan, HasHelp) { expect_help("plan"); }
 
 TEST_F(Plan, OfALanguageModelIsFollowedByMorph) {
-  const std::string model = random_model(), text = text_file(), plan = file("plan.json");
+  const std::string model = random_model(), text = text_file(), plan = file("plan.json"), known = file("known.gguf");
+  const ProcessResult calibrated =
+      imago_run({"calibrate", model, "--text", text, "--ctx", "64", "--products", "-o", known, "-q", "-t", "1"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   const Json report =
-      expect_json(imago_run({"plan", model, "--bits", "4.6", "--text", text, "--types", "q4_k,q5_k,q8_0", "--ctx", "64",
-                             "--windows", "2", "-o", plan, "--json", "-t", "1"}));
+      expect_json(imago_run({"plan", model, "--bits", "4.6", "--text", text, "--types", "q4_k,q8_0", "--importance",
+                             known, "--ctx", "64", "--windows", "2", "-o", plan, "--json", "-t", "1"}));
   EXPECT_LE(report.at("bits_per_weight").get<double>(), 4.6);
   EXPECT_LE(report.at("bytes").get<std::uint64_t>(), report.at("budget_bytes").get<std::uint64_t>());
   EXPECT_LE(report.at("measured").at("kl").get<double>(), report.at("uniform").at("kl").get<double>());
   EXPECT_GT(report.at("original").at("perplexity").get<double>(), 1);
   EXPECT_GT(report.at("seconds").get<double>(), 0);
 
-  const Json morphed = expect_json(imago_run({"morph", model, file("out.gguf"), "--plan", plan, "--json", "-t", "1"}));
+  expect_error(imago_run({"morph", model, file("out.gguf"), "--plan", plan}), 2, "needs calibration");
+  const Json morphed = expect_json(
+      imago_run({"morph", model, file("out.gguf"), "--plan", plan, "--importance", known, "--json", "-t", "1"}));
   const auto types = types_of(file("out.gguf"));
   std::uint64_t bytes = 0;
   for (const Json& tensor : report.at("tensors")) {
