@@ -33,6 +33,7 @@ const Foreign kForeign[] = {
     {{"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"},
      "imago downloads nothing; fetch the model, then name its file or folder"},
     {{"--color", "-co"}, "terminals get colours by themselves, and NO_COLOR=1 turns them off; leave it out"},
+    {{"--imatrix"}, "--importance takes such files here, and 'imago calibrate' makes them"},
     {{"--log-disable", "-lv", "--verbosity"}, "--quiet is what there is to say less"},
 };
 

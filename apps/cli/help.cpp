@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "output.h"
@@ -51,12 +52,14 @@ std::string spelled(const OptionReference& option) {
 }
 
 std::string commands_by_group(const CLI::App& program, std::size_t columns) {
-  std::string text, group;
+  std::vector<std::pair<std::string, std::string>> groups;  // heading and entries, in the order they first come
   for (const CommandReference& command : describe_commands(program)) {
-    if (command.group != group) text += "\n" + command.group + ":\n";
-    group = command.group;
-    text += entry(command.name, command.about, columns);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == command.group; });
+    if (group == groups.end()) group = groups.insert(group, {command.group, ""});
+    group->second += entry(command.name, command.about, columns);
   }
+  std::string text;
+  for (const auto& [heading, entries] : groups) text += "\n" + heading + ":\n" + entries;
   return text;
 }
 

@@ -97,6 +97,15 @@ TEST(CommandLine, FlagsOfLlamaCppAreTakenOrExplained) {
   expect_error(imago_run({"run", "-m", "no.gguf", "--file", "/nowhere.txt"}), 1, "/nowhere.txt");
 }
 
+TEST(Help, HasEachHeadingOnce) {
+  const std::string text = imago_run({"--help"}).out;
+  for (const char* heading : {"\nLanguage models:\n", "\nWhat precision costs:\n", "\nModel files:\n"}) {
+    const std::size_t at = text.find(heading);
+    EXPECT_NE(at, std::string::npos) << heading;
+    EXPECT_EQ(text.find(heading, at + 1), std::string::npos) << heading;
+  }
+}
+
 TEST(Help, IsACommandToo) {
   EXPECT_EQ(imago_run({"help"}).out, imago_run({"--help"}).out);
   EXPECT_EQ(imago_run({"help", "doctor"}).out, imago_run({"doctor", "--help"}).out);
