@@ -84,7 +84,11 @@ std::vector<TensorGuide> guide_tensors(const Guidance& guidance, std::span<Plann
     if (!is_quantized(plan[i])) continue;
     const auto named = guidance.names.find(plan[i].recipe->name);
     if (named != guidance.names.end()) guides[i] = guide_of(*guidance.calibration, named->second, plan[i]);
-    guides[i].inputs.empty() ? unknown.push_back(plan[i].recipe->name) : void(++known);
+    if (guides[i].inputs.empty()) {
+      unknown.push_back(plan[i].recipe->name);
+    } else {
+      ++known;
+    }
   }
   if (known == 0 && !unknown.empty()) {
     throw UsageError(fmt::format("the calibration {} knows nothing of '{}' or any other tensor: it is of another model",
