@@ -28,7 +28,7 @@ std::vector<float> float_values(DType dtype) {
   decode(dtype, packed, {{&one, 1}, values.size()}, values);
   std::erase_if(values, [](float value) { return !std::isfinite(value); });
   std::ranges::sort(values);
-  values.erase(std::ranges::unique(values).begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 
@@ -38,7 +38,8 @@ Levels::Levels(std::span<const float> values) {
   codes_.resize(values.size());
   std::iota(codes_.begin(), codes_.end(), std::size_t{0});
   std::ranges::stable_sort(codes_, {}, [&](std::size_t code) { return values[code]; });
-  codes_.erase(std::ranges::unique(codes_, {}, [&](std::size_t code) { return values[code]; }).begin(), codes_.end());
+  const auto same = [&](std::size_t a, std::size_t b) { return values[a] == values[b]; };
+  codes_.erase(std::unique(codes_.begin(), codes_.end(), same), codes_.end());
   for (const std::size_t code : codes_) sorted_.push_back(values[code]);
   consecutive_ = true;
   for (std::size_t i = 0; i < sorted_.size(); ++i) {
