@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -31,8 +32,10 @@ void relax() noexcept {
 #endif
 }
 
-/// One region at a time: a generation number announces it, a countdown ends it. Workers spin for a short while (regions
-/// of a model follow each other within microseconds), then sleep on the condition variable.
+/// One region at a time: a new generation announces it, and it ends when all of its parts are done, whoever did them. A
+/// worker that the system has put aside is not waited for unless it holds a part: on a busy machine the others go on
+/// without it. Workers spin for a short while (regions of a model follow each other within microseconds), then sleep on
+/// the condition variable.
 class Pool {
  public:
   ~Pool() { stop(); }
@@ -55,23 +58,23 @@ class Pool {
 
   void run(std::size_t parts, void (*part)(void*, std::size_t), void* context) {
     // Nested calls, and calls while another thread owns the pool, do their work alone: correct, never a deadlock.
-    if (inside_region) return run_alone(parts, part, context);
+    if (inside_region || parts > kMostParts) return run_alone(parts, part, context);
     std::unique_lock region(region_, std::try_to_lock);
     if (!region.owns_lock()) return run_alone(parts, part, context);
     inside_region = true;
     part_ = part;
     context_ = context;
     parts_ = parts;
-    next_.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
     {
       std::lock_guard lock(sleep_);
-      generation_.fetch_add(1, std::memory_order_release);
+      const std::uint64_t next = generation_of(claim_.load(std::memory_order_relaxed)) + 1;
+      claim_.store(next << kPartBits | parts, std::memory_order_release);
     }
     wake_.notify_all();
     work();
     // With more threads than cores a worker may need this core to end: after a while, offer it.
-    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
+    for (int spin = 0; done_.load(std::memory_order_acquire) != parts; ++spin) {
       if (spin < kSpins) {
         relax();
       } else {
@@ -90,7 +93,7 @@ class Pool {
   /// Fewer threads than wished for if the system refuses some.
   void start(int threads) {
     stopping_.store(false, std::memory_order_relaxed);
-    const unsigned seen = generation_.load(std::memory_order_relaxed);
+    const std::uint64_t seen = generation_of(claim_.load(std::memory_order_relaxed));
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
       while (static_cast<int>(workers_.size()) < threads - 1) workers_.emplace_back([this, seen] { serve(seen); });
@@ -109,7 +112,7 @@ class Pool {
     workers_.clear();
   }
 
-  void serve(unsigned seen) {
+  void serve(std::uint64_t seen) {
     inside_region = true;
     for (;;) {
       for (int spin = 0; spin < kSpins && idle(seen); ++spin) relax();
@@ -118,14 +121,13 @@ class Pool {
         wake_.wait(lock, [&] { return !idle(seen); });
       }
       if (stopping_.load(std::memory_order_acquire)) return;
-      seen = generation_.load(std::memory_order_acquire);
+      seen = generation_of(claim_.load(std::memory_order_acquire));
       work();
-      busy_.fetch_sub(1, std::memory_order_release);
     }
   }
 
-  bool idle(unsigned seen) const noexcept {
-    return generation_.load(std::memory_order_acquire) == seen && !stopping_.load(std::memory_order_acquire);
+  bool idle(std::uint64_t seen) const noexcept {
+    return generation_of(claim_.load(std::memory_order_acquire)) == seen && !stopping_.load(std::memory_order_acquire);
   }
 
   /// As a region does: every part runs, whatever the others throw.
@@ -141,18 +143,31 @@ class Pool {
     if (failure) std::rethrow_exception(failure);
   }
 
+  /// Takes parts until none are left. A region does not end before its last part is done, so part_, context_ and parts_
+  /// are those of the generation that a part was taken from. Whoever comes late finds no part left, and touches
+  /// nothing.
   void work() noexcept {
     for (;;) {
-      const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
-      if (index >= parts_) return;
+      std::uint64_t claim = claim_.load(std::memory_order_acquire);
+      do {
+        if (parts_left(claim) == 0) return;
+      } while (!claim_.compare_exchange_weak(claim, claim - 1, std::memory_order_acquire, std::memory_order_acquire));
       try {
-        part_(context_, index);
+        part_(context_, parts_ - parts_left(claim));
       } catch (...) {
         std::lock_guard lock(sleep_);
         if (!failure_) failure_ = std::current_exception();
       }
+      done_.fetch_add(1, std::memory_order_release);
     }
   }
+
+  // A generation and how many of its parts nobody has taken, in one word: no part is taken from a region that has
+  // ended.
+  static constexpr int kPartBits = 32;
+  static constexpr std::uint64_t kMostParts = (std::uint64_t{1} << kPartBits) - 1;
+  static std::uint64_t generation_of(std::uint64_t claim) noexcept { return claim >> kPartBits; }
+  static std::size_t parts_left(std::uint64_t claim) noexcept { return static_cast<std::size_t>(claim & kMostParts); }
 
   std::mutex configure_;
   std::mutex region_;
@@ -161,9 +176,8 @@ class Pool {
   std::vector<std::thread> workers_;
   int threads_ = 0;
   std::atomic<bool> stopping_{false};
-  std::atomic<unsigned> generation_{0};
-  std::atomic<std::size_t> next_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<std::uint64_t> claim_{0};  // generation << kPartBits | parts left
+  std::atomic<std::size_t> done_{0};
   void (*part_)(void*, std::size_t) = nullptr;
   void* context_ = nullptr;
   std::size_t parts_ = 0;

@@ -192,6 +192,16 @@ TEST_P(Parallel, WritesAreSeenAfterwards) {
   }
 }
 
+TEST_P(Parallel, ShortRegionsFollowEachOther) {
+  // A worker that comes late to one region meets the next: it must take no part of the first, nor one twice.
+  for (std::size_t region = 0; region < 2000; ++region) {
+    const std::size_t count = 1 + region % 5;
+    std::vector<std::size_t> seen(count, 0);
+    parallel_for_dynamic(count, 1, [&](std::size_t begin, std::size_t) { seen[begin] += region + 1; });
+    ASSERT_EQ(seen, std::vector<std::size_t>(count, region + 1));
+  }
+}
+
 TEST_P(Parallel, CallersMayCompete) {
   std::vector<std::thread> callers;
   std::atomic<int> total = 0;
