@@ -11,6 +11,7 @@
 #include "imago/lm.h"
 #include "imago/system.h"
 #include "model_options.h"
+#include "progress.h"
 #include "shared_options.h"
 
 namespace imago::cli {
@@ -33,11 +34,13 @@ void logits(const Options& options) {
   SafetensorsWriter writer(options.output, {{"logits", SafetensorsType::f32, Shape{ids.size(), model.vocabulary()}}});
   // Batch by batch: all logits of a long text need not fit into memory.
   std::vector<float> piece;
+  Progress progress(options.model.quiet);
   for (std::size_t first = 0; first < ids.size(); first += options.batch) {
     const std::size_t count = std::min(options.batch, ids.size() - first);
     piece.resize(count * model.vocabulary());
     sequence.append(std::span(ids).subspan(first, count), piece);
     writer.write("logits", piece);
+    progress.show(first + count, ids.size(), "tokens");
   }
   writer.commit();
 }

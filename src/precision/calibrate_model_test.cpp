@@ -3,66 +3,32 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "guided/calibration.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
-#include "lm/byte_letters.h"
-#include "testing/temp_dir.h"
-#include "testing/torch_models.h"
+#include "testing/byte_model.h"
 
 namespace imago {
 namespace {
 
-using nlohmann::json;
-
-constexpr const char* kModel = "llama3_rope_scaling_f16";
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// One token per byte.
-std::string byte_tokenizer() {
-  json vocabulary = json::object();
-  for (int byte = 0; byte < 256; ++byte) {
-    std::string letter;
-    lm::append_utf8(letter, lm::kByteLetters[static_cast<std::size_t>(byte)]);
-    vocabulary[letter] = byte;
-  }
-  return json{{"version", "1.0"},
-              {"added_tokens", json::array()},
-              {"normalizer", nullptr},
-              {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-              {"decoder", {{"type", "ByteLevel"}}},
-              {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}}
-      .dump();
-}
-
 class CalibrateModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto source = testing::find_torch_model(kModel);
-    if (!source) GTEST_SKIP() << testing::missing_torch_model(kModel);
-    for (const char* file : {"config.json", "model.safetensors"}) {
-      folder_.write(file, contents(std::filesystem::path(*source) / file));
-    }
-    folder_.write("tokenizer.json", byte_tokenizer());
+    if (const auto missing = testing::ByteModel::missing()) GTEST_SKIP() << *missing;
+    model_.emplace();
     for (int i = 0; i < 12 * 16; ++i) text_ += static_cast<char>('a' + i * i % 23);
   }
-  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+  std::string path(const char* name) const { return model_->file(name); }
   CalibrateReport calibrate(const char* out, const CalibrateOptions& options) {
-    return calibrate_model(folder_.path().string(), text_, "letters", path(out), options);
+    return calibrate_model(model_->path(), text_, "letters", path(out), options);
   }
 
-  testing::TempDir folder_;
+  std::optional<testing::ByteModel> model_;
   std::string text_;
 };
 
