@@ -87,6 +87,11 @@ fails 2 synth never.gguf --heads 3 --width 64
 fails 2 bench kernels --format q4_9
 fails 2 doctor -t many
 fails 2 completion tcsh
+fails 2 calibrate good.gguf -o never.gguf
+fails 2 plan good.gguf --text text.txt -o never.json
+fails 2 plan good.gguf --bits 0.1 --text text.txt --ctx 64 -o never.json
+fails 2 morph good.gguf never.gguf --to q4_0 --method gptq
+fails 2 sweep good.gguf --types q4_9 --text text.txt
 
 echo "== missing and strange files" >>"$transcript"
 for file in nowhere empty garbage.bin cut.gguf text.txt . /dev/null; do
@@ -100,6 +105,11 @@ for file in nowhere empty garbage.bin cut.gguf text.txt . /dev/null; do
   fails 1 forward "$file" --input garbage.bin -o never.safetensors
   fails 1 compare "$file" trained.json
   fails 1 compare trained.json "$file"
+  fails 1 calibrate "$file" --text text.txt -o never.gguf
+  fails 1 plan "$file" --bits 4.5 --text text.txt -o never.json
+  fails 1 sweep "$file" --text text.txt --html never.html
+  fails 1 morph good.gguf never.gguf --to q4_0 --importance "$file"
+  fails 1 morph good.gguf never.gguf --plan "$file"
   fails 1 train "$file" --data data.csv -o never.json
   [ "$file" = text.txt ] || fails 1 train net.json --data "$file" -o never.json
 done
@@ -121,6 +131,8 @@ for target in no/such/folder/out /proc/out; do
   fails 1 train net.json --data data.csv -o "$target.json"
   fails 1 synth "$target.gguf" --type f16 --width 64 --blocks 1 --feed-forward 128 --heads 2 --kv-heads 2 --vocabulary 512
   fails 1 logits good.gguf --ids 1 -o "$target.safetensors"
+  fails 1 calibrate good.gguf --text text.txt --ctx 64 -o "$target.gguf"
+  fails 1 compare good.gguf folder --html "$target.html"
 done
 full() {
   local code=0
@@ -149,11 +161,13 @@ on_full_disk() {
 }
 echo "== a limit on the size of files" >>"$transcript"
 mkdir limited
-(
+( # the transcript goes through a pipe: it is a file too, and longer than the limit
   ulimit -f 32
+  failures=0
+  transcript=/dev/fd/3
   on_full_disk limited
   exit $failures
-) || failures=$((failures + $?))
+) 3> >(cat >>"$transcript") || failures=$((failures + $?))
 if [ "$(id -u)" -eq 0 ] && mkdir disk && mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
   small_disk=$work/disk
   echo "== a disk that is full" >>"$transcript"
@@ -161,7 +175,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir disk && mount -t tmpfs -o size=64k tmpfs disk 2
   umount "$small_disk" && small_disk=
 fi
 
-# interrupted ARGUMENT...: Ctrl-C after a while. It ends at once with 130 and leaves nothing; or it was done before.
+# interrupted ARGUMENT...: Ctrl-C after a while. It ends at once and leaves nothing, or a whole file: it was done before.
 interrupted() {
   local code=0
   echo "\$ imago ${*@Q}   # Ctrl-C after $delay s" >>"$transcript"
@@ -169,8 +183,9 @@ interrupted() {
   cat err >>"$transcript"
   case $code in 0 | 130) ;; *) complain "imago $*, stopped after $delay s: exit code $code: $(cat err)" ;; esac
   [ ! -s err ] || ! grep -qi 'terminate\|abort\|exception\|signal' err || complain "imago $*, stopped: $(cat err)"
-  [ "$code" -eq 0 ] && rm -rf stopped*
-  [ -z "$(find . -name 'stopped*')" ] || complain "imago $*, stopped after $delay s, leaves $(find . -name 'stopped*')"
+  for left in $(find . -name 'stopped*'); do
+    "$program" inspect "$left" >/dev/null 2>&1 || complain "imago $*, stopped after $delay s, leaves $left"
+  done
   rm -rf out err stopped*
   no_debris "imago $*, stopped,"
 }
@@ -183,6 +198,7 @@ for delay in 0.02 0.1 0.4; do
   interrupted run good.gguf -p hi -n 10000 --ignore-eos -q
   interrupted eval good.gguf --text text.txt --ctx 128 -q
   interrupted bench kernels --format q4_0 -q
+  interrupted calibrate good.gguf --text text.txt --ctx 64 -o stopped.gguf
   interrupted logits good.gguf --ids "$(seq -s, 1 250)" -o stopped.safetensors
 done
 count=$(grep -ac '^\$ imago' "$transcript" || true)
