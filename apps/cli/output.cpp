@@ -59,10 +59,11 @@ void print_json(const nlohmann::ordered_json& object) {
 }
 
 void print_error(std::string_view message) noexcept try {
-  std::string line = fmt::format("imago: error: {}", message);
+  std::string line(message);
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  write_all(STDERR_FILENO, line + "\n");
+  // Messages quote files, and files may hold what steers a terminal.
+  write_all(STDERR_FILENO, fmt::format("imago: error: {}\n", printable(line)));
 } catch (...) {
   write_all(STDERR_FILENO, "imago: error: out of memory\n");
 }

@@ -154,5 +154,12 @@ TEST(Output, ThereIsNoColourWithoutATerminal) {
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
 }
 
+TEST(Output, MessagesCannotSteerATerminal) {
+  const ProcessResult result = imago_run({"inspect", "no\x1b[2Jsuch\xff"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.find('\x1b'), std::string::npos);
+  EXPECT_NE(result.err.find("no\\x1b[2Jsuch\\xff"), std::string::npos) << result.err;
+}
+
 }  // namespace
 }  // namespace imago::testing
