@@ -52,6 +52,7 @@ TEST(Prediction, SmallDivergencesAreNotLostInRounding) {
     Prediction ours, theirs;
     ours.set(logits);
     theirs.set(others);
+    // The exponentials are float32: the plain kernels are off by 2.8e-8 here, those of AVX-512 by less than 2e-8.
     EXPECT_NEAR(ours.divergence_of(theirs), wanted, 5e-8 + 1e-5 * wanted) << change;
     EXPECT_EQ(ours.divergence_of(ours), 0);
   }
