@@ -17,9 +17,9 @@ namespace {
 /// Rows that a thread rounds together: enough for the products of matrices, and few enough that a panel of them stays
 /// near. A multiple of 8, so that strips begin at whole bytes.
 constexpr std::size_t kStripRows = 32;
-/// Times that all codes of a row are looked at again, each with all others fixed. The first takes off some 5 % of the
-/// error, a third nothing worth its time.
-constexpr int kSweeps = 2;
+/// Times that all codes of a row, and the scales of its groups, are looked at again, each with all others fixed. The
+/// first two take off some 7 % of the error, the next two 1.5 %, four more half of that.
+constexpr int kSweeps = 4;
 
 class StripRounder {
  public:
@@ -110,8 +110,9 @@ class StripRounder {
                std::span<const float>(inputs_.products).subspan(first * cols_, width * cols_), current_);
     for (std::size_t row = 0; row < rows_; ++row) {
       for (std::size_t i = 0; i < width; ++i) improve(row, first, i, width);
-      if (grid_.has_free_scales()) {
-        for (std::size_t i = 0; i < width; i += scales_.group) improve_scale(row, first, i, width);
+      for (std::size_t i = 0; i < width; i += scales_.group) {
+        if (grid_.adjusts_scales()) improve_scale(row, first, i, width);
+        if (grid_.adjusts_offsets()) improve_offset(row, first, i, width);
       }
     }
   }
@@ -130,34 +131,54 @@ class StripRounder {
     for (std::size_t k = 0; k < width; ++k) slopes[k] += change * products[k];
   }
 
-  /// The best scale of the group that begins at column `i` of the panel, codes fixed.
+  /// The best scale of the group that begins at column `i` of the panel, codes fixed; then its best offset.
   void improve_scale(std::size_t row, std::size_t first, std::size_t i, std::size_t width) {
-    const std::size_t count = scales_.group, begin = row * cols_ + first + i;
+    const std::size_t begin = row * cols_ + first + i;
+    direction_.resize(scales_.group);
+    for (std::size_t k = 0; k < scales_.group; ++k) direction_[k] = levels_.value(places_[begin + k]);
+    float& scale = scales_.scales[begin / scales_.group];
+    const float wanted = scale + best_step(row, first, i, width);
+    if (!std::isfinite(wanted)) return;
+    const float better = grid_.nearest_scale(row, first + i, wanted);
+    move(row, first, i, width, better - scale);
+    scale = better;
+  }
+
+  void improve_offset(std::size_t row, std::size_t first, std::size_t i, std::size_t width) {
+    const std::size_t begin = row * cols_ + first + i;
+    direction_.assign(scales_.group, -1.0f);
+    float& offset = scales_.offsets[begin / scales_.group];
+    const float wanted = offset + best_step(row, first, i, width);
+    if (!std::isfinite(wanted)) return;
+    const float better = grid_.nearest_offset(row, first + i, wanted);
+    move(row, first, i, width, better - offset);
+    offset = better;
+  }
+
+  /// How far the values of a group should move along direction_.
+  float best_step(std::size_t row, std::size_t first, std::size_t i, std::size_t width) const {
     float slope = 0, curvature = 0;
-    level_.resize(count);
-    for (std::size_t k = 0; k < count; ++k) level_[k] = levels_.value(places_[begin + k]);
-    for (std::size_t k = 0; k < count; ++k) {
+    for (std::size_t k = 0; k < direction_.size(); ++k) {
       const float* products = inputs_.products.data() + (first + i + k) * cols_ + first + i;
-      float sum = feedback_.damping() * level_[k];
-      for (std::size_t l = 0; l < count; ++l) sum += products[l] * level_[l];
-      curvature += level_[k] * sum;
+      float sum = feedback_.damping() * direction_[k];
+      for (std::size_t l = 0; l < direction_.size(); ++l) sum += products[l] * direction_[l];
+      curvature += direction_[k] * sum;
       const float error = errors_[(first + i + k) * rows_ + row];
-      slope += level_[k] * (current_[row * width + i + k] + feedback_.damping() * error);
+      slope += direction_[k] * (current_[row * width + i + k] + feedback_.damping() * error);
     }
-    if (!(curvature > 0)) return;
-    float& scale = scales_.scales[begin / count];
-    const float better = scale + slope / curvature;
-    if (!(better > 0) || !std::isfinite(better)) return;
-    for (std::size_t k = 0; k < count; ++k) {
+    return curvature > 0 ? slope / curvature : 0;
+  }
+
+  void move(std::size_t row, std::size_t first, std::size_t i, std::size_t width, float step) {
+    if (step == 0) return;
+    for (std::size_t k = 0; k < direction_.size(); ++k) {
       const std::size_t column = first + i + k;
-      float& error = errors_[column * rows_ + row];
-      const float change = weights_[row * cols_ + column] - better * level_[k] - error;
-      error += change;
+      const float change = -step * direction_[k];
+      errors_[column * rows_ + row] += change;
       const float* products = inputs_.products.data() + column * cols_ + first;
       float* slopes = current_.data() + row * width;
       for (std::size_t l = 0; l < width; ++l) slopes[l] += change * products[l];
     }
-    scale = better;
   }
 
   std::span<const float> weights_;
@@ -170,7 +191,7 @@ class StripRounder {
   std::vector<float> errors_;         ///< weights less their values, [cols][rows]
   std::vector<std::uint8_t> places_;  ///< among the levels, [rows][cols]
   StripScales scales_;
-  std::vector<float> current_, unit_, level_;
+  std::vector<float> current_, unit_, direction_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "guided/code_bits.h"
 #include "guided/levels.h"
+#include "guided/scale_bits.h"
 #include "imago/weights.h"
 
 namespace imago::guided {
@@ -28,12 +29,18 @@ class RoundingGrid {
   virtual ~RoundingGrid() = default;
   /// Columns that get their scales together.
   virtual std::size_t unit() const noexcept = 0;
-  /// Whether scales may be replaced by others behind the encoder's back.
-  virtual bool has_free_scales() const noexcept = 0;
+  /// Whether each group has a scale (an offset) of its own that may be replaced by another.
+  virtual bool adjusts_scales() const noexcept = 0;
+  virtual bool adjusts_offsets() const noexcept = 0;
+  /// What the type can hold nearest to `wanted` as the scale (offset) of the group at a column. REQUIRES: the scales
+  /// there were chosen, and adjusts_….
+  virtual float nearest_scale(std::size_t row, std::size_t column, float wanted) const = 0;
+  virtual float nearest_offset(std::size_t row, std::size_t column, float wanted) const = 0;
   /// Finds the scales of columns `first` … from `weights`, [rows][count], and writes them into `scales`.
   virtual void choose(std::size_t first, std::span<const float> weights, std::span<const float> importance,
                       StripScales& scales) = 0;
-  /// Writes the codes: places among the levels, [rows][columns].
+  /// Writes the codes: places among the levels, [rows][columns]; and the scales, which are those chosen or nearest
+  /// ones.
   virtual void store(std::span<const std::uint8_t> places, const StripScales& scales) = 0;
 
  protected:
@@ -58,6 +65,7 @@ class GridFormat {
   Scheme scheme_;
   std::size_t columns_;
   std::optional<CodeBits> bits_;
+  std::optional<ScaleBits> scale_bits_, offset_bits_;  ///< of block formats
   Levels levels_;
 };
 

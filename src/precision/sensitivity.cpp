@@ -14,45 +14,54 @@ constexpr double kLeastPower = 0.7, kMostPower = 2;
 /// A divergence below this is rounding, and so would be its logarithm.
 constexpr double kLeastDivergence = 1e-9;
 
-double ratio_power(double value, double anchor_error, double anchor, double power) {
-  if (value <= 0) return 0;
-  return anchor * std::pow(value / anchor_error, power);
+/// What an error costs, if costs follow errors by `power` from a known one on.
+double ratio_power(double error, const TypeCost& known, double power) {
+  return error <= 0 ? 0 : known.divergence * std::pow(error / known.output_error, power);
+}
+
+double power_between(const TypeCost& fine, const TypeCost& coarse) {
+  if (coarse.output_error <= 1.1 * fine.output_error) return 1;
+  return std::clamp(std::log(coarse.divergence / fine.divergence) / std::log(coarse.output_error / fine.output_error),
+                    kLeastPower, kMostPower);
 }
 
 }  // namespace
 
 void estimate_unmeasured(std::span<TypeCost> costs) {
-  std::vector<const TypeCost*> known;
+  std::vector<TypeCost> known;
   for (const TypeCost& cost : costs) {
-    if (cost.measured && cost.output_error > 0) known.push_back(&cost);
+    if (cost.measured && cost.output_error > 0) known.push_back(cost);
   }
   if (known.empty()) return;  // errors of 0: nothing moves
   std::ranges::sort(known, {}, &TypeCost::output_error);
-  const TypeCost fine = *known.front(), coarse = *known.back();
-  const double least = std::max(fine.divergence, kLeastDivergence), most = std::max(coarse.divergence, least);
-  double power = 1;
-  if (coarse.output_error > 1.1 * fine.output_error) {
-    power =
-        std::clamp(std::log(most / least) / std::log(coarse.output_error / fine.output_error), kLeastPower, kMostPower);
+  known.front().divergence = std::max(known.front().divergence, kLeastDivergence);
+  for (std::size_t i = 1; i < known.size(); ++i) {  // a larger error that costs less is noise
+    known[i].divergence = std::max(known[i].divergence, known[i - 1].divergence);
   }
   for (TypeCost& cost : costs) {
     if (cost.measured) continue;
-    if (cost.output_error <= fine.output_error) {
-      cost.divergence = ratio_power(cost.output_error, fine.output_error, least, 1);
-    } else if (cost.output_error < coarse.output_error) {
-      cost.divergence = ratio_power(cost.output_error, fine.output_error, least, power);
-    } else {
-      cost.divergence = ratio_power(cost.output_error, coarse.output_error, most, std::max(power, 1.0));
+    const auto above = std::ranges::upper_bound(known, cost.output_error, {}, &TypeCost::output_error);
+    if (above == known.begin()) {
+      cost.divergence = ratio_power(cost.output_error, *above, 1);
+      continue;
     }
+    // Between two that are measured, by the power that they say; beyond the coarsest, by that of the last two.
+    const TypeCost& below = *(above - 1);
+    const bool beyond = above == known.end();
+    const double power = known.size() == 1 ? 1
+                         : beyond          ? power_between(*(above - 2), below)
+                                           : power_between(below, *above);
+    cost.divergence = ratio_power(cost.output_error, below, beyond ? std::max(power, 1.0) : power);
   }
 }
 
 std::vector<Format> types_to_measure(std::span<const Format> types, double bits) {
-  const auto nearest = [&](double wanted) {
-    return *std::ranges::min_element(types, {}, [&](Format type) { return std::abs(type.bits() - wanted); });
-  };
-  std::vector<Format> chosen = {nearest(bits - 1)};
-  if (const Format above = nearest(bits + 1); above != chosen.front()) chosen.push_back(above);
+  std::vector<Format> chosen;
+  for (const double wanted : {bits - 1, bits, bits + 1}) {
+    const Format nearest =
+        *std::ranges::min_element(types, {}, [&](Format type) { return std::abs(type.bits() - wanted); });
+    if (std::ranges::find(chosen, nearest) == chosen.end()) chosen.push_back(nearest);
+  }
   return chosen;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What each type of each matrix would cost: measured for two types, estimated for the others.
+// What each type of each matrix would cost: measured for a few types, estimated for the others.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,8 @@ struct TypeCost {
 /// measured at least, and errors are not negative.
 void estimate_unmeasured(std::span<TypeCost> costs);
 
-/// The two types whose costs are worth measuring: about a bit above and below what is asked for, where the choice will
-/// be made. They may be one. REQUIRES: types are not empty.
+/// The types whose costs are worth measuring: the one nearest to what is asked for, and about a bit above and below it,
+/// where the choice will be made. There may be fewer than three. REQUIRES: types are not empty.
 std::vector<Format> types_to_measure(std::span<const Format> types, double bits);
 
 /// The cost of each fitting type for each matrix. `progress` counts matrices. The model is as before afterwards.

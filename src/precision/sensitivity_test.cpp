@@ -118,9 +118,10 @@ TEST(EstimateUnmeasured, OneMeasurementAndNoErrorAreEnough) {
   EXPECT_EQ(costs[2].divergence, 0) << "no error, no cost";
 }
 
-TEST(TypesToMeasure, AreABitAboveAndBelow) {
+TEST(TypesToMeasure, AreTheNearestAndThoseABitAboveAndBelow) {
   const std::vector<Format> types = {BlockFormat::q2_k, BlockFormat::q3_k, BlockFormat::q4_k, BlockFormat::q5_k};
-  EXPECT_EQ(types_to_measure(types, 4.5), (std::vector<Format>{BlockFormat::q3_k, BlockFormat::q5_k}));
+  EXPECT_EQ(types_to_measure(types, 4.5),
+            (std::vector<Format>{BlockFormat::q3_k, BlockFormat::q4_k, BlockFormat::q5_k}));
   EXPECT_EQ(types_to_measure(types, 9), (std::vector<Format>{BlockFormat::q5_k}));
 }
 

@@ -1,0 +1,126 @@
+#include "guided/scale_bits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace imago::guided {
+
+namespace {
+
+/// Bytes that look like a block in use: no scale of it is 0, infinite or NaN, whichever way it is stored.
+constexpr std::byte kBackgrounds[] = {std::byte{0x2A}, std::byte{0x35}};
+
+}  // namespace
+
+ScaleBits::ScaleBits(BlockFormat format, Part part)
+    : part_(part),
+      parts_(quant::block_parts(format)),
+      block_bytes_(static_cast<std::size_t>(info(format).bytes)),
+      groups_(static_cast<std::size_t>(info(format).values / parts_.group)) {
+  if (part == Part::offset && !parts_.has_offset) return;
+  find_bits();
+  if (bits_ != 0) find_factors();
+}
+
+float ScaleBits::value(const std::byte* block, std::size_t group) const {
+  quant::Expanded expanded;
+  parts_.expand(block, expanded);
+  return part_ == Part::scale ? expanded.scales[group] : expanded.offsets[group];
+}
+
+/// A bit belongs to a group if the value of that group is all it moves.
+void ScaleBits::find_bits() {
+  struct Bit {
+    std::uint16_t position;
+    float effect;
+  };
+  std::vector<std::vector<Bit>> bits(groups_);
+  std::vector<std::byte> block(block_bytes_);
+  quant::Expanded before{}, after{};
+  for (std::size_t bit = 0; bit < 8 * block_bytes_; ++bit) {
+    std::size_t moved = 0, owner = 0;
+    bool alone = true;
+    for (const std::byte background : kBackgrounds) {
+      std::ranges::fill(block, background);
+      parts_.expand(block.data(), before);
+      block[bit / 8] ^= std::byte{1} << bit % 8;
+      parts_.expand(block.data(), after);
+      const bool scale = part_ == Part::scale;
+      moved = 0;
+      for (std::size_t group = 0; group < groups_; ++group) {
+        const bool scale_moves = after.scales[group] != before.scales[group];
+        const bool offset_moves = parts_.has_offset && after.offsets[group] != before.offsets[group];
+        if (scale ? scale_moves : offset_moves) {
+          ++moved;
+          owner = group;
+        }
+        alone = alone && !(scale ? offset_moves : scale_moves);
+      }
+      alone = alone && moved <= 1 && std::ranges::equal(before.codes, after.codes);
+      if (moved == 0 || !alone) break;
+    }
+    if (moved != 1 || !alone) continue;
+    const auto of = [&](const quant::Expanded& one) { return part_ == Part::scale ? one.scales : one.offsets; };
+    bits[owner].push_back({static_cast<std::uint16_t>(bit), std::abs(of(after)[owner] - of(before)[owner])});
+  }
+  const auto same = [&](const auto& of_group) { return of_group.size() == bits[0].size(); };
+  if (bits[0].empty() || bits[0].size() > 16 || !std::ranges::all_of(bits, same)) return;
+  bits_ = bits[0].size();
+  // Bits of a group lie apart from each other, and not in the same order in all groups (q4_k): by what they do, they
+  // do.
+  for (auto& of_group : bits) {
+    std::ranges::stable_sort(of_group, {}, &Bit::effect);
+    for (const Bit& bit : of_group) positions_.push_back(bit.position);
+  }
+}
+
+/// What each pattern of a group's bits gives, in units of the least that is not 0.
+void ScaleBits::find_factors() {
+  std::vector<std::byte> block(block_bytes_, kBackgrounds[0]);
+  std::vector<float> values(std::size_t{1} << bits_);
+  patterns_.resize(values.size());
+  std::iota(patterns_.begin(), patterns_.end(), std::uint16_t{0});
+  for (std::size_t pattern = 0; pattern < values.size(); ++pattern) {
+    for (std::size_t bit = 0; bit < bits_; ++bit) {
+      const std::byte mask = std::byte{1} << positions_[bit] % 8;
+      std::byte& place = block[positions_[bit] / 8];
+      place = (pattern >> bit & 1) != 0 ? place | mask : place & ~mask;
+    }
+    values[pattern] = value(block.data(), 0);
+  }
+  std::erase_if(patterns_, [&](std::uint16_t pattern) { return !std::isfinite(values[pattern]); });
+  std::ranges::stable_sort(patterns_, {}, [&](std::uint16_t pattern) { return values[pattern]; });
+  const auto same = [&](std::uint16_t a, std::uint16_t b) { return values[a] == values[b]; };
+  patterns_.erase(std::unique(patterns_.begin(), patterns_.end(), same), patterns_.end());
+  const auto positive = std::ranges::find_if(patterns_, [&](std::uint16_t pattern) { return values[pattern] > 0; });
+  if (positive == patterns_.end()) return;
+  one_ = static_cast<std::size_t>(positive - patterns_.begin());
+  for (const std::uint16_t pattern : patterns_) factors_.push_back(values[pattern] / values[*positive]);
+}
+
+float ScaleBits::unit(const std::byte* block) const {
+  std::byte copy[256];  // the largest block has 210 bytes
+  std::copy_n(block, block_bytes_, copy);
+  set(copy, 0, one_);
+  return value(copy, 0);
+}
+
+std::size_t ScaleBits::nearest(float wanted) const noexcept {
+  const auto above = std::ranges::lower_bound(factors_, wanted);
+  if (above == factors_.begin()) return 0;
+  const auto below = above - 1;
+  const bool take_below = above == factors_.end() || wanted - *below <= *above - wanted;
+  return static_cast<std::size_t>((take_below ? below : above) - factors_.begin());
+}
+
+void ScaleBits::set(std::byte* block, std::size_t group, std::size_t place) const noexcept {
+  const std::uint16_t* positions = positions_.data() + group * bits_;
+  for (std::size_t bit = 0; bit < bits_; ++bit) {
+    const std::byte mask = std::byte{1} << positions[bit] % 8;
+    std::byte& byte = block[positions[bit] / 8];
+    byte = (patterns_[place] >> bit & 1) != 0 ? byte | mask : byte & ~mask;
+  }
+}
+
+}  // namespace imago::guided
