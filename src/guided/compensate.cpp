@@ -84,11 +84,40 @@ class StripRounder {
     const float* feedback = feedback_.panel(p).data() + first * width;
     float* current = current_.data() + row * width;
     for (std::size_t i = at; i < at + count; ++i) {
+      if (i != at && i % scales_.group == 0 && grid_.adjusts_scales()) refresh_scale(row, first + i, current + i);
       const float error = round(row, first + i, current[i]);
       errors_[(first + i) * rows_ + row] = error;
       const float* factors = feedback + i * width;
       for (std::size_t k = i + 1; k < width; ++k) current[k] += error * factors[k];
     }
+  }
+
+  /// The scales of a block are chosen together, before its first column; by the turn of a later group its weights have
+  /// moved.
+  void refresh_scale(std::size_t row, std::size_t column, const float* current) {
+    const std::size_t group = (row * cols_ + column) / scales_.group;
+    float& scale = scales_.scales[group];
+    const float chosen = scale;
+    float least = group_error(column, current, scale, scales_.offsets[group]);
+    for (const float factor : {0.8f, 0.85f, 0.9f, 0.95f, 1.05f, 1.1f, 1.15f, 1.2f}) {
+      const float candidate = grid_.nearest_scale(row, column, chosen * factor);
+      if (candidate == scale) continue;
+      const float error = group_error(column, current, candidate, scales_.offsets[group]);
+      if (error < least) {
+        least = error;
+        scale = candidate;
+      }
+    }
+  }
+
+  float group_error(std::size_t column, const float* current, float scale, float offset) const {
+    float sum = 0;
+    for (std::size_t k = 0; k < scales_.group; ++k) {
+      const std::size_t place = levels_.nearest(scale == 0 ? 0 : (current[k] + offset) / scale);
+      const float error = current[k] - (scale * levels_.value(place) - offset);
+      sum += importance_[column + k] * error * error;
+    }
+    return sum;
   }
 
   /// Takes the code nearest to `wanted`; returns the error of the weight.
