@@ -17,12 +17,18 @@ namespace imago::guided {
 
 class Feedback;
 
+/// The matrix that is looked up in: calibrations know of it only where it gives the logits too.
+inline constexpr std::string_view kTableName = "token_embd.weight";
+
 /// Of the inputs of one matrix, or of one expert's. Matrices that read the same inputs share it.
 struct InputStatistics {
   std::uint64_t rows = 0;             ///< inputs seen; 0: nothing is known
   std::vector<float> second_moments;  ///< mean of x[i]², one per column
   /// Mean of x[i]·x[j], [columns][columns], symmetric; empty unless they were asked for.
   std::vector<float> products;
+  /// The matrix is a tied embedding: its rows are looked up as they are, too, and their own error counts beside that of
+  /// the products with these inputs.
+  bool is_table = false;
   /// Made of the products when it is first needed (encode_matrix.cpp).
   mutable std::shared_ptr<const Feedback> feedback = nullptr;
 };

@@ -138,6 +138,7 @@ class CalibrationParser {
       if (!std::ranges::all_of(statistics->products, [](float value) { return std::isfinite(value); })) {
         throw FormatError(path_, sums_tensor.offset, fmt::format("'{}' has products that are not finite", name));
       }
+      statistics->is_table = name == kTableName;
       calibration.matrices[{name, expert}] = statistics;
     }
   }

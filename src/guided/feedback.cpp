@@ -15,7 +15,9 @@ namespace {
 /// Of the mean square of all columns. Products of a text are not those of every text, and columns that hardly vary
 /// would otherwise be asked to make up for everything. GPTQ is commonly run with 0.01; on another text than that of the
 /// calibration, 0.1 to 0.3 leave 2 % less divergence than that, and 1 nothing less.
-constexpr double kDamping = 0.1;
+constexpr double kDamping = 0.2;
+/// Of a table that is looked up in: what it adds to the diagonal stands for the rows themselves.
+constexpr double kTableDamping = 1;
 constexpr std::size_t kTile = 128;
 
 /// A symmetric matrix by tiles, the lower half of them; replaced by its Cholesky factor.
@@ -129,7 +131,7 @@ Feedback::Feedback(const InputStatistics& statistics) {
   if (mean == 0) mean = 1;  // nothing was seen: columns are as good as unrelated
   std::optional<TiledMatrix> lower;
   // Each round adds ten times as much; from 100 times the mean on the diagonal alone decides.
-  for (double damping = kDamping; !lower; damping *= 10) {
+  for (double damping = statistics.is_table ? kTableDamping : kDamping; !lower; damping *= 10) {
     if (damping > 1e6) throw UsageError("the calibration has products that are no products of columns");
     lower = factor(statistics, damping * mean);
     damping_ = static_cast<float>(damping * mean);

@@ -20,6 +20,7 @@ class Levels {
   static Levels of(DType dtype);
   static bool exist(DType dtype) noexcept;
 
+  std::size_t size() const noexcept { return sorted_.size(); }
   float low() const noexcept { return sorted_.front(); }
   float high() const noexcept { return sorted_.back(); }
   float value(std::size_t place) const noexcept { return sorted_[place]; }

@@ -50,6 +50,7 @@ class DecoderInputs final : public lm::InputObserver {
   void add_to(Calibration& calibration) {
     for (auto& [key, inputs] : inputs_) {
       const std::shared_ptr<InputStatistics> merged = merge(calibration, inputs);
+      merged->is_table = inputs.names.front() == guided::kTableName;
       for (const std::string& name : inputs.names) calibration.matrices[{name, inputs.expert}] = merged;
     }
   }

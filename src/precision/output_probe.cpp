@@ -25,7 +25,8 @@ struct OutputProbe::State {
         windows(tokens.size() / options.context),
         cache(loaded.weights.traits, CacheKind::float32, options.context),
         rope(loaded.rope_table(options.context)) {
-    const std::size_t first = context / 2, last = context - 1;  // the last has no successor in its window
+    // Predictions are scored from the middle of a window on (imago/lm.h); the last has no successor in its window.
+    const std::size_t first = options.first_position.value_or(context / 2), last = context - 1;
     const std::size_t row_bytes = vocabulary() * sizeof(float);
     const std::size_t wanted = std::max<std::size_t>(1, options.logit_bytes / row_bytes / windows);
     const std::size_t stride = std::max<std::size_t>(1, (last - first + wanted - 1) / wanted);

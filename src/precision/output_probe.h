@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,11 @@ namespace imago::precision {
 struct ProbeOptions {
   std::size_t context = 512;
   bool keep_inputs = true;  ///< of all blocks; without them only measure(0) has a meaning
-  /// Positions compared are spread over the second halves of the windows; there are fewer of them where the vocabulary
-  /// is so large that their logits would take more than this.
+  /// Where the positions that are compared begin in each window; none: in the middle, as `measure_divergence` does.
+  /// REQUIRES: less than context - 1.
+  std::optional<std::size_t> first_position = std::nullopt;
+  /// There are fewer positions, spread over the rest of the window, where the vocabulary is so large that their logits
+  /// would take more than this.
   std::size_t logit_bytes = std::size_t{256} << 20;
 };
 
