@@ -3,15 +3,17 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+# GPU code takes longer to compile than all the rest: OFF where it is not wanted, though nvcc is there.
+CUDA ?= AUTO
 
-.PHONY: all help test test-arm demo bench bench-learning bench-quality fuzz format install deb clean
+.PHONY: all help test test-arm test-cuda test-cuda-sanitize demo bench bench-learning bench-quality fuzz format install deb clean
 
-all: build/build.ninja ## build the program: build/bin/imago
+all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
-	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
+	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) CUDA=$(CUDA) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 test: ## build, all tests, sanitizer build, format and layering checks
 	@scripts/setup.sh build test
@@ -22,6 +24,14 @@ test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
 	@cmake --preset arm
 	@cmake --build --preset arm -j $(JOBS)
 	@ctest --preset arm -j $(JOBS)
+
+test-cuda: ## compile the CUDA backend for one architecture and run its tests, or count them where there is no GPU
+	@scripts/setup.sh build test
+	@scripts/test_cuda.sh $(JOBS)
+
+test-cuda-sanitize: ## the same tests under compute-sanitizer: memory errors and races; needs a GPU
+	@scripts/setup.sh build test
+	@scripts/test_cuda.sh --sanitize $(JOBS)
 
 demo: all ## a tour of what the program can do, in a minute or two; leaves imago-demo.html
 	@build/bin/imago demo
@@ -54,23 +64,28 @@ format: ## format all sources in place
 	@scripts/setup.sh format
 	@scripts/format.sh
 
-install: build/build.ninja ## install program, manual, library and headers under PREFIX
+install: configured ## install program, manual, library and headers under PREFIX
 	@cmake --build build -j $(JOBS) --target imago imago_about
 	@cmake --install build --prefix $(PREFIX)
 
-deb: build/build.ninja ## make a Debian package of what `make install` installs: build/imago_*.deb
+deb: configured ## make a Debian package of what `make install` installs: build/imago_*.deb
 	@scripts/setup.sh build deb
 	@cmake --build build -j $(JOBS) --target imago imago_about
 	@cd build && cpack -G DEB
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-asan build-fuzz build-arm
+	@rm -rf build build-debug build-asan build-fuzz build-arm build-cuda
 
 # Ninja runs CMake again by itself when a CMake file changes; only the presets are not among those it watches.
 # Tests and benchmarks stay out until `make test` or `make bench` has installed what they need.
 build/build.ninja: CMakePresets.json | packages
-	@cmake --preset release -D IMAGO_TESTS=OFF -D IMAGO_BENCH=OFF
+	@cmake --preset release -D IMAGO_TESTS=OFF -D IMAGO_BENCH=OFF -D IMAGO_CUDA=$(CUDA)
 	@touch $@
+
+# `make test` leaves a build without CUDA behind where there was none before.
+.PHONY: configured
+configured: build/build.ninja
+	@grep -q '^IMAGO_CUDA:STRING=$(CUDA)$$' build/CMakeCache.txt || cmake -D IMAGO_CUDA=$(CUDA) build
 
 .PHONY: packages
 packages:

@@ -25,13 +25,17 @@ if(IMAGO_MOLD)
 endif()
 
 add_library(imago_flags INTERFACE)
-target_compile_options(imago_flags INTERFACE
+set(imago_cxx_options
   -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
   $<$<BOOL:${IMAGO_WERROR}>:-Werror>
   # GCC 12 sees overlapping copies in `"a" + string` where there are none (its bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   # Packed bytes must not depend on the machine: no fused multiply-add unless a kernel writes one.
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_options(imago_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${imago_cxx_options}>")
+# nvcc hands the host part to the C++ compiler after rewriting it, which -Wpedantic and others then complain about.
+target_compile_options(imago_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter$<$<BOOL:${IMAGO_WERROR}>:;-Werror=all-warnings>;--expt-relaxed-constexpr>")
 if(IMAGO_SANITIZE)
   target_compile_options(imago_flags INTERFACE -fsanitize=${IMAGO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(imago_flags INTERFACE -fsanitize=${IMAGO_SANITIZE})

@@ -44,12 +44,16 @@ function(imago_isa_sources NAME ISA)
   endforeach()
 endfunction()
 
-# imago_test(NAME SOURCES ... [LIBS ...] [LABELS ...] [APART ...])
+# imago_test(NAME SOURCES ... [LIBS ...] [LABELS ...] [APART ...] [COMMAND ...])
 #
+# COMMAND: how to start it, if not by itself.
 # Compiled as modules are: several sources as one, but those of APART. Most of the time goes into GoogleTest's and the
 # standard library's headers, which are then read once.
 function(imago_test NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS;APART" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS;APART;COMMAND" ${ARGN})
+  if(NOT ARG_COMMAND)
+    set(ARG_COMMAND ${NAME})
+  endif()
   add_executable(${NAME} ${ARG_SOURCES})
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(IMAGO_UNITY)
@@ -57,7 +61,7 @@ function(imago_test NAME)
     set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   target_link_libraries(${NAME} PRIVATE imago imago_flags imago_testing GTest::gtest_main ${ARG_LIBS})
-  add_test(NAME ${NAME} COMMAND ${NAME})
+  add_test(NAME ${NAME} COMMAND ${ARG_COMMAND})
   set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${IMAGO_TEST_SECONDS})
 endfunction()
 

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace imago {
 
@@ -59,5 +62,29 @@ class Buffer {
 
 /// The host, one per process.
 std::shared_ptr<Device> host_device();
+
+/// An accelerator of this machine.
+struct DeviceInfo {
+  std::string name;          ///< what open_device takes: "cuda:0"
+  std::string model;         ///< "NVIDIA H200"
+  std::string architecture;  ///< "9.0"
+  std::uint64_t memory = 0, free_memory = 0;
+  int multiprocessors = 0;
+  double clock_ghz = 0;
+};
+
+/// The accelerators that this build can use now, in the order of their numbers. Never throws: none is an empty list.
+std::vector<DeviceInfo> accelerators();
+/// Why `accelerators` is empty, as a sentence for people: no CUDA in this build, no driver, a driver that is too old,
+/// no device. Empty where there are some.
+std::string accelerator_problem();
+
+/// "cpu", "cuda" (the first one) or "cuda:1"; one object per device and process. Throws UsageError for other names,
+/// DeviceError with accelerator_problem, and for a number that no device has, naming those there are.
+std::shared_ptr<Device> open_device(std::string_view name);
+
+/// Bytes read and written per second by copying within the memory of `device`. Takes some milliseconds and up to 1 GiB
+/// of its memory.
+double measure_copy_bandwidth(Device& device);
 
 }  // namespace imago

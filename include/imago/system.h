@@ -36,11 +36,10 @@ struct SystemReport {
   std::vector<std::uint64_t> cache_bytes;  ///< L1 data, L2, L3; 0 where unknown
   bool huge_pages = false;                 ///< transparent 2 MiB pages can be asked for
   std::vector<KernelChoice> kernels;
-  std::vector<std::string> devices;  ///< accelerators found; empty without a GPU build
-  std::vector<std::string> advice;   ///< what makes this machine slower than it could be, one sentence each
+  std::vector<std::string> advice;  ///< what makes this machine slower than it could be, one sentence each
 };
 
-/// Asks the system. Throws UsageError if IMAGO_KERNELS names no known kernels.
+/// Asks the system; for accelerators see imago/device.h. Throws UsageError if IMAGO_KERNELS names no known kernels.
 SystemReport inspect_system();
 
 /// Read bandwidth of memory in bytes per second with the present threads, measured over 256 MiB (about 0.2 s).

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "device/backend.h"
 #include "imago/device.h"
 #include "imago/error.h"
 
@@ -31,5 +34,12 @@ std::span<std::byte> Buffer::host() {
 }
 
 std::span<const std::byte> Buffer::host() const { return const_cast<Buffer*>(this)->host(); }
+
+void check_range(const Buffer& buffer, std::size_t offset, std::size_t bytes) {
+  if (offset > buffer.size() || bytes > buffer.size() - offset) {
+    throw ShapeError(
+        fmt::format("{} bytes at offset {} do not fit a buffer of {} bytes", bytes, offset, buffer.size()));
+  }
+}
 
 }  // namespace imago

@@ -160,5 +160,41 @@ TEST(Buffer, HostBytesOfAnotherDeviceAreUnsupported) {
   EXPECT_TRUE(Buffer().host().empty());
 }
 
+TEST(OpenDevice, TheHostByName) {
+  EXPECT_EQ(open_device("cpu"), host_device());
+  EXPECT_GT(measure_copy_bandwidth(*host_device()), 1e8);
+}
+
+TEST(OpenDevice, OtherNamesAreUsageErrors) {
+  for (const char* name :
+       {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda:1x", "cuda:0x1", "cuda1", "cuda: 1", "cpu:0"}) {
+    EXPECT_THROW(open_device(name), UsageError) << '\'' << name << '\'';
+  }
+}
+
+TEST(OpenDevice, ADeviceThatIsNotThereIsADeviceError) {
+  for (const char* name : {"cuda:4096", "cuda:99999999999999999999"}) {
+    try {
+      open_device(name);
+      ADD_FAILURE() << name;
+    } catch (const DeviceError& error) {
+      EXPECT_GT(std::string(error.what()).size(), 10u);
+    }
+  }
+}
+
+TEST(OpenDevice, AnEmptyListHasAReason) {
+  const std::vector<DeviceInfo> devices = accelerators();
+  EXPECT_EQ(devices.empty(), !accelerator_problem().empty()) << accelerator_problem();
+  for (const DeviceInfo& device : devices) EXPECT_EQ(open_device(device.name)->name(), device.name);
+  if (!devices.empty()) return;
+  try {
+    open_device("cuda");
+    ADD_FAILURE();
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.what(), accelerator_problem());
+  }
+}
+
 }  // namespace
 }  // namespace imago

@@ -1,6 +1,5 @@
 // The host as a device: plain memory, huge pages for what is large.
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include <limits>
 #include <new>
 
+#include "device/backend.h"
 #include "imago/device.h"
-#include "imago/error.h"
 
 namespace imago {
 
@@ -48,13 +47,6 @@ std::byte* map_large(std::size_t bytes) {
   ::munmap(memory + wanted, kHugePage - head);  // head < kHugePage, so there always is a tail
   ::madvise(memory, wanted, MADV_HUGEPAGE);     // a wish: a kernel without huge pages refuses, and all still works
   return memory;
-}
-
-void check_range(const Buffer& buffer, std::size_t offset, std::size_t bytes) {
-  if (offset > buffer.size() || bytes > buffer.size() - offset) {
-    throw ShapeError(
-        fmt::format("{} bytes at offset {} do not fit a buffer of {} bytes", bytes, offset, buffer.size()));
-  }
 }
 
 class Host final : public Device {

@@ -33,7 +33,6 @@ TEST(SystemReport, NamesAKernelForEveryFormatAndOperation) {
                             {"encode", all}, {"decode", all}, {"matvec exact", all}, {"matvec fast", narrow}}));
   EXPECT_FALSE(report.cpu.empty());
   EXPECT_GE(report.usable_cores, 1);
-  EXPECT_TRUE(report.devices.empty());
 }
 
 TEST(SystemReport, RespectsTheLimitAndSaysSo) {

@@ -24,7 +24,8 @@ using Findings = std::vector<std::string>;
 
 /// Checks each #include of the sources under include/, src/ and apps/ of `root`:
 ///   include/imago   its own headers and the standard library;
-///   src/MODULE      include/imago and the modules it may see; its tests also testing/;
+///   src/MODULE      include/imago and the modules it may see; its tests, and *_fixture.h and *_samples.h,
+///                   also testing/ and networks/ of tests/;
 ///   apps/PROGRAM    include/imago, its own folder, CLI11, fmt and nlohmann.
 /// System and standard headers are open to src and apps.
 Findings check_includes(const std::filesystem::path& root, const Modules& modules);

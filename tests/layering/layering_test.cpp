@@ -42,6 +42,10 @@ TEST(Includes, WhatIsAllowedPasses) {
                          "#include \"quant/c.h\"\n#include \"imago/format.h\"\n"),
             Findings{});
   EXPECT_EQ(findings_for("src/base/a_test.cpp", "#include \"testing/process.h\"\n"), Findings{});
+  EXPECT_EQ(findings_for("src/base/cuda/a_test.cpp", "#include \"networks/every_layer.h\"\n"), Findings{});
+  EXPECT_EQ(findings_for("src/base/cuda/gpu_samples.h", "#include \"testing/random_values.h\"\n"), Findings{});
+  EXPECT_EQ(findings_for("src/quant/cuda/a.cu", "#include <cuda_runtime.h>\n#include \"base/cuda/b.cuh\"\n"),
+            Findings{});
   EXPECT_EQ(findings_for("include/imago/a.h", "#include <vector>\n#include \"imago/b.h\"\n"), Findings{});
   EXPECT_EQ(findings_for("apps/cli/a.cpp",
                          "#include <unistd.h>\n#include <CLI/CLI.hpp>\n#include \"output.h\"\n"
@@ -57,6 +61,7 @@ TEST(Includes, ALowerModuleMustNotSeeAHigherOne) {
 TEST(Includes, EachKindOfViolationIsFound) {
   EXPECT_EQ(findings_for("src/base/a.cpp", "#include \"b.h\"\n").size(), 1u) << "not named by its path";
   EXPECT_EQ(findings_for("src/base/a.cpp", "#include \"testing/process.h\"\n").size(), 1u) << "not a test";
+  EXPECT_EQ(findings_for("src/base/cuda/a.cu", "#include \"quant/cuda/b.cuh\"\n").size(), 1u) << "a higher module";
   EXPECT_EQ(findings_for("src/base/a.cpp", "#include \"cli/output.h\"\n").size(), 1u) << "nothing sees apps";
   EXPECT_EQ(findings_for("src/stray/a.cpp", "#include \"base/b.h\"\n").size(), 1u) << "no such module";
   EXPECT_EQ(findings_for("include/imago/a.h", "#include \"base/b.h\"\n").size(), 1u);

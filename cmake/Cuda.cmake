@@ -1,0 +1,80 @@
+# The CUDA backend: whether it is built, for which chips, and how its sources join a module.
+
+set(IMAGO_CUDA AUTO CACHE STRING "Packed weights on NVIDIA GPUs: AUTO (where nvcc is found), ON, OFF")
+set_property(CACHE IMAGO_CUDA PROPERTY STRINGS AUTO ON OFF)
+# 90a: the tensor core instructions of Hopper are in no later chip. Those get the plain kernels through PTX.
+set(IMAGO_CUDA_ARCHITECTURES "80-real;89-real;90a-real;90-virtual" CACHE STRING "Chips to compile CUDA kernels for")
+
+set(IMAGO_HAS_CUDA FALSE)
+if(IMAGO_CUDA AND NOT CMAKE_CROSSCOMPILING)
+  find_program(IMAGO_NVCC nvcc HINTS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+  mark_as_advanced(IMAGO_NVCC)
+  set(problem "there is no nvcc: install the CUDA toolkit, or set CUDA_PATH")
+  if(IMAGO_NVCC)
+    execute_process(COMMAND ${IMAGO_NVCC} --version OUTPUT_VARIABLE version)
+    string(REGEX REPLACE ".*release ([0-9.]+).*" "\\1" version "${version}")
+    set(problem "")
+    if(version VERSION_LESS 12.0)
+      set(problem "${IMAGO_NVCC} is of CUDA ${version}; 12.0 or later is needed")
+      message(STATUS "No GPU code: ${problem}")
+    endif()
+  endif()
+  if(NOT problem)
+    set(CMAKE_CUDA_COMPILER ${IMAGO_NVCC})
+    set(CMAKE_CUDA_ARCHITECTURES ${IMAGO_CUDA_ARCHITECTURES})
+    if(IMAGO_CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${IMAGO_CCACHE})
+    endif()
+    enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc can
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    find_package(CUDAToolkit REQUIRED)
+    set(IMAGO_HAS_CUDA TRUE)
+    message(STATUS "GPU code by CUDA ${CUDAToolkit_VERSION} for ${IMAGO_CUDA_ARCHITECTURES}")
+  elseif(NOT IMAGO_CUDA STREQUAL AUTO)
+    message(FATAL_ERROR "IMAGO_CUDA is ${IMAGO_CUDA}, but ${problem}")
+  endif()
+endif()
+
+# imago_cuda_sources(NAME SOURCES a.cu b.cpp ... [ABSENT stubs.cpp ...] [TESTS c_test.cpp ...]): files of a module for the GPU,
+# and what takes their place in a build without CUDA. C++ files among them may include the headers of the CUDA runtime. The
+# tests make one program NAME_cuda_test with the label `cuda`; each of them must skip where there is no device.
+function(imago_cuda_sources NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;ABSENT;TESTS" ${ARGN})
+  if(NOT IMAGO_HAS_CUDA)
+    target_sources(imago_${NAME} PRIVATE ${ARG_ABSENT})
+    return()
+  endif()
+  target_sources(imago_${NAME} PRIVATE ${ARG_SOURCES})
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  target_include_directories(imago_${NAME} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  list(TRANSFORM ARG_TESTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set_property(GLOBAL APPEND PROPERTY IMAGO_CUDA_TESTS_${NAME} ${ARG_TESTS})
+endfunction()
+
+# imago_gpu_test(NAME ...): as imago_test, with the label `cuda`. It counts the tests that it skips, and is skipped itself if those
+# are all of them. One at a time: they share the memory of the GPU.
+function(imago_gpu_test NAME)
+  imago_test(${NAME} ${ARGN} LABELS cuda
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run.sh $<TARGET_FILE:${NAME}> ${PROJECT_BINARY_DIR}/tests/skipped/${NAME})
+  target_include_directories(${NAME} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  set_tests_properties(${NAME} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu)
+  add_dependencies(imago_cuda_tests ${NAME})
+endfunction()
+
+# Turns the GPU tests of every module into programs; called once the library exists.
+function(imago_add_cuda_tests)
+  add_custom_target(imago_cuda_tests COMMENT "All tests that need a GPU")
+  get_property(modules GLOBAL PROPERTY IMAGO_MODULES)
+  foreach(module ${modules})
+    get_property(tests GLOBAL PROPERTY IMAGO_CUDA_TESTS_${module})
+    if(tests)
+      imago_gpu_test(${module}_cuda_test SOURCES ${tests} APART ${tests})
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,125 @@
+#pragma once
+
+// Order on a CUDA device: streams, graphs and the clock of its work. Only builds with CUDA have these; code that uses
+// them lies in folders named cuda/, which such builds alone compile.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "imago/device.h"
+
+struct CUstream_st;
+struct CUgraphExec_st;
+struct CUevent_st;
+
+namespace imago::cuda {
+
+/// The number behind "cuda:N". Throws UsageError if `device` is not a CUDA device.
+int number_of(const Device& device);
+/// Makes `device` the one that calls of this thread go to. Streams do it by themselves. Throws as number_of.
+void make_current(const Device& device);
+
+/// A queue of work on one device. It runs beside those of other streams and beside Device::upload and download: wait
+/// where one needs what another does. Move-only. Not thread-safe.
+class Stream {
+ public:
+  /// Throws UsageError if `device` is not a CUDA device.
+  explicit Stream(std::shared_ptr<Device> device);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
+  ~Stream();
+
+  const std::shared_ptr<Device>& device() const noexcept { return device_; }
+  /// A cudaStream_t, for kernel launches. Makes its device current on this thread, which launches need.
+  CUstream_st* handle() const noexcept;
+
+  /// Queue copies. Host memory must stay as it is until `wait`; pinned memory (below) makes them overlap with the host.
+  void copy_in(std::span<const std::byte> from, void* to);
+  void copy_out(const void* from, std::span<std::byte> to);
+  void copy_within(const void* from, void* to, std::size_t bytes);
+  void fill_zero(void* memory, std::size_t bytes);
+  /// Until all that was queued is done. Throws DeviceError with what failed.
+  void wait();
+
+ private:
+  std::shared_ptr<Device> device_;
+  int number_ = 0;
+  CUstream_st* handle_ = nullptr;  // null: moved from
+};
+
+/// Work recorded once and launched many times with the same pointers. Move-only.
+class Graph {
+ public:
+  Graph() = default;
+  /// Records what `work` queues on `stream` instead of running it. Nothing in `work` may wait or allocate. What it
+  /// throws comes out here, and the stream is as before.
+  Graph(Stream& stream, const std::function<void()>& work);
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+  ~Graph();
+
+  bool empty() const noexcept { return handle_ == nullptr; }
+  /// Queues it. Throws UsageError if it is empty.
+  void launch(Stream& stream) const;
+
+ private:
+  CUgraphExec_st* handle_ = nullptr;
+};
+
+/// A moment in a stream, for timing. Move-only.
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+  void record(Stream& stream);
+  /// Of the device's clock. Waits for `end`. Throws UsageError unless both were recorded.
+  static double seconds_between(const Event& begin, const Event& end);
+
+ private:
+  CUevent_st* handle_ = nullptr;  // null until it is recorded: it belongs to the device of the first stream
+};
+
+/// Host memory that the device copies from and to without the host's help; what it holds at first is anything. Some of
+/// it is kept for the next one when it is given back. Move-only.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  explicit PinnedMemory(std::size_t bytes);
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+  ~PinnedMemory();
+  std::span<std::byte> bytes() const noexcept { return {memory_, bytes_}; }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// An array of T in device memory. A plain owner for scratch of known size; what it points to is not initialised to
+/// anything but zeros.
+template <class T>
+class Array {
+ public:
+  Array() = default;
+  Array(Device& device, std::size_t count) : buffer_(device.allocate(count * sizeof(T))), count_(count) {}
+  T* data() const noexcept { return reinterpret_cast<T*>(buffer_.address()); }
+  std::size_t size() const noexcept { return count_; }
+  Buffer& buffer() noexcept { return buffer_; }
+  /// Grows (contents are lost) to `count` if it is smaller.
+  void reserve(Device& device, std::size_t count) {
+    if (count <= count_) return;
+    buffer_ = Buffer();
+    buffer_ = device.allocate(count * sizeof(T));
+    count_ = count;
+  }
+
+ private:
+  Buffer buffer_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace imago::cuda
