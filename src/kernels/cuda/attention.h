@@ -1,0 +1,75 @@
+#pragma once
+
+// Attention over a cache in device memory.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cuda/stream.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/ops.h"
+
+namespace imago::kernels::cuda {
+
+/// One sequence of a batch: the cache of one layer, laid out as CacheShape says ([heads][rows][head_values]).
+struct GpuCache {
+  std::byte* keys;
+  std::byte* values;
+};
+
+/// Where the tokens of a batch stand. Arrays in device memory, so that a recorded graph follows them: token t belongs
+/// to cache number `sequence[t]` and has position `position[t]` there. A token at a negative position is passed over.
+struct TokenPlaces {
+  const std::int32_t* sequence;  ///< null: all of them in cache 0
+  const std::int32_t* position;
+  std::size_t tokens;
+  std::size_t longest;  ///< no position is beyond this: how much work is launched
+  /// Each token belongs to another sequence: they are decoded one by one, however many.
+  bool separate = false;
+};
+
+/// Queries and keys through their norms (where given) and turned by their positions, keys and values into the caches,
+/// which are aligned to 16 bytes. q is [tokens][heads][head_values] in place; k and v are
+/// [tokens][kv_heads][head_values], k is undefined afterwards. `rope` is a table [positions][rotary] of rotary/2
+/// cosines, then sines (kernels::RopeTable); null: no turning. A norm weight of `q_norm_cols` values: head_values, or
+/// heads · head_values for norms over the whole row.
+struct PlaceArgs {
+  float* q;
+  float* k;
+  const float* v;
+  std::size_t heads;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  std::size_t q_norm_cols = 0, k_norm_cols = 0;
+  float norm_eps = 0;
+  const float* rope = nullptr;
+  std::size_t rotary = 0;
+  RopePairs pairs = {};
+  CacheShape shape;
+  const GpuCache* caches;  ///< in device memory, one per sequence of the batch
+};
+void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream);
+
+/// y[token][head] over the keys up to the token's own position, the last `window` of them if that is not 0. y is
+/// [tokens][heads] [head_values], may be q, and has its int8 form where wanted. Few tokens: split over keys and
+/// combined, exact to 22 bits; many: tiles of queries on tensor cores in half precision, scores and sums in float32.
+/// Throws UnsupportedError for heads of more than 256 values.
+///
+/// `scratch` has attention_scratch_bytes for the longest position and the most tokens it serves, holds zeros before its
+/// first use and belongs to attention on one stream from then on: blocks that finish together count themselves there.
+struct AttentionArgs {
+  const float* q;
+  float* y;
+  Int8Out int8 = {};
+  std::size_t heads;
+  std::size_t window = 0;
+  AttentionOptions options;
+  CacheShape shape;
+  const GpuCache* caches;
+  std::byte* scratch;
+  bool exact = false;  ///< float32 products throughout
+};
+std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, const TokenPlaces& places);
+void attention(const AttentionArgs& args, const TokenPlaces& places, Stream& stream);
+
+}  // namespace imago::kernels::cuda

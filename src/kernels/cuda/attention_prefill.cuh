@@ -1,0 +1,309 @@
+#pragma once
+
+// Attention of many tokens: a block takes some of them with all heads that share keys, as rows of one tile, and goes
+// over the keys that any of them sees. Keys and values lie in shared memory in float16, two tiles of each: the next is
+// on its way while this one is multiplied. Scores, their largest and the sums stay in registers and in float32.
+
+#include <climits>
+#include <cstdint>
+
+#include "kernels/cuda/attention_work.h"
+#include "kernels/cuda/cache_tiles.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tensor_core.cuh"
+
+namespace imago::kernels::cuda {
+
+/// Four warps of 16 · kTall rows. Sums take kTall · kDims / 2 registers of a thread, scores kTall · kKeys / 2.
+template <int kDims>
+struct PrefillTile {
+  static constexpr int kWarps = 4;
+  static constexpr int kTall = kDims <= 128 ? 2 : 1;
+  static constexpr int kRows = kWarps * 16 * kTall;
+  static constexpr int kKeys = kDims <= 128 ? 64 : 32;
+  static constexpr int kChunks = kDims / 8;  // of 16 bytes in a row
+  static constexpr int kSharedBytes = (kRows + 4 * kKeys) * kDims * 2;
+};
+
+/// Heads of a group that share a tile; larger groups take several.
+inline constexpr unsigned kPrefillHeads = 32;
+
+/// Byte of chunk `chunk` of row `row`: chunks change places by the row, so that 8 rows of one chunk are in different
+/// banks.
+template <int kDims>
+__device__ __forceinline__ std::uint32_t chunk_at(unsigned row, unsigned chunk) {
+  return row * kDims * 2 + (chunk ^ row % 8) * 16;
+}
+
+__device__ __forceinline__ float within_half(float v) { return fminf(fmaxf(v, -65504.0f), 65504.0f); }
+__device__ __forceinline__ std::uint32_t safe_pair(float a, float b) {
+  return half_pair(within_half(a), within_half(b));
+}
+
+/// A tile of keys or values into shared memory; zeros past the last key and past the head's values.
+template <int kDims, CacheType kType>
+__device__ __forceinline__ void load_rows(std::byte* shared, std::uint32_t address, const std::byte* rows,
+                                          unsigned first, unsigned last, const CacheRows& shape) {
+  using Tile = PrefillTile<kDims>;
+#pragma unroll 4
+  for (unsigned i = threadIdx.x; i < Tile::kKeys * Tile::kChunks; i += 32 * Tile::kWarps) {
+    const unsigned row = i / Tile::kChunks, chunk = i % Tile::kChunks, key = first + row;
+    const bool inside = key <= last && chunk * 8 < shape.head_values;
+    const std::byte* const from = rows + std::size_t{inside ? key : first} * shape.row_bytes;
+    const std::uint32_t at = chunk_at<kDims>(row, chunk);
+    if constexpr (kType == CacheType::f16) {
+      copy_16(address + at, from + (inside ? chunk * 16 : 0), inside);
+    } else {
+      uint4 pairs = {};
+      if (inside && kType == CacheType::f32) {
+        const auto* v = reinterpret_cast<const float4*>(from + chunk * 32);
+        const float4 a = v[0], b = v[1];
+        pairs = {safe_pair(a.x, a.y), safe_pair(a.z, a.w), safe_pair(b.x, b.y), safe_pair(b.z, b.w)};
+      } else if (inside) {
+        pairs = load_octet<CacheType::q8_0>(from, chunk * 8, true).pairs;
+        const __half2 scale = __half2half2(*reinterpret_cast<const __half*>(from + chunk / 4 * kQ8Bytes));
+        auto* halves = reinterpret_cast<__half2*>(&pairs);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) halves[k] = __hmul2(halves[k], scale);
+      }
+      *reinterpret_cast<uint4*>(shared + at) = pairs;
+    }
+  }
+}
+
+/// Neighbouring tokens of a tile in one sequence, and the keys they see.
+struct Run {
+  unsigned end;                        // one past its last token
+  unsigned first_of_any, last_of_any;  // keys
+  unsigned first_of_all, last_of_all;  // keys that no token of it must leave out
+  bool empty;
+};
+__device__ inline Run find_run(const int* positions, const int* sequences, unsigned begin, unsigned tokens,
+                               unsigned window) {
+  const unsigned lane = threadIdx.x % 32;
+  unsigned first = UINT_MAX, last_of_all = UINT_MAX, first_of_all = 0, end = begin;
+  int last = -1;
+  for (unsigned base = begin; base < tokens; base += 32) {
+    const bool same = base + lane < tokens && sequences[base + lane] == sequences[begin];
+    const unsigned others = ~__ballot_sync(~0u, same);
+    const unsigned count = others == 0 ? 32 : __ffs(static_cast<int>(others)) - 1;
+    if (lane < count && positions[base + lane] >= 0) {
+      const int position = positions[base + lane];
+      const unsigned key = first_key(position, window);
+      first = min(first, key), first_of_all = max(first_of_all, key);
+      last = max(last, position), last_of_all = min(last_of_all, static_cast<unsigned>(position));
+    }
+    end = base + count;
+    if (count < 32) break;
+  }
+  first = __reduce_min_sync(~0u, first), first_of_all = __reduce_max_sync(~0u, first_of_all);
+  last = __reduce_max_sync(~0u, last), last_of_all = __reduce_min_sync(~0u, last_of_all);
+  return {end, first, static_cast<unsigned>(last), first_of_all, last_of_all, last < 0};
+}
+
+/// Grid: (kv_heads · chunks of a group) × tiles of tokens.
+template <int kDims, CacheType kType>
+__global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(AttentionWork a, unsigned chunks) {
+  using Tile = PrefillTile<kDims>;
+  constexpr int kTall = Tile::kTall, kKeys = Tile::kKeys, kColumns = kKeys / 8;
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ int positions[Tile::kRows], sequences[Tile::kRows];
+  const std::uint32_t queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  constexpr unsigned kQueryBytes = Tile::kRows * kDims * 2, kTileBytes = kKeys * kDims * 2;
+  const auto keys_at = [&](unsigned stage) { return kQueryBytes + stage * 2 * kTileBytes; };  // values behind them
+
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
+  const unsigned kv_head = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
+  const unsigned heads = min(a.group - chunk * kPrefillHeads, kPrefillHeads);
+  const unsigned per_tile = Tile::kRows / min(a.group, kPrefillHeads);
+  const unsigned first_token = (gridDim.y - 1 - blockIdx.y) * per_tile;  // those with the most keys begin
+  const unsigned tokens = min(per_tile, a.tokens - first_token);
+  const unsigned head_values = a.rows.head_values;
+  const std::size_t first_head = std::size_t{kv_head} * a.group + chunk * kPrefillHeads;
+
+  for (unsigned t = threadIdx.x; t < tokens; t += blockDim.x) {
+    positions[t] = a.position[first_token + t];
+    sequences[t] = a.sequence == nullptr ? 0 : a.sequence[first_token + t];
+  }
+  // Without a cap the scores come out as powers of 2.
+  const float query_scale = a.cap > 0 ? a.scale : a.scale * 1.4426950409f;
+  for (unsigned i = threadIdx.x; i < Tile::kRows * Tile::kChunks; i += blockDim.x) {
+    const unsigned row = i / Tile::kChunks, part = i % Tile::kChunks, token = row / heads;
+    uint4 pairs = {};
+    if (token < tokens && part * 8 < head_values) {
+      const auto* from = reinterpret_cast<const float4*>(
+          a.q + ((std::size_t{first_token} + token) * a.heads + first_head + row % heads) * head_values + part * 8);
+      const float4 u = from[0], v = from[1];
+      pairs = {safe_pair(u.x * query_scale, u.y * query_scale), safe_pair(u.z * query_scale, u.w * query_scale),
+               safe_pair(v.x * query_scale, v.y * query_scale), safe_pair(v.z * query_scale, v.w * query_scale)};
+    }
+    *reinterpret_cast<uint4*>(shared + chunk_at<kDims>(row, part)) = pairs;
+  }
+  __syncthreads();
+
+  float sums[kTall][kDims / 8][4] = {};
+  float largest[kTall][2], total[kTall][2] = {};
+  unsigned row_token[kTall][2];
+#pragma unroll
+  for (int m = 0; m < kTall; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[m][h] = -INFINITY;
+      row_token[m][h] = ((warp * kTall + m) * 16 + h * 8 + g) / heads;
+    }
+  }
+
+  for (unsigned begin = 0; begin < tokens;) {
+    const Run run = find_run(positions, sequences, begin, tokens, a.window);
+    const bool is_whole = begin == 0 && run.end == tokens;
+    const GpuCache cache = a.caches[sequences[begin]];
+    int row_last[kTall][2];  // -1: not of this run
+#pragma unroll
+    for (int m = 0; m < kTall; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const unsigned token = row_token[m][h];
+        row_last[m][h] = token >= begin && token < run.end ? positions[token] : -1;
+      }
+    }
+    begin = run.end;
+    if (run.empty) continue;
+    const std::byte* const key_rows = cache.keys + kv_head * a.rows.head_bytes;
+    const std::byte* const value_rows = cache.values + kv_head * a.rows.head_bytes;
+    const auto load = [&](unsigned stage, unsigned key) {
+      const unsigned at = keys_at(stage);
+      load_rows<kDims, kType>(shared + at, queries + at, key_rows, key, run.last_of_any, a.rows);
+      load_rows<kDims, kType>(shared + at + kTileBytes, queries + at + kTileBytes, value_rows, key, run.last_of_any,
+                              a.rows);
+      end_copies();
+    };
+
+    __syncthreads();  // the run before may still be read
+    load(0, run.first_of_any);
+    unsigned stage = 0;
+    for (unsigned key = run.first_of_any; key <= run.last_of_any; key += kKeys, stage ^= 1) {
+      wait_copies<0>();
+      __syncthreads();  // this tile is there for all, and all are done with the other
+      if (key + kKeys <= run.last_of_any) load(stage ^ 1, key + kKeys);
+
+      const std::uint32_t keys = queries + keys_at(stage), values = keys + kTileBytes;
+      float s[kTall][kColumns][4] = {};
+#pragma unroll
+      for (int k = 0; k < kDims / 16; ++k) {
+        std::uint32_t q[kTall][4];
+#pragma unroll
+        for (int m = 0; m < kTall; ++m) {
+          load_tiles(q[m], queries + chunk_at<kDims>((warp * kTall + m) * 16 + lane % 16, 2 * k + lane / 16));
+        }
+#pragma unroll
+        for (int n = 0; n < kColumns; n += 2) {
+          std::uint32_t b[4];
+          load_tiles(b, keys + chunk_at<kDims>(n * 8 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+          for (int m = 0; m < kTall; ++m) {
+            multiply_add(s[m][n], q[m], b[0], b[1]);
+            multiply_add(s[m][n + 1], q[m], b[2], b[3]);
+          }
+        }
+      }
+
+      const bool is_cut = !is_whole || key < run.first_of_all || key + kKeys - 1 > run.last_of_all;
+#pragma unroll
+      for (int m = 0; m < kTall; ++m) {
+        if (a.cap > 0) {
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[m][n][i] = a.cap * 1.4426950409f * quick_tanh(s[m][n][i] / a.cap);
+          }
+        }
+        if (is_cut) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int last = row_last[m][h];
+            const unsigned low = last < 0 ? UINT_MAX : first_key(last, a.window);
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+              for (int odd = 0; odd < 2; ++odd) {
+                const unsigned at = key + n * 8 + 2 * c + odd;
+                if (static_cast<int>(at) > last || at < low) s[m][n][2 * h + odd] = -INFINITY;
+              }
+            }
+          }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float top = largest[m][h];
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) top = fmaxf(top, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+          top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+          top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+          // A row that has seen no key yet has sums of 0. Weights reach up to 2^8, so that float16 keeps small ones.
+          const float base = top == -INFINITY ? 0.0f : top;
+          const float shrink = power_of_2(largest[m][h] - base);
+          largest[m][h] = top;
+          float sum = total[m][h] * shrink;
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+              float& weight = s[m][n][2 * h + odd];
+              weight = power_of_2(weight - (base - 8.0f));
+              sum += weight;
+            }
+          }
+          total[m][h] = sum;
+#pragma unroll
+          for (int n = 0; n < kDims / 8; ++n) {
+            sums[m][n][2 * h] *= shrink;
+            sums[m][n][2 * h + 1] *= shrink;
+          }
+        }
+      }
+
+#pragma unroll
+      for (int k = 0; k < kKeys / 16; ++k) {
+        std::uint32_t p[kTall][4];
+#pragma unroll
+        for (int m = 0; m < kTall; ++m) {
+          p[m][0] = half_pair(s[m][2 * k][0], s[m][2 * k][1]);
+          p[m][1] = half_pair(s[m][2 * k][2], s[m][2 * k][3]);
+          p[m][2] = half_pair(s[m][2 * k + 1][0], s[m][2 * k + 1][1]);
+          p[m][3] = half_pair(s[m][2 * k + 1][2], s[m][2 * k + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < kDims / 8; n += 2) {
+          std::uint32_t b[4];
+          load_tiles_transposed(b, values + chunk_at<kDims>(k * 16 + lane % 16, n + lane / 16));
+#pragma unroll
+          for (int m = 0; m < kTall; ++m) {
+            multiply_add(sums[m][n], p[m], b[0], b[1]);
+            multiply_add(sums[m][n + 1], p[m], b[2], b[3]);
+          }
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < kTall; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sum = total[m][h];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const unsigned token = row_token[m][h], row = (warp * kTall + m) * 16 + h * 8 + g;
+      if (token >= tokens || positions[token] < 0) continue;
+      float* const y = a.y + ((std::size_t{first_token} + token) * a.heads + first_head + row % heads) * head_values;
+      const float factor = 1.0f / sum;
+#pragma unroll
+      for (int n = 0; n < kDims / 8; ++n) {
+        if (n * 8 >= head_values) break;
+        *reinterpret_cast<float2*>(y + n * 8 + 2 * c) = {sums[m][n][2 * h] * factor, sums[m][n][2 * h + 1] * factor};
+      }
+    }
+  }
+}
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,75 @@
+#pragma once
+
+// What decoders and layers do between products, on a CUDA device. Pointers are device memory; sizes are the caller's to
+// check. Everything is queued on the stream; float32 unless said otherwise; results within the tolerances of
+// kernels/ops.h.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cuda/stream.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/ops_args.h"
+
+namespace imago::kernels::cuda {
+
+/// Where a kernel that makes activations also puts their int8 form (see Tokens); null members: not wanted.
+struct Int8Out {
+  std::int8_t* q = nullptr;
+  float2_pod* scales = nullptr;
+};
+
+/// x += branch · factor first, where branch is not null (residual); then y = norm(x) · weight. `y` may be `x`; y null:
+/// only the int8 form is wanted. rows × cols.
+struct NormArgs {
+  float* x;
+  const float* branch = nullptr;
+  float branch_factor = 1;
+  const float* weight = nullptr;  ///< null: y is x itself (only the residual and the int8 form)
+  const float* bias = nullptr;    ///< layer norm only; may be null
+  float* y = nullptr;
+  Int8Out int8 = {};
+  std::size_t rows = 0, cols = 0;
+  float eps = 1e-5f;
+  bool layer_norm = false;  ///< else RMS
+};
+void norm(const NormArgs& args, Stream& stream);
+
+/// The int8 form of activations: scale = max|x| / 127 per 32 columns, as quantize_tokens of the host, bit for bit.
+void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, Stream& stream);
+
+/// y = f(gate) · up; up null: y = f(gate). With the int8 form of y [rows][cols] where wanted; y null: only that.
+void activate(Activation function, const float* gate, const float* up, float* y, std::size_t rows, std::size_t cols,
+              Int8Out int8, Stream& stream);
+
+void softmax(float* x, std::size_t rows, std::size_t cols, float scale, float cap, Stream& stream);
+void add(const float* x, float factor, float* y, std::size_t count, Stream& stream);  ///< y += factor · x
+void scale(float* y, float factor, std::size_t count, Stream& stream);
+/// y = cap · tanh(y / cap).
+void soft_cap(float* y, float cap, std::size_t count, Stream& stream);
+
+/// out[i] = table[ids[i]] for float32 tables [rows][cols].
+void gather_rows(const float* table, const std::int32_t* ids, std::size_t count, std::size_t cols, float* out,
+                 Stream& stream);
+
+/// The index of the largest value of each row; NaN never wins, the lower index wins a draw.
+void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream);
+
+/// One token from logits: temperature, top-k (0: all), top-p and min-p as Sampler applies them, in its order, with the
+/// uniform number `random` in [0, 1), or that at `random_at` in device memory if given: a recorded graph then draws
+/// anew each time. The token Sampler would choose, but where probabilities differ by less than 1e-6 from its. -1 if all
+/// logits are NaN or -infinity. `scratch` has sample_scratch_bytes; it may be null where these are 0.
+struct SampleArgs {
+  const float* logits;
+  std::size_t count;
+  float temperature, top_p, min_p;
+  int top_k;
+  double random = 0;
+  std::byte* scratch = nullptr;
+  std::int32_t* out = nullptr;
+  const double* random_at = nullptr;
+};
+std::size_t sample_scratch_bytes(std::size_t count);
+void sample(const SampleArgs& args, Stream& stream);
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,144 @@
+// Queries, keys and values on their way into attention: norms of heads, rotation, the cache. A warp takes one head of
+// one token.
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cache_rows.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace imago::kernels::cuda {
+
+namespace {
+
+constexpr unsigned kWarps = 4;  // of a block
+
+struct Work {
+  float* q;
+  const float* k;
+  const float* v;
+  const float* q_norm;  // null: none, or done before
+  const float* k_norm;
+  float eps;
+  const float* rope;
+  std::uint32_t rotary;
+  RopePairs pairs;
+  std::uint32_t heads, kv_heads, tokens;
+  CacheRows rows;
+  const GpuCache* caches;
+  const std::int32_t* sequence;
+  const std::int32_t* position;
+};
+
+/// The two places of pair j in a head.
+__device__ uint2 pair_at(RopePairs pairs, unsigned half, unsigned j) {
+  return pairs == RopePairs::halves ? uint2{j, j + half} : uint2{2 * j, 2 * j + 1};
+}
+
+/// Values of the head through norm and rotation, in place in shared memory.
+__device__ void turn(const Work& a, float* x, const float* norm, std::int32_t position, unsigned lane) {
+  if (norm != nullptr) {
+    float squares = 0;
+    for (unsigned i = lane; i < a.rows.head_values; i += 32) squares += x[i] * x[i];
+    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.rows.head_values) + a.eps);
+    for (unsigned i = lane; i < a.rows.head_values; i += 32) x[i] = x[i] * factor * norm[i];
+    __syncwarp();
+  }
+  if (a.rope == nullptr) return;
+  const unsigned half = a.rotary / 2;
+  const float* const cosines = a.rope + static_cast<std::size_t>(position) * a.rotary;
+  for (unsigned j = lane; j < half; j += 32) {
+    const uint2 at = pair_at(a.pairs, half, j);
+    const float u = x[at.x], v = x[at.y], cos = cosines[j], sin = cosines[half + j];
+    x[at.x] = u * cos - v * sin;
+    x[at.y] = u * sin + v * cos;
+  }
+  __syncwarp();
+}
+
+template <CacheType kType>
+__global__ void __launch_bounds__(32 * kWarps) place_heads(Work a) {
+  __shared__ float room[kWarps][kMostHeadValues];
+  wait_for_previous();
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const unsigned slots = a.heads + 2 * a.kv_heads;  // of a token: its queries, its keys, its values
+  const std::size_t index = blockIdx.x * std::size_t{kWarps} + warp;
+  if (index >= std::size_t{a.tokens} * slots) return;
+  const unsigned token = static_cast<unsigned>(index / slots), slot = static_cast<unsigned>(index % slots);
+  const std::int32_t position = a.position[token];
+  const unsigned values = a.rows.head_values;
+  const bool is_query = slot < a.heads, is_key = !is_query && slot < a.heads + a.kv_heads;
+  const unsigned head = is_query ? slot : is_key ? slot - a.heads : slot - a.heads - a.kv_heads;
+  const std::size_t from = (std::size_t{token} * (is_query ? a.heads : a.kv_heads) + head) * values;
+  const float* const source = (is_query ? a.q : is_key ? a.k : a.v) + from;
+  float* const x = room[warp];
+  for (unsigned i = lane; i < values; i += 32) x[i] = source[i];
+  __syncwarp();
+  if (position < 0) return;
+  if (is_query || is_key) turn(a, x, is_query ? a.q_norm : a.k_norm, position, lane);
+
+  if (is_query) {
+    for (unsigned i = lane; i < values; i += 32) a.q[from + i] = x[i];
+    return;
+  }
+  const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
+  std::byte* const row = (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes +
+                         static_cast<std::size_t>(position) * a.rows.row_bytes;
+  for (unsigned first = 0; first < values; first += 32) {
+    const bool inside = first + lane < values;
+    store_cache_values<kType>(row, first, inside ? x[first + lane] : 0.0f, inside);
+  }
+}
+
+/// A norm over whole rows goes before, by itself: no warp sees a row. Returns the norm that is left to do.
+const float* norm_rows_first(float* x, const float* weight, std::size_t norm_cols, std::size_t heads,
+                             const PlaceArgs& args, std::size_t tokens, Stream& stream) {
+  if (weight == nullptr || norm_cols == args.shape.head_values) return weight;
+  norm({.x = x,
+        .weight = weight,
+        .y = x,
+        .rows = tokens * heads * args.shape.head_values / norm_cols,
+        .cols = norm_cols,
+        .eps = args.norm_eps},
+       stream);
+  return nullptr;
+}
+
+}  // namespace
+
+void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
+  if (places.tokens == 0) return;
+  const CacheShape& shape = args.shape;
+  check_head_values(shape.head_values);
+  const float* const q_norm =
+      norm_rows_first(args.q, args.q_norm, args.q_norm_cols, args.heads, args, places.tokens, stream);
+  const float* const k_norm =
+      norm_rows_first(args.k, args.k_norm, args.k_norm_cols, shape.heads, args, places.tokens, stream);
+  const Work work{.q = args.q,
+                  .k = args.k,
+                  .v = args.v,
+                  .q_norm = q_norm,
+                  .k_norm = k_norm,
+                  .eps = args.norm_eps,
+                  .rope = args.rope,
+                  .rotary = static_cast<std::uint32_t>(args.rotary),
+                  .pairs = args.pairs,
+                  .heads = static_cast<std::uint32_t>(args.heads),
+                  .kv_heads = static_cast<std::uint32_t>(shape.heads),
+                  .tokens = static_cast<std::uint32_t>(places.tokens),
+                  .rows = cache_rows(shape),
+                  .caches = args.caches,
+                  .sequence = places.sequence,
+                  .position = places.position};
+  const std::size_t warps = places.tokens * (args.heads + 2 * shape.heads);
+  const auto blocks = static_cast<unsigned>((warps + kWarps - 1) / kWarps);
+  switch (shape.type) {
+    case CacheType::f32:
+      return launch_overlapped("place", place_heads<CacheType::f32>, blocks, 32 * kWarps, 0, stream, work);
+    case CacheType::f16:
+      return launch_overlapped("place", place_heads<CacheType::f16>, blocks, 32 * kWarps, 0, stream, work);
+    case CacheType::q8_0:
+      return launch_overlapped("place", place_heads<CacheType::q8_0>, blocks, 32 * kWarps, 0, stream, work);
+  }
+}
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,301 @@
+// The next token from logits. Sampler sorts candidates and walks along them; here nothing is sorted: each of its cuts
+// is the place in the order where a sum over the first candidates reaches a bound, and a few histograms find it. Sums
+// are taken in integers, so the result does not depend on the order in which threads add.
+
+#include <cstdint>
+
+#include "device/cuda/check.h"
+#include "imago/error.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/sample_order.h"
+
+namespace imago::kernels::cuda {
+
+namespace {
+
+constexpr unsigned kThreads = 1024;
+constexpr unsigned kListed = 1536, kListedInBin = 1024;
+using Mass = unsigned long long;
+
+/// Shared memory adds 32 bits at once and 64 only by trying again and again, so masses are added in parts of 13 bits.
+/// The parts of kMostTokens of them do not overflow.
+constexpr int kMassParts = 3, kPartBits = 13;
+constexpr std::size_t kMostTokens = (std::size_t{1} << (32 - kPartBits)) - 1;
+
+/// Some candidates by themselves.
+template <unsigned kRoom>
+struct List {
+  float logits[kRoom];
+  std::uint32_t ids[kRoom];
+};
+
+struct Shared {
+  std::uint32_t bins[kMassParts][kSampleBins];
+  List<kListed> left;       // what a cut left, once it is so few
+  List<kListedInBin> near;  // what a selection has still to look at, likewise
+  Mass room[33];
+  Mass rest;
+  std::uint32_t bin, count;
+};
+
+/// f(value, index) for each of `count` values in device memory. One block reads them all: four loads of 16 bytes a
+/// thread are under way at a time.
+template <class F>
+__device__ __forceinline__ void each_value(const float* values, std::uint32_t count, F f) {
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
+  const std::uint32_t fours = is_aligned ? count / 4 : 0;
+  for (std::uint32_t from = threadIdx.x; from < fours; from += 4 * kThreads) {
+    float4 v[4];
+#pragma unroll
+    for (std::uint32_t u = 0; u < 4; ++u) {
+      if (from + u * kThreads < fours) v[u] = reinterpret_cast<const float4*>(values)[from + u * kThreads];
+    }
+#pragma unroll
+    for (std::uint32_t u = 0; u < 4; ++u) {
+      const std::uint32_t at = from + u * kThreads;
+      if (at >= fours) break;
+      f(v[u].x, 4 * at), f(v[u].y, 4 * at + 1), f(v[u].z, 4 * at + 2), f(v[u].w, 4 * at + 3);
+    }
+  }
+  for (std::uint32_t i = 4 * fours + threadIdx.x; i < count; i += kThreads) f(values[i], i);
+}
+
+/// A probability as an integer: 2^38 for the largest logit.
+struct Probability {
+  float largest, inverse_temperature;
+  __device__ Mass operator()(float logit) const {
+    return static_cast<Mass>(expf((logit - largest) * inverse_temperature) * 0x1p38f);
+  }
+};
+struct One {
+  __device__ Mass operator()(float) const { return 1; }
+};
+
+/// The candidates: all logits, or the list of those that are left.
+struct Candidates {
+  Shared& shared;
+  const float* logits;
+  std::uint32_t count;
+  bool is_list;
+  Cut cut;
+
+  template <class F>
+  __device__ __forceinline__ void each(F f) const {
+    const auto look = [&](float logit, std::uint32_t id) {
+      if (is_candidate(logit) && cut.has(order_key(logit), id)) f(logit, id);
+    };
+    if (is_list) {
+      for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) look(shared.left.logits[i], shared.left.ids[i]);
+    } else {
+      each_value(logits, count, look);
+    }
+  }
+
+  __device__ Mass sum(Mass mine) const {
+    return team_reduce<Mass>(mine, 0, shared.room, [](Mass a, Mass b) { return a + b; });
+  }
+
+  /// Those for which wanted(logit) into `list`. Returns their number; more than kRoom: there was no room for all.
+  template <unsigned kRoom, class Wanted>
+  __device__ std::uint32_t gather(List<kRoom>& list, Wanted wanted) const {
+    __syncthreads();
+    if (threadIdx.x == 0) shared.count = 0;
+    __syncthreads();
+    each([&](float logit, std::uint32_t id) {
+      if (!wanted(logit)) return;
+      const std::uint32_t at = atomicAdd(&shared.count, 1u);
+      if (at < kRoom) list.logits[at] = logit, list.ids[at] = id;
+    });
+    __syncthreads();
+    return shared.count;
+  }
+
+  /// Few enough make all that follows cheap.
+  __device__ void shorten() {
+    if (is_list) return;
+    const std::uint32_t found = gather(shared.left, [](float) { return true; });
+    if (found > kListed) return;
+    is_list = true;
+    count = found;
+  }
+};
+
+__device__ __forceinline__ void add_mass(Shared& s, std::uint32_t bin, Mass mass) {
+#pragma unroll
+  for (int part = 0; part < kMassParts; ++part) {
+    const auto bits = static_cast<std::uint32_t>(mass >> part * kPartBits) & ((1u << kPartBits) - 1);
+    if (bits != 0) atomicAdd(&s.bins[part][bin], bits);
+  }
+}
+
+__device__ __forceinline__ Mass mass_in(const Shared& s, std::uint32_t bin) {
+  Mass mass = 0;
+#pragma unroll
+  for (int part = 0; part < kMassParts; ++part) mass += static_cast<Mass>(s.bins[part][bin]) << part * kPartBits;
+  return mass;
+}
+
+/// The first bin with which the sum reaches `left`; takes the sum before it off `left`.
+__device__ std::uint32_t find_bin(Shared& s, Mass& left) {
+  __syncthreads();
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const Mass a = mass_in(s, 2 * threadIdx.x), b = mass_in(s, 2 * threadIdx.x + 1);
+  Mass upto = a + b;  // a scan over lanes, then one over warps
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const Mass before = __shfl_up_sync(~0u, upto, step);
+    if (lane >= step) upto += before;
+  }
+  if (lane == 31) s.room[warp] = upto;
+  __syncthreads();
+  Mass before_warp = lane < warp ? s.room[lane] : 0;
+  before_warp = warp_sum(before_warp);
+  const Mass before = before_warp + upto - a - b;
+  if (before < left && left <= before + a + b) {
+    const bool second = left > before + a;
+    s.bin = 2 * threadIdx.x + (second ? 1 : 0);
+    s.rest = left - before - (second ? a : 0);
+  }
+  __syncthreads();
+  left = s.rest;
+  return s.bin;
+}
+
+/// The fewest first candidates whose masses reach `wanted`. REQUIRES: 0 < wanted <= their sum.
+template <class MassOf>
+__device__ Cut select(const Candidates& candidates, float largest, MassOf mass_of, Mass wanted) {
+  static_assert(kSampleBins == 2 * kThreads);
+  Shared& s = candidates.shared;
+  const auto clear = [&] {
+    __syncthreads();
+    for (auto& part : s.bins) part[threadIdx.x] = part[threadIdx.x + kThreads] = 0;
+    __syncthreads();
+  };
+  clear();
+  candidates.each([&](float logit, std::uint32_t) { add_mass(s, distance_bin(logit, largest), mass_of(logit)); });
+  const std::uint32_t distance = find_bin(s, wanted);
+  const std::uint32_t near =
+      candidates.gather(s.near, [&](float logit) { return distance_bin(logit, largest) == distance; });
+  std::uint32_t key = 0, id = 0;            // as far as known
+  std::uint32_t key_mask = 0, id_mask = 0;  // which bits are
+  for (int step = 0; step < kDigitSteps; ++step) {
+    const DigitStep digit = digit_step(step);
+    if (step == 3 && near <= kListedInBin) {  // the key is known, and mostly the lowest id that has it is meant
+      __syncthreads();                        // all have read the bin before
+      if (threadIdx.x == 0) s.bin = ~0u, s.count = 0;
+      __syncthreads();
+      for (std::uint32_t i = threadIdx.x; i < near; i += kThreads) {
+        if (order_key(s.near.logits[i]) != key) continue;
+        atomicMin(&s.bin, s.near.ids[i]);
+        if (mass_of(s.near.logits[i]) >= wanted) atomicMax(&s.count, 1u);
+      }
+      __syncthreads();
+      const std::uint32_t lowest = s.bin, is_first = s.count;
+      __syncthreads();
+      if (is_first != 0) return {key, lowest};
+    }
+    const std::uint32_t top = (1u << digit.bits) - 1;
+    const auto look = [&](float logit, std::uint32_t its_id) {
+      const std::uint32_t its_key = order_key(logit);
+      if ((its_key & key_mask) != key || (its_id & id_mask) != id) return;
+      const std::uint32_t value = (digit.of_id ? its_id : its_key) >> digit.shift & top;
+      add_mass(s, digit.of_id ? value : top - value, mass_of(logit));  // large keys first, low ids first
+    };
+    clear();
+    if (near <= kListedInBin) {
+      for (std::uint32_t i = threadIdx.x; i < near; i += kThreads) look(s.near.logits[i], s.near.ids[i]);
+    } else {
+      candidates.each([&](float logit, std::uint32_t its_id) {
+        if (distance_bin(logit, largest) == distance) look(logit, its_id);
+      });
+    }
+    const std::uint32_t bin = find_bin(s, wanted);
+    if (digit.of_id) {
+      id |= bin << digit.shift, id_mask |= top << digit.shift;
+    } else {
+      key |= (top - bin) << digit.shift, key_mask |= top << digit.shift;
+    }
+  }
+  return {key, id};
+}
+
+__global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
+  extern __shared__ __align__(16) std::byte memory[];
+  Shared& s = *reinterpret_cast<Shared*>(memory);
+  Candidates candidates{s, a.logits, static_cast<std::uint32_t>(a.count), false, Cut{}};
+
+  Mass best = 0;  // key and, turned over, id
+  Mass mine = 0;
+  candidates.each([&](float logit, std::uint32_t id) {
+    best = max(best, static_cast<Mass>(order_key(logit)) << 32 | static_cast<Mass>(~id));
+    ++mine;
+  });
+  best = team_reduce<Mass>(best, 0, s.room, [](Mass x, Mass y) { return x > y ? x : y; });
+  Mass left = candidates.sum(mine);
+  const std::uint32_t best_id = ~static_cast<std::uint32_t>(best);
+  if (left == 0) {
+    if (threadIdx.x == 0) *a.out = -1;
+    return;
+  }
+  const float largest = a.logits[best_id];
+  if (a.temperature == 0 || largest == INFINITY) {
+    if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(best_id);
+    return;
+  }
+
+  if (a.top_k != 0 && static_cast<Mass>(a.top_k) < left) {
+    candidates.cut = select(candidates, largest, One{}, static_cast<Mass>(a.top_k));
+    candidates.shorten();
+  }
+  const auto total_of = [&](const Probability& probability) {
+    Mass sum = 0;
+    candidates.each([&](float logit, std::uint32_t) { sum += probability(logit); });
+    return candidates.sum(sum);
+  };
+  if (a.top_p < 1) {
+    const Probability probability{largest, 1.0f};
+    const Mass total = total_of(probability);
+    const Mass wanted = static_cast<Mass>(ceil(static_cast<double>(a.top_p) * static_cast<double>(total)));
+    candidates.cut = select(candidates, largest, probability, min(max(wanted, Mass{1}), total));
+  }
+  if (a.min_p > 0) {
+    candidates.cut = cut_below(candidates.cut, static_cast<double>(largest) + log(static_cast<double>(a.min_p)));
+  }
+  candidates.shorten();
+  const Probability probability{largest, 1.0f / a.temperature};
+  const Mass total = total_of(probability);
+  const double random = a.random_at == nullptr ? a.random : *a.random_at;
+  const Mass walked = static_cast<Mass>(random * static_cast<double>(total));
+  const Cut chosen = select(candidates, largest, probability, min(walked, total - 1) + 1);
+  if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(chosen.id);
+}
+
+__global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::size_t cols, std::int32_t* out) {
+  __shared__ Mass room[33];
+  Mass best = 0;
+  each_value(x + blockIdx.x * cols, static_cast<std::uint32_t>(cols), [&](float value, std::uint32_t i) {
+    if (value == value) best = max(best, static_cast<Mass>(order_key(value)) << 32 | static_cast<Mass>(~i));
+  });
+  best = team_reduce<Mass>(best, 0, room, [](Mass a, Mass b) { return a > b ? a : b; });
+  // The key of -infinity is not 0: nothing but NaN leaves it so.
+  if (threadIdx.x == 0) out[blockIdx.x] = best == 0 ? 0 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+}
+
+}  // namespace
+
+void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream) {
+  if (rows == 0 || cols == 0) return;
+  argmax_rows<<<static_cast<unsigned>(rows), kThreads, 0, stream.handle()>>>(x, cols, out);
+  imago::cuda::check_launch("argmax");
+}
+
+std::size_t sample_scratch_bytes(std::size_t) { return 0; }
+
+void sample(const SampleArgs& args, Stream& stream) {
+  if (args.count > kMostTokens) throw UnsupportedError("[sample] the GPU's sampler takes up to 524287 tokens");
+  sample_token<<<1, kThreads, sizeof(Shared), stream.handle()>>>(args);
+  imago::cuda::check_launch("sample");
+}
+
+}  // namespace imago::kernels::cuda
