@@ -1,0 +1,135 @@
+#pragma once
+
+// A group of 32 packed weights as the tensor cores take it: 16 pairs of bfloat16. Loads and decoding are apart, so that
+// the codes of the next step are on their way while those of this one are multiplied.
+
+#include "kernels/cuda/decode.cuh"
+
+namespace imago::kernels::cuda {
+
+/// `kWords` words from an address that their size, or 16 bytes of it, divides.
+template <int kWords>
+__device__ __forceinline__ void load_words(std::uint32_t* to, const std::byte* from) {
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) {
+      const uint4 four = __ldg(reinterpret_cast<const uint4*>(from) + i);
+      to[4 * i] = four.x, to[4 * i + 1] = four.y, to[4 * i + 2] = four.z, to[4 * i + 3] = four.w;
+    }
+  } else if constexpr (kWords == 2) {
+    const uint2 two = __ldg(reinterpret_cast<const uint2*>(from));
+    to[0] = two.x, to[1] = two.y;
+  } else if constexpr (kWords == 1) {
+    to[0] = __ldg(reinterpret_cast<const unsigned*>(from));
+  }
+}
+
+/// Signed bytes, times `scale`, plus `shift`. Behind 0x43 the low seven bits of a byte are 128 plus their value, and
+/// the top bit alone is 128 or 256: their difference is the signed byte, exactly.
+__device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], int part_words,
+                                             const std::uint32_t (&scale)[2], std::uint32_t shift,
+                                             std::uint32_t (&out)[16]) {
+  const std::uint32_t minus_one = PairBfloat::make(-1.0f, -1.0f);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t pair = pick_bytes(words[i / 2], PairBfloat::kMagic, i % 2 == 0 ? 0x4140u : 0x4342u);
+    const std::uint32_t code = PairBfloat::fma(pair & 0xFF80FF80u, minus_one, pair & 0xFF7FFF7Fu);
+    out[i] = PairBfloat::fma(code, scale[i / 2 / part_words], shift);
+  }
+}
+
+/// Where a thread reads in a row: the number of a group counted from the first row, and of the row's first scale.
+struct RowCursor {
+  std::uint32_t at, scale_at;
+  __device__ static __forceinline__ RowCursor of(const Planes& p, std::uint32_t row, std::uint32_t group) {
+    return {row * p.stride + group, row * p.row_scale_count};
+  }
+};
+
+/// A chunk may reach behind the last scale of a row.
+__device__ __forceinline__ float load_row_scale(const Planes& p, const RowCursor& row, std::uint32_t group) {
+  return __ldg(p.row_scales + row.scale_at + min(group >> p.scale_shift, p.row_scale_count - 1));
+}
+
+template <class Form>
+struct TensorDecoder {
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  using Raw = GroupBytes<Form>;
+
+  /// The group `ahead` groups behind the cursor, which is number `group` of its row.
+  __device__ static __forceinline__ Raw load(const Planes& p, const RowCursor& row, std::uint32_t ahead,
+                                             std::uint32_t group) {
+    Raw raw;
+    const std::size_t at = row.at + ahead;
+    load_words<Codes::kBytes / 4>(raw.codes, p.codes + at * Codes::kBytes);
+    load_words<Codes::kHighBytes / 4>(raw.high, p.high + at * Codes::kHighBytes);
+    if constexpr (Scales::kBytes > 0) raw.scales = detail::load_small<Scales::kBytes>(p.scales + at * Scales::kBytes);
+    if constexpr (Scales::kSuperBytes > 0) {
+      raw.supers = detail::load_small<Scales::kSuperBytes>(p.supers + at / 8 * Scales::kSuperBytes);
+    }
+    if constexpr (Scales::kRow) raw.row_scale = load_row_scale(p, row, group);
+    return raw;
+  }
+
+  __device__ static __forceinline__ void decode(const Planes& p, const Raw& raw, std::uint32_t (&out)[16]) {
+    if constexpr (Codes::kSigned) {
+      std::uint32_t words[8];
+      Codes::words(raw.codes, raw.high, words);
+      const GroupScale s = scales_of<Form>(raw);
+      const auto twice = [](float f) { return PairBfloat::make(f, f); };
+      constexpr int kLast = Scales::kParts - 1;
+      const std::uint32_t scale[2] = {twice(s.scale[0] * Form::kStep), twice(s.scale[kLast] * Form::kStep)};
+      // zero is a power of two, if it is anything: no further rounding
+      const std::uint32_t shift = Scales::kRow ? twice(-Form::zero(p) * s.scale[0]) : 0u;
+      signed_pairs(words, 8 / Scales::kParts, scale, shift, out);
+    } else {
+      decode_pairs<PairBfloat, Form>(raw, Form::zero(p), out);
+    }
+  }
+};
+
+/// fp8: exponent and mantissa moved to where bfloat16 has them, which leaves a power of two to multiply with. Codes of
+/// infinity and NaN come out as large numbers.
+template <class T, int kShift, int kExponent>
+struct Fp8Decoder {
+  struct Raw {
+    std::uint32_t codes[8];
+    float scale;
+  };
+
+  __device__ static __forceinline__ Raw load(const Planes& p, const RowCursor& row, std::uint32_t ahead,
+                                             std::uint32_t group) {
+    Raw raw;
+    load_words<8>(raw.codes, p.codes + static_cast<std::size_t>(row.at + ahead) * 32);
+    raw.scale = load_row_scale(p, row, group);
+    return raw;
+  }
+
+  __device__ static __forceinline__ void decode(const Planes&, const Raw& raw, std::uint32_t (&out)[16]) {
+    constexpr std::uint32_t kMagnitude = 0x7F00u >> kShift;
+    const std::uint32_t power = std::uint32_t{127 + kExponent} << 7;
+    const std::uint32_t scale = PairBfloat::make(raw.scale, raw.scale);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const std::uint32_t pair = pick_bytes(raw.codes[i / 2], 0u, i % 2 == 0 ? 0x1404u : 0x3424u);
+      const std::uint32_t bits = (pair & 0x80008000u) | (pair >> kShift & (kMagnitude | kMagnitude << 16));
+      out[i] = PairBfloat::fma(PairBfloat::fma(bits, power | power << 16, 0u), scale, 0u);
+    }
+  }
+};
+
+template <>
+struct TensorDecoder<Plain<Fp8E4M3>> : Fp8Decoder<Fp8E4M3, 4, 120> {};
+template <>
+struct TensorDecoder<Plain<Fp8E5M2>> : Fp8Decoder<Fp8E5M2, 3, 112> {};
+
+/// Forms of 8 bits and fewer: those that tensor cores multiply with.
+template <class Form>
+inline constexpr bool kHasTensorDecoder = Form::kCoded;
+template <>
+inline constexpr bool kHasTensorDecoder<Plain<Fp8E4M3>> = true;
+template <>
+inline constexpr bool kHasTensorDecoder<Plain<Fp8E5M2>> = true;
+
+}  // namespace imago::kernels::cuda
