@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "kernels/matrix_shape.h"
 #include "kernels/ops_table.h"
 #include "kernels/packed.h"
 
@@ -31,8 +32,8 @@ const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   return *kernel;
 }
 
-/// Columns that share a scale in the run form: 0 when whole rows do. Throws ShapeError for what a run form has no place
-/// for.
+}  // namespace
+
 std::size_t columns_per_scale(const PackedMatrix& m) {
   if (m.format.is_block() || !is_scaled(m.format.dtype())) return 0;
   const std::size_t group = m.scales.group;
@@ -62,8 +63,6 @@ void check_matrix(const PackedMatrix& m) {
   }
   if (!m.format.is_block()) check_scales(m.format.dtype(), end, m.scales);
 }
-
-}  // namespace
 
 RunMatrix::RunMatrix(const PackedMatrix& source, Arithmetic arithmetic)
     : RunMatrix(require_kernel(source.format, arithmetic), source) {}

@@ -1,0 +1,138 @@
+#pragma once
+
+// Codes of 8 bits and fewer, 32 weights at a time, from the planes to eight words of four bytes: byte j of word i is the code
+// of weight 4i + j, as int8 activations lie. Bits are ordered in the planes such that a shift and a mask give four of them.
+//
+// A layout has
+//   kBytes, kHighBytes  bytes of a group in Planes::codes and Planes::high
+//   kBits               codes are below 2^kBits, or signed bytes if kSigned
+//   words               codes[kBytes / 4], high[kHighBytes / 4] -> words[8]
+
+#include <cstdint>
+
+#include "kernels/cuda/host_device.h"
+
+namespace imago::kernels::cuda {
+
+/// Bit k of byte j is weight 4k + j.
+struct Codes1 {
+  static constexpr int kBytes = 4, kHighBytes = 0, kBits = 1;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int k = 0; k < 8; ++k) out[k] = codes[0] >> k & 0x01010101u;
+  }
+};
+
+/// Bits 2k, 2k + 1 of byte j of word w: weight 16w + 4k + j.
+struct Codes2 {
+  static constexpr int kBytes = 8, kHighBytes = 0, kBits = 2;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) out[i] = codes[i / 4] >> 2 * (i % 4) & 0x03030303u;
+  }
+};
+
+/// Two bits as above, and in `high` the third as in Codes1.
+struct Codes3 {
+  static constexpr int kBytes = 8, kHighBytes = 4, kBits = 3;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t third = (i < 2 ? high[0] << (2 - i) : high[0] >> (i < 2 ? 0 : i - 2)) & 0x04040404u;
+      out[i] = (codes[i / 4] >> 2 * (i % 4) & 0x03030303u) | third;
+    }
+  }
+};
+
+/// Byte j of word w: weight 8w + j in the low half, 8w + 4 + j in the high half.
+struct Codes4 {
+  static constexpr int kBytes = 16, kHighBytes = 0, kBits = 4;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) out[i] = codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu;
+  }
+};
+
+/// Four bits as above, and in `high` the fifth as in Codes1.
+struct Codes5 {
+  static constexpr int kBytes = 16, kHighBytes = 4, kBits = 5;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t fifth = (i < 4 ? high[0] << (4 - i) : high[0] >> (i < 4 ? 0 : i - 4)) & 0x10101010u;
+      out[i] = (codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu) | fifth;
+    }
+  }
+};
+
+/// Four bits as above, and in `high` two more as in Codes2.
+struct Codes6 {
+  static constexpr int kBytes = 16, kHighBytes = 8, kBits = 6;
+  static constexpr bool kSigned = false;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t upper = (i % 4 < 3 ? high[i / 4] << (4 - 2 * (i % 4)) : high[i / 4] >> 2) & 0x30303030u;
+      out[i] = (codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu) | upper;
+    }
+  }
+};
+
+/// Signed bytes in the order of the weights.
+struct Codes8 {
+  static constexpr int kBytes = 32, kHighBytes = 0, kBits = 8;
+  static constexpr bool kSigned = true;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) out[i] = codes[i];
+  }
+};
+
+/// Sixteen levels in signed bytes; nibble k of word w is the level of weight 8w + k. A nibble less its top bit picks a byte
+/// of each half of the table, the top bit picks between the two.
+template <class Levels>
+struct CodesTable {
+  static constexpr int kBytes = 16, kHighBytes = 0, kBits = 8;
+  static constexpr bool kSigned = true;
+  IMAGO_HD static std::uint32_t four(std::uint32_t index, std::uint32_t half) noexcept {
+    const std::uint32_t low = pick_bytes(Levels::kWords[0], Levels::kWords[1], index);
+    const std::uint32_t high = pick_bytes(Levels::kWords[2], Levels::kWords[3], index);
+    return pick_bytes(low, high, half);
+  }
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const std::uint32_t index = codes[w] & 0x77777777u;
+      const std::uint32_t half = (codes[w] >> 1 & 0x44444444u) | 0x32103210u;
+      out[2 * w] = four(index, half);
+      out[2 * w + 1] = four(index >> 16, half >> 16);
+    }
+  }
+};
+
+/// Four signed bytes as a word, the first one lowest.
+constexpr std::uint32_t level_word(int a, int b, int c, int d) noexcept {
+  return (static_cast<std::uint32_t>(a) & 0xFFu) | (static_cast<std::uint32_t>(b) & 0xFFu) << 8 |
+         (static_cast<std::uint32_t>(c) & 0xFFu) << 16 | (static_cast<std::uint32_t>(d) & 0xFFu) << 24;
+}
+
+/// iq4_nl, iq4_xs.
+struct LevelsIq4 {
+  static constexpr int kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  static constexpr std::uint32_t kWords[4] = {level_word(-127, -104, -83, -65), level_word(-49, -35, -22, -10),
+                                              level_word(1, 13, 25, 38), level_word(53, 69, 89, 113)};
+};
+
+/// E2M1 doubled: fp4, mxfp4, nvfp4.
+struct LevelsE2M1 {
+  static constexpr int kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  static constexpr std::uint32_t kWords[4] = {level_word(0, 1, 2, 3), level_word(4, 6, 8, 12),
+                                              level_word(0, -1, -2, -3), level_word(-4, -6, -8, -12)};
+};
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,373 @@
+#include "kernels/cuda/host_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "imago/error.h"
+#include "imago/numeric.h"
+#include "kernels/cuda/decode.cuh"
+#include "kernels/matrix_shape.h"
+#include "quant/block_format.h"
+#include "quant/expanded.h"
+#include "quant/rows.h"
+
+namespace imago::kernels::cuda {
+
+namespace {
+
+constexpr std::size_t kPlaneAlignment = 256;
+constexpr std::size_t kSuperGroups = 8;
+constexpr std::size_t kBehind =
+    1024;  // kernels read whole stages of 512 bytes, of which the last of a plane may end behind it
+
+std::uint32_t word_at(const std::uint8_t* codes) noexcept {
+  std::uint32_t word;
+  std::memcpy(&word, codes, 4);
+  return word;
+}
+
+template <int kShift>
+std::uint32_t merge(const std::uint8_t* codes, int words) noexcept {
+  std::uint32_t merged = 0;
+  for (int k = 0; k < words; ++k) merged |= word_at(codes + 4 * k) << kShift * k;
+  return merged;
+}
+
+void put(std::byte* to, std::size_t index, std::uint32_t word) noexcept { std::memcpy(to + 4 * index, &word, 4); }
+
+/// The eight nibbles of a word of CodesTable, lowest first.
+std::uint32_t nibbles_in_order(const std::uint8_t* codes) noexcept {
+  std::uint32_t word = 0;
+  for (int k = 0; k < 8; ++k) word |= static_cast<std::uint32_t>(codes[k]) << 4 * k;
+  return word;
+}
+
+// 32 codes of a group into the bits that the decoders of codes.cuh expect. Codes have their zero point added; levels
+// come as their numbers.
+
+void put_codes(std::type_identity<Codes1>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
+  put(to, 0, merge<1>(c, 8));
+}
+void put_codes(std::type_identity<Codes2>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
+  for (std::size_t w = 0; w < 2; ++w) put(to, w, merge<2>(c + 16 * w, 4));
+}
+void put_codes(std::type_identity<Codes4>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
+  for (std::size_t w = 0; w < 4; ++w) put(to, w, merge<4>(c + 8 * w, 2));
+}
+void put_codes(std::type_identity<Codes8>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
+  std::memcpy(to, c, 32);
+}
+template <class Levels>
+void put_codes(std::type_identity<CodesTable<Levels>>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
+  for (std::size_t w = 0; w < 4; ++w) put(to, w, nibbles_in_order(c + 8 * w));
+}
+
+/// Low and upper bits of codes that are kept in two planes.
+struct SplitCodes {
+  std::uint8_t low[32], high[32];
+  SplitCodes(const std::uint8_t* codes, int low_bits) noexcept {
+    for (int i = 0; i < 32; ++i) {
+      low[i] = static_cast<std::uint8_t>(codes[i] & ((1 << low_bits) - 1));
+      high[i] = static_cast<std::uint8_t>(codes[i] >> low_bits);
+    }
+  }
+};
+void put_codes(std::type_identity<Codes3>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
+  const SplitCodes split(c, 2);
+  put_codes(std::type_identity<Codes2>{}, split.low, to, nullptr);
+  put_codes(std::type_identity<Codes1>{}, split.high, high, nullptr);
+}
+void put_codes(std::type_identity<Codes5>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
+  const SplitCodes split(c, 4);
+  put_codes(std::type_identity<Codes4>{}, split.low, to, nullptr);
+  put_codes(std::type_identity<Codes1>{}, split.high, high, nullptr);
+}
+void put_codes(std::type_identity<Codes6>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
+  const SplitCodes split(c, 4);
+  put_codes(std::type_identity<Codes4>{}, split.low, to, nullptr);
+  put_codes(std::type_identity<Codes2>{}, split.high, high, nullptr);
+}
+
+// ---- scales of blocks: bytes of group g of a block, and of its super-block
+
+template <class Bytes>
+void put_bytes(std::byte* to, const Bytes& bytes) noexcept {
+  std::memcpy(to, &bytes, sizeof bytes);
+}
+
+/// q4_0, q5_0, q8_0, iq4_nl, tq1_0, tq2_0: a binary16, of the group or of the super-block.
+template <class Block>
+void put_scales(const Block& b, std::byte* scales, std::byte* supers) noexcept {
+  put_bytes(Block::kValues == 32 ? scales : supers, b.scale);
+}
+template <class Block>
+void put_min_scales(const Block& b, std::byte* to) noexcept {
+  put_bytes(to, b.scale);
+  put_bytes(to + 2, b.min);
+}
+void put_scales(const quant::Q4_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
+void put_scales(const quant::Q5_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
+
+/// The 12 bytes of quant/sub_scales.inl.h as eight pairs of bytes s, m.
+void put_sub_scales(const std::uint8_t* bytes, std::byte* to) noexcept {
+  std::uint8_t pairs[16];
+  for (int j = 0; j < 4; ++j) {
+    pairs[2 * j] = bytes[j] & 63;
+    pairs[2 * j + 1] = bytes[j + 4] & 63;
+    pairs[2 * j + 8] = static_cast<std::uint8_t>((bytes[j + 8] & 15) | (bytes[j] >> 6 << 4));
+    pairs[2 * j + 9] = static_cast<std::uint8_t>((bytes[j + 8] >> 4) | (bytes[j + 4] >> 6 << 4));
+  }
+  put_bytes(to, pairs);
+}
+void put_scales(const quant::Q4_K& b, std::byte* scales, std::byte* supers) noexcept {
+  put_sub_scales(b.scales, scales);
+  put_min_scales(b, supers);
+}
+void put_scales(const quant::Q5_K& b, std::byte* scales, std::byte* supers) noexcept {
+  put_sub_scales(b.scales, scales);
+  put_min_scales(b, supers);
+}
+void put_scales(const quant::Q2_K& b, std::byte* scales, std::byte* supers) noexcept {
+  put_bytes(scales, b.scales);
+  put_min_scales(b, supers);
+}
+void put_scales(const quant::Q3_K& b, std::byte* scales, std::byte* supers) noexcept {
+  std::int8_t subs[16];
+  for (int j = 0; j < 16; ++j) {
+    const int low = (b.scales[j % 8] >> (j / 8 * 4)) & 15;
+    const int high = (b.scales[8 + j % 4] >> (j / 4 * 2)) & 3;
+    subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
+  }
+  put_bytes(scales, subs);
+  put_bytes(supers, b.scale);
+}
+void put_scales(const quant::Q6_K& b, std::byte* scales, std::byte* supers) noexcept {
+  put_bytes(scales, b.scales);
+  put_bytes(supers, b.scale);
+}
+void put_scales(const quant::IQ4_XS& b, std::byte* scales, std::byte* supers) noexcept {
+  std::int8_t subs[8];
+  for (int j = 0; j < 8; ++j) {
+    const int low = (b.scales_low[j / 2] >> (j % 2 * 4)) & 15;
+    const int high = (b.scales_high[j / 4] >> (2 * (j % 4))) & 3;
+    subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
+  }
+  put_bytes(scales, subs);
+  put_bytes(supers, b.scale);
+}
+void put_scales(const quant::MXFP4& b, std::byte* scales, std::byte*) noexcept { put_bytes(scales, b.exponent); }
+void put_scales(const quant::NVFP4& b, std::byte* scales, std::byte*) noexcept {
+  std::uint8_t codes[4];
+  for (int j = 0; j < 4; ++j) codes[j] = b.scales[j] == 0x7F ? 0 : b.scales[j] & 0x7F;  // NaN reads as 0
+  put_bytes(scales, codes);
+}
+
+// ---- codes of blocks
+
+/// The number of a level, for each signed byte.
+template <class Levels>
+constexpr std::array<std::uint8_t, 256> numbers_of_levels() {
+  std::array<std::uint8_t, 256> numbers{};
+  for (std::size_t n = 16; n-- > 0;)
+    numbers[static_cast<std::uint8_t>(Levels::kLevels[n])] = static_cast<std::uint8_t>(n);
+  return numbers;
+}
+
+template <class Codes>
+struct CodeNumbers {
+  static std::uint8_t of(std::int8_t code, int zero) noexcept { return static_cast<std::uint8_t>(code + zero); }
+};
+template <class Levels>
+struct CodeNumbers<CodesTable<Levels>> {
+  static constexpr std::array<std::uint8_t, 256> kNumbers = numbers_of_levels<Levels>();
+  static std::uint8_t of(std::int8_t code, int) noexcept { return kNumbers[static_cast<std::uint8_t>(code)]; }
+};
+
+template <class Block, class Form>
+void lay_out_block(const std::byte* packed, std::byte* codes, std::byte* high, std::byte* scales, std::byte* supers) {
+  using Codes = typename Form::Codes;
+  quant::Expanded e;
+  quant::block_parts(quant::block_format_of<Block>).expand(packed, e);
+  for (std::size_t g = 0; g < Block::kValues / kGroup; ++g) {
+    std::uint8_t numbers[kGroup];
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      constexpr int kZero = std::is_same_v<Block, quant::EntityQ4_0> ? 8 : static_cast<int>(Form::kZeroOfFormat);
+      numbers[i] = CodeNumbers<Codes>::of(e.codes[g * kGroup + i], kZero);
+    }
+    put_codes(std::type_identity<Codes>{}, numbers, codes + g * Codes::kBytes, high + g * Codes::kHighBytes);
+  }
+  if constexpr (!Form::Scales::kRow) put_scales(*reinterpret_cast<const Block*>(packed), scales, supers);
+}
+
+template <class Block>
+void lay_out_blocks(const PackedMatrix& m, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                    const PlaneTargets& to) {
+  visit_form(quant::block_format_of<Block>, [&]<class Form>(std::type_identity<Form>) {
+    if constexpr (Form::kCoded) {
+      using Codes = typename Form::Codes;
+      using Scales = typename Form::Scales;
+      constexpr std::size_t kGroups = Block::kValues / kGroup;
+      const std::size_t blocks = m.cols / Block::kValues;
+      for (std::size_t row = first; row < last; ++row) {
+        const std::byte* packed = m.packed.data() + (m.first / Block::kValues + row * blocks) * sizeof(Block);
+        std::byte* codes = to.codes + (row - first) * layout.codes_row;
+        std::byte* high = to.high + (row - first) * layout.high_row;
+        std::byte* scales = to.scales + (row - first) * layout.scales_row;
+        std::byte* supers = to.supers + (row - first) * layout.supers_row;
+        for (std::size_t b = 0; b < blocks; ++b, packed += sizeof(Block)) {
+          lay_out_block<Block, Form>(packed, codes + b * kGroups * Codes::kBytes,
+                                     high + b * kGroups * Codes::kHighBytes, scales + b * kGroups * Scales::kBytes,
+                                     supers + b * Scales::kSuperBytes);
+          if constexpr (std::is_same_v<Block, quant::EntityQ4_0>) {
+            std::memcpy(to.row_scales + (row - first) * blocks + b, packed, 4);
+          }
+        }
+        const std::size_t done = m.cols / kGroup;
+        std::fill(codes + done * Codes::kBytes, codes + layout.codes_row, std::byte{0});
+        if (high != nullptr) std::fill(high + done * Codes::kHighBytes, high + layout.high_row, std::byte{0});
+        if (scales != nullptr) std::fill(scales + done * Scales::kBytes, scales + layout.scales_row, std::byte{0});
+        if (supers != nullptr)
+          std::fill(supers + done / 8 * Scales::kSuperBytes, supers + layout.supers_row, std::byte{0});
+      }
+    }
+  });
+}
+
+// ---- dtypes
+
+/// What is added to a field of a packed dtype (flipping its top bit, for signed ones) to make the code of its form.
+struct FieldRule {
+  unsigned flip;  // exclusive or: two's complement to a code that counts from the lowest value
+  float zero;     // what Planes::zero subtracts again
+};
+constexpr FieldRule field_rule(DType dtype) noexcept {
+  if (dtype == DType::int4) return {8, 8};
+  if (dtype == DType::int2 || dtype == DType::ternary) return {2, 2};
+  if (dtype == DType::binary) return {0, 1};
+  if (dtype == DType::uint8) return {0x80, -128};
+  return {0, 0};
+}
+
+template <class Form>
+void lay_out_fields(const PackedMatrix& m, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                    const PlaneTargets& to) {
+  using Codes = typename Form::Codes;
+  const DType dtype = m.format.dtype();
+  const std::size_t field_bits = static_cast<std::size_t>(bits(dtype));
+  const unsigned mask = (1u << field_bits) - 1;
+  const unsigned flip = field_rule(dtype).flip;
+  for (std::size_t row = first; row < last; ++row) {
+    std::byte* codes = to.codes + (row - first) * layout.codes_row;
+    for (std::size_t g = 0; g < layout.codes_row / Codes::kBytes; ++g) {
+      std::uint8_t numbers[kGroup] = {};
+      const std::size_t count = g * kGroup < m.cols ? std::min(kGroup, m.cols - g * kGroup) : 0;
+      std::size_t at = (m.first + row * m.cols + g * kGroup) * field_bits;  // in bits, first weight in the top bits
+      for (std::size_t i = 0; i < count; ++i, at += field_bits) {
+        const unsigned byte = std::to_integer<unsigned>(m.packed[at / 8]);
+        numbers[i] = static_cast<std::uint8_t>((byte >> (8 - field_bits - at % 8) & mask) ^ flip);
+      }
+      put_codes(std::type_identity<Codes>{}, numbers, codes + g * Codes::kBytes, nullptr);
+    }
+  }
+}
+
+void lay_out_values(const PackedMatrix& m, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                    const PlaneTargets& to) {
+  const std::size_t bytes = static_cast<std::size_t>(bits(m.format.dtype())) / 8;
+  for (std::size_t row = first; row < last; ++row) {
+    std::byte* codes = to.codes + (row - first) * layout.codes_row;
+    std::memcpy(codes, m.packed.data() + (m.first + row * m.cols) * bytes, m.cols * bytes);
+    std::fill(codes + m.cols * bytes, codes + layout.codes_row, std::byte{0});
+  }
+}
+
+void lay_out_row_scales(const PackedMatrix& m, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                        float* to) {
+  const std::size_t count = layout.row_scales_row / sizeof(float);
+  for (std::size_t row = first; row < last; ++row) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t weight = m.first + row * m.cols + i * (m.cols / count);
+      to[(row - first) * count + i] = imago::detail::effective_scale(m.scales.values[weight / m.scales.group]);
+    }
+  }
+}
+
+std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
+}
+
+}  // namespace
+
+PlaneLayout::PlaneLayout(const PackedMatrix& m) {
+  check_matrix(m);
+  // Kernels count groups of a matrix, and halves of them, in 32 bits.
+  if (m.rows >= (std::size_t{1} << 31) / (padded_cols(m.cols) / kGroup + 4)) {
+    throw ShapeError(fmt::format("a matrix of {} × {} is too large for a GPU", m.rows, m.cols));
+  }
+  const std::size_t columns = columns_per_scale(m);
+  shape_.rows = static_cast<std::uint32_t>(m.rows);
+  shape_.cols = static_cast<std::uint32_t>(m.cols);
+  shape_.groups = static_cast<std::uint32_t>(padded_cols(m.cols) / kGroup);
+  const bool entity = m.format == Format(BlockFormat::entity_q4_0);
+  const bool scaled = m.format.is_block() ? entity : is_scaled(m.format.dtype());
+  if (scaled) {
+    const std::size_t groups = entity ? 1 : columns / kGroup;  // that share a scale; 0: the whole row
+    shape_.row_scale_count = groups == 0 ? 1 : static_cast<std::uint32_t>(shape_.groups / groups);
+    shape_.scale_shift = groups == 0 ? 31 : groups == 1 ? 0 : groups == 2 ? 1 : 2;
+    shape_.zero = entity ? 8.0f : field_rule(m.format.dtype()).zero;
+  }
+  visit_form(m.format, [&]<class Form>(std::type_identity<Form>) {
+    high_row = scales_row = supers_row = 0;
+    shape_.stride = (shape_.groups + 3) / 4 * 4;
+    if constexpr (Form::kCoded) {
+      // Every row of every plane begins at a multiple of 4 bytes.
+      if (Form::Scales::kSuperBytes == 2) shape_.stride = (shape_.groups + 15) / 16 * 16;
+      codes_row = shape_.stride * Form::Codes::kBytes;
+      high_row = shape_.stride * Form::Codes::kHighBytes;
+      scales_row = shape_.stride * Form::Scales::kBytes;
+      supers_row = shape_.stride / kSuperGroups * Form::Scales::kSuperBytes;
+    } else {
+      codes_row = shape_.stride * Form::kBytes;
+    }
+  });
+  row_scales_row = shape_.row_scale_count * sizeof(float);
+  codes_at = 0;
+  high_at = codes_at + aligned(codes_row * m.rows);
+  scales_at = high_at + aligned(high_row * m.rows);
+  supers_at = scales_at + aligned(scales_row * m.rows);
+  row_scales_at = supers_at + aligned(supers_row * m.rows);
+  bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
+}
+
+Planes PlaneLayout::planes(const std::byte* base) const noexcept {
+  Planes p = shape_;
+  p.codes = base + codes_at;
+  if (high_row != 0) p.high = base + high_at;
+  if (scales_row != 0) p.scales = base + scales_at;
+  if (supers_row != 0) p.supers = base + supers_at;
+  if (row_scales_row != 0) p.row_scales = reinterpret_cast<const float*>(base + row_scales_at);
+  return p;
+}
+
+void lay_out_rows(const PackedMatrix& source, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                  const PlaneTargets& to) {
+  if (source.format.is_block()) {
+    quant::visit(source.format.block(), [&]<class Block>(std::type_identity<Block>) {
+      lay_out_blocks<Block>(source, layout, first, last, to);
+    });
+    return;
+  }
+  visit_form(source.format, [&]<class Form>(std::type_identity<Form>) {
+    if constexpr (Form::kCoded) {
+      lay_out_fields<Form>(source, layout, first, last, to);
+    } else {
+      lay_out_values(source, layout, first, last, to);
+    }
+  });
+  if (layout.row_scales_row != 0) lay_out_row_scales(source, layout, first, last, to.row_scales);
+}
+
+}  // namespace imago::kernels::cuda

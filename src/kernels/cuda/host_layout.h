@@ -1,0 +1,44 @@
+#pragma once
+
+// From the canonical bytes of a matrix to the planes of kernels/cuda/layout.h, on the host. Plain C++: builds without
+// CUDA have it too, and test it against the codecs.
+
+#include <cstddef>
+
+#include "kernels/cuda/layout.h"
+#include "kernels/matrix.h"
+
+namespace imago::kernels::cuda {
+
+/// Sizes of the planes of a matrix, and where they lie in one block of memory, each at a multiple of 256 bytes. Rows of
+/// a plane follow each other without gaps, so a range of rows is a range of bytes in each.
+struct PlaneLayout {
+  /// Throws as RunMatrix for sources that have no run form.
+  explicit PlaneLayout(const PackedMatrix& source);
+
+  /// Bytes of one row in a plane; 0: the format does not have it.
+  std::size_t codes_row, high_row, scales_row, supers_row, row_scales_row;
+  std::size_t codes_at, high_at, scales_at, supers_at, row_scales_at;
+  std::size_t bytes;
+
+  /// Planes of this layout in a block of memory that begins at `base`, of host or device.
+  Planes planes(const std::byte* base) const noexcept;
+
+ private:
+  Planes shape_;
+};
+
+/// Where rows [first, last) of the planes are written; null for planes that the format does not have.
+struct PlaneTargets {
+  std::byte* codes;
+  std::byte* high;
+  std::byte* scales;
+  std::byte* supers;
+  float* row_scales;
+};
+
+/// Lays out rows [first, last), on the calling thread. REQUIRES: a source that PlaneLayout took.
+void lay_out_rows(const PackedMatrix& source, const PlaneLayout& layout, std::size_t first, std::size_t last,
+                  const PlaneTargets& to);
+
+}  // namespace imago::kernels::cuda

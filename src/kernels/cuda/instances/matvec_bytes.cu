@@ -1,0 +1,8 @@
+#include "kernels/cuda/matvec.cuh"
+
+namespace imago::kernels::cuda {
+
+template void launch_matvec<CodedQ8_0>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<CodedDType8>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+
+}  // namespace imago::kernels::cuda

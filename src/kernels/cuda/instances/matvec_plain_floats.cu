@@ -1,0 +1,12 @@
+#include "kernels/cuda/matvec.cuh"
+
+namespace imago::kernels::cuda {
+
+template void launch_matvec<Plain<double>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<Plain<float>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<Plain<Half>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<Plain<BFloat16>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<Plain<Fp8E4M3>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<Plain<Fp8E5M2>>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+
+}  // namespace imago::kernels::cuda

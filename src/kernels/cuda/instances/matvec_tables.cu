@@ -1,0 +1,11 @@
+#include "kernels/cuda/matvec.cuh"
+
+namespace imago::kernels::cuda {
+
+template void launch_matvec<CodedFp4>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<CodedIq4Nl>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<CodedIq4Xs>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<CodedMxfp4>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+template void launch_matvec<CodedNvfp4>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
+
+}  // namespace imago::kernels::cuda

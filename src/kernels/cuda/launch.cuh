@@ -1,0 +1,62 @@
+#pragma once
+
+// Launches that overlap: the blocks of a kernel are placed while the kernel before it in the stream still runs, and
+// wait there. Between the small kernels of a decode step that hides most of what a launch costs. In a graph too.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "device/cuda/check.h"
+#include "device/cuda/stream.h"
+
+namespace imago::kernels::cuda {
+
+/// Whether the code of this build for this device has the instructions of wait_for_previous.
+bool can_overlap();
+
+/// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
+/// anything. What no work on the stream changes, such as weights, may be read before.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  // In this order: were the next one let in before, it might find the one before this one still running.
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.
+template <class... Parameters, class... Arguments>
+void launch_overlapped_cluster(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                               std::size_t shared_bytes, unsigned cluster, imago::cuda::Stream& stream,
+                               Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (can_overlap()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster != 0) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {cluster, 1, 1};
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle();
+  config.attrs = attributes;
+  config.numAttrs = count;
+  imago::cuda::check(
+      cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...), name);
+}
+
+template <class... Parameters, class... Arguments>
+void launch_overlapped(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                       std::size_t shared_bytes, imago::cuda::Stream& stream, Arguments&&... arguments) {
+  launch_overlapped_cluster(name, kernel, blocks, threads, shared_bytes, 0, stream,
+                            std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace imago::kernels::cuda

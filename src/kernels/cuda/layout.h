@@ -1,0 +1,39 @@
+#pragma once
+
+// How packed weights lie in the memory of a GPU. The files' blocks have odd sizes (18, 210 bytes …) that no thread can
+// load in one go, so codes and scales are taken apart into planes; each plane is an array over groups of 32 weights of
+// a row. A thread takes one group: 16 bytes of 4-bit codes, its neighbour the next 16, and a warp reads whole lines.
+//
+// Rows are padded to whole groups with codes that decode to finite values; activations are zero there.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "imago/format.h"
+
+namespace imago::kernels::cuda {
+
+inline constexpr std::size_t kGroup = 32;
+constexpr std::size_t padded_cols(std::size_t cols) noexcept { return (cols + kGroup - 1) / kGroup * kGroup; }
+
+struct alignas(8) float2_pod {
+  float x, y;
+};
+
+/// Plain pointers into device memory: what kernels take by value. Which planes a format has, and what they hold, is
+/// written beside its decoder in decode.cuh. Every row of a plane begins `stride` groups behind the one before it, a
+/// multiple of 4 groups, so that 16 bytes can be loaded at once also from codes of one bit.
+struct Planes {
+  const std::byte* codes = nullptr;   ///< [rows][stride] main codes: 256 … 4 bytes a group
+  const std::byte* high = nullptr;    ///< [rows][stride] further bits of 3-, 5- and 6-bit codes
+  const std::byte* scales = nullptr;  ///< [rows][stride] scales of groups or halves of them, of the format's own size
+  const std::byte* supers = nullptr;  ///< [rows][stride / 8] scales of super-blocks
+  const float* row_scales = nullptr;  ///< dtypes: [rows][row_scale_count]; group g of a row has number g >> scale_shift
+  std::uint32_t rows = 0, cols = 0;
+  std::uint32_t groups = 0;  ///< of a row: padded_cols(cols) / 32
+  std::uint32_t stride = 0;  ///< groups from one row to the next, a multiple of 4
+  std::uint32_t row_scale_count = 0, scale_shift = 31;
+  float zero = 0;  ///< dtypes: value = (code · step - zero) · scale; see decode.cuh
+};
+
+}  // namespace imago::kernels::cuda

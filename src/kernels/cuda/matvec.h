@@ -1,0 +1,51 @@
+#pragma once
+
+// Arguments of the kernels that stream packed weights once past a few tokens.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cuda/stream.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/ops_args.h"
+
+namespace imago::kernels::cuda {
+
+/// One product of a launch. With `gated`, y = activation(planes x + bias) · (up x).
+struct MatVecProduct {
+  Planes planes, up;
+  float* y;
+  const float* bias;  ///< null: none
+  std::uint32_t y_stride;
+  std::uint32_t first_row;  ///< of the launch; filled in by launch_matvec
+  float scale;
+  Activation activation;
+  bool accumulate, gated;
+};
+
+inline constexpr int kMatVecProducts = 4;
+
+/// All of the same form and the same number of columns.
+struct MatVecArgs {
+  MatVecProduct products[kMatVecProducts];
+  std::int32_t count;
+  std::uint32_t tokens;
+  const float* x;            ///< float form: [tokens][x_stride], zeros behind the columns up to whole groups
+  std::uint32_t x_stride;    ///< a multiple of 4
+  const std::int8_t* q;      ///< int8 form: [tokens][groups · 32]
+  const float2_pod* scales;  ///< int8 form: [tokens][groups]
+  std::uint32_t rows;        ///< of all products; filled in by launch_matvec
+};
+
+/// What a launch has to know of its device.
+struct LaunchFacts {
+  int multiprocessors = 132;
+  std::uint32_t shared_bytes = 90 << 10;  ///< dynamic shared memory that a block may have
+  bool overlaps = false;  ///< programmatic dependent launch: weights are loaded while the kernel before still runs
+};
+
+/// Queues one launch for up to eight tokens. `Form` of decode.cuh; int8 activations if `int8`, for coded forms only.
+template <class Form>
+void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream);
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,131 @@
+#pragma once
+
+// How a warp streams rows of weights through shared memory. A stage is what its 32 lanes need for one unit each: 512 bytes of
+// codes and what belongs to them. Copies are asynchronous (cp.async), so bytes on their way cost no registers.
+
+#include <cstdint>
+
+#include "kernels/cuda/matvec_unit.cuh"
+
+namespace imago::kernels::cuda {
+
+template <int kBytes>
+__device__ __forceinline__ void copy_async(std::uint32_t to, const std::byte* from) {
+  if constexpr (kBytes == 16) {  // past the L1
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");
+  }
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until all but the last kLeft groups of copies of this thread are done.
+template <int kLeft>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+/// Bytes of a stage: two parts, each with a unit for every lane. 80 KiB for the rings of 16 warps leave room for activations,
+/// and for the block of the next kernel.
+template <int kGroupsT, int kHighOfGroup, int kScaleOfGroup, int kSuperOfEight>
+struct StageSizes {
+  static constexpr int kParts = 2;
+  static constexpr int kGroups = kGroupsT;  ///< of a part
+  static constexpr int kHighAt = 512, kHighBytes = kGroups * kHighOfGroup;
+  static constexpr int kScalesAt = kHighAt + kHighBytes, kScaleBytes = kGroups * kScaleOfGroup;
+  static constexpr int kSupersAt = kScalesAt + kScaleBytes, kSuperBytes = kGroups / 8 * kSuperOfEight;
+  static constexpr int kPartBytes = (kSupersAt + kSuperBytes + 15) / 16 * 16;
+  static constexpr int kBytes = kParts * kPartBytes;
+  static constexpr int kCount = 5120 / kBytes;  ///< stages of a warp
+};
+template <class Form>
+struct Stage : StageSizes<0, 0, 0, 0> {};  // plain: values only
+template <class Codes, class Scales, int kZero, int kStep>
+struct Stage<Coded<Codes, Scales, kZero, kStep>>
+    : StageSizes<512 / Codes::kBytes, Codes::kHighBytes, Scales::kBytes, Scales::kSuperBytes> {};
+
+/// Where the lanes of a warp read rows of a matrix. The last copies of a row may run past its end, into what follows: it is not
+/// looked at.
+template <class Form>
+struct RowStream {
+  using S = Stage<Form>;
+  const std::byte* codes_base;
+  const std::byte* high_base;
+  const std::byte* scales_base;
+  const std::byte* supers_base;
+  std::uint32_t stride;
+  const std::byte* codes;
+  const std::byte* high;
+  const std::byte* scales;
+  const std::byte* supers;
+
+  __device__ __forceinline__ void open(const Planes& p, std::uint32_t lane) {
+    stride = p.stride;
+    codes_base = p.codes + lane * 16;
+    if constexpr (S::kHighBytes > 0) high_base = p.high + lane * (S::kHighBytes / 32);
+    if constexpr (S::kScaleBytes > 0) scales_base = p.scales + lane * 4;
+    if constexpr (S::kSuperBytes > 0) supers_base = p.supers + lane * 4;
+  }
+  __device__ __forceinline__ void start(std::uint32_t row) {
+    const auto bytes = [&](std::uint32_t of_group) { return static_cast<std::size_t>(row) * (stride * of_group); };
+    codes = codes_base + bytes(code_bytes<Form>());
+    if constexpr (S::kHighBytes > 0) high = high_base + bytes(Form::Codes::kHighBytes);
+    if constexpr (S::kScaleBytes > 0) scales = scales_base + bytes(Form::Scales::kBytes);
+    if constexpr (S::kSuperBytes > 0) supers = supers_base + static_cast<std::size_t>(row) * (stride / 8 * Form::Scales::kSuperBytes);
+  }
+  /// `left`: units of the row that were not copied yet.
+  __device__ __forceinline__ void copy(std::uint32_t to, std::uint32_t lane, std::uint32_t left) {
+#pragma unroll
+    for (int part = 0; part < S::kParts; ++part) {
+      if (part > 0 && left <= part * 32u) break;
+      const std::uint32_t at = to + part * S::kPartBytes;
+      copy_async<16>(at + lane * 16, codes + part * 512);
+      if constexpr (S::kHighBytes > 0) {
+        copy_async<S::kHighBytes / 32>(at + S::kHighAt + lane * (S::kHighBytes / 32), high + part * S::kHighBytes);
+      }
+      if constexpr (S::kScaleBytes > 0) {
+        if (lane * 4 < S::kScaleBytes) copy_async<4>(at + S::kScalesAt + lane * 4, scales + part * S::kScaleBytes);
+      }
+      if constexpr (S::kSuperBytes > 0) {
+        if (lane * 4 < S::kSuperBytes) copy_async<4>(at + S::kSupersAt + lane * 4, supers + part * S::kSuperBytes);
+      }
+    }
+    codes += S::kParts * 512;
+    if constexpr (S::kHighBytes > 0) high += S::kParts * S::kHighBytes;
+    if constexpr (S::kScaleBytes > 0) scales += S::kParts * S::kScaleBytes;
+    if constexpr (S::kSuperBytes > 0) supers += S::kParts * S::kSuperBytes;
+  }
+};
+
+/// This lane's unit in a part of a stage.
+template <class Form>
+__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, std::uint32_t lane) {
+  using S = Stage<Form>;
+  using Load = Unit<Form>;
+  Load unit;
+  const uint4 v = *reinterpret_cast<const uint4*>(stage + lane * 16);
+  if constexpr (!Form::kCoded) {
+    unit.bytes = v;
+  } else {
+    unit.codes[0] = v.x;
+    unit.codes[1] = v.y;
+    unit.codes[2] = v.z;
+    unit.codes[3] = v.w;
+    if constexpr (S::kHighBytes > 0) {
+      const std::uint32_t* high = reinterpret_cast<const std::uint32_t*>(stage + S::kHighAt + lane * (S::kHighBytes / 32));
+#pragma unroll
+      for (int i = 0; i < S::kHighBytes / 128; ++i) unit.high[i] = high[i];
+    }
+    if constexpr (S::kScaleBytes > 0) {
+      const std::uint32_t group = Load::kHalf ? lane / 2 : lane * Load::kGroups;
+      constexpr int kOwn = Load::kGroups * Form::Scales::kBytes;
+      unit.scales = detail::load_small<kOwn>(stage + S::kScalesAt + group * Form::Scales::kBytes);
+    }
+    if constexpr (S::kSuperBytes > 0) {
+      const std::uint32_t super = lane * Load::kGroups / 8;
+      unit.supers = detail::load_small<Form::Scales::kSuperBytes>(stage + S::kSupersAt + super * Form::Scales::kSuperBytes);
+    }
+  }
+  return unit;
+}
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,163 @@
+// The parts of the GPU's operations that need no GPU: roundings, the order of candidates, how attention is split.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <random>
+#include <vector>
+
+#include "imago/codec.h"
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/rounding.h"
+#include "kernels/cuda/sample_order.h"
+#include "kernels/ops.h"
+#include "testing/random_values.h"
+
+namespace imago::kernels::cuda {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Blocks of 32: ordinary ones, halves, extremes, and any bits.
+std::vector<float> blocks_of_all_kinds() {
+  std::vector<float> x = testing::gaussian(32 * 200, 1);
+  for (int i = 0; i < 32; ++i) x.push_back(static_cast<float>(i) - 15.5f);
+  for (int i = 0; i < 32; ++i) x.push_back(i == 5 ? kInfinity : 1.0f);
+  for (int i = 0; i < 32; ++i) x.push_back(i == 5 ? std::nanf("") : 1.0f);
+  for (int i = 0; i < 32; ++i) x.push_back(1e-41f * static_cast<float>(i));
+  for (int i = 0; i < 32; ++i) x.push_back(i % 2 == 0 ? 3.4e38f : -3.4e38f);
+  for (int i = 0; i < 32; ++i) x.push_back(0);
+  std::mt19937 generator(2);
+  for (int i = 0; i < 32 * 200; ++i) {
+    x.push_back(float_of_bits(static_cast<std::uint32_t>(generator()) & 0xBFFFFFFFu));  // finite, of all sizes
+  }
+  return x;
+}
+
+TEST(CudaRounding, Int8IsThatOfTheHost) {
+  const std::vector<float> x = blocks_of_all_kinds();
+  std::vector<std::int8_t> q(x.size());
+  std::vector<float> scales(x.size() / 32), sums(x.size() / 16);
+  quantize_tokens(x, 32, q, scales, sums);
+  for (std::size_t b = 0; b < scales.size(); ++b) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < 32; ++i) largest = std::max(largest, magnitude_bits(x[b * 32 + i]));
+    const BlockScale block = int8_scale(largest);
+    ASSERT_EQ(block.scale, scales[b]) << b;
+    for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(int8_code(x[b * 32 + i], block), q[b * 32 + i]) << b << ", " << i;
+  }
+}
+
+TEST(CudaRounding, Q8_0IsThatOfTheHost) {
+  const std::vector<float> x = blocks_of_all_kinds();
+  std::vector<std::byte> packed(x.size() / 32 * 34);
+  encode(BlockFormat::q8_0, x, packed);
+  for (std::size_t b = 0; b < x.size() / 32; ++b) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < 32; ++i) largest = std::max(largest, magnitude_bits(q8_0_finite(x[b * 32 + i])));
+    const BlockScale block = q8_0_scale(largest);
+    std::uint16_t scale;
+    std::memcpy(&scale, packed.data() + b * 34, 2);
+    ASSERT_EQ(half_of_float(std::min(block.scale, 65504.0f)), scale) << b;
+    for (std::size_t i = 0; i < 32; ++i) {
+      ASSERT_EQ(q8_0_code(q8_0_finite(x[b * 32 + i]), block), static_cast<std::int8_t>(packed[b * 34 + 2 + i]))
+          << b << ", " << i;
+    }
+  }
+}
+
+TEST(CudaActivation, IsThatOfTheHost) {
+  const std::vector<float> x = testing::gaussian(2000, 3, 5);
+  std::vector<float> wanted(x.size());
+  for (int f = 0; f < kActivationCount; ++f) {
+    activate(static_cast<Activation>(f), x, wanted);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float got = activation_of(static_cast<Activation>(f), x[i]);
+      ASSERT_NEAR(got, wanted[i], 2e-6 * std::max(1.0f, std::fabs(wanted[i]))) << "function " << f << " of " << x[i];
+    }
+  }
+}
+
+TEST(CudaSampleOrder, KeysRiseWithLogits) {
+  const float rising[] = {-kInfinity, -3e38f, -1, -1e-40f, 0, 1e-40f, 1, 1.0000001f, 3e38f, kInfinity};
+  for (std::size_t i = 1; i < std::size(rising); ++i)
+    EXPECT_LT(order_key(rising[i - 1]), order_key(rising[i])) << rising[i];
+  EXPECT_EQ(order_key(-0.0f), order_key(0.0f));
+  EXPECT_FALSE(is_candidate(-kInfinity));
+  EXPECT_FALSE(is_candidate(std::nanf("")));
+  EXPECT_TRUE(is_candidate(-3e38f));
+}
+
+TEST(CudaSampleOrder, CutsKeepWhatComesFirst) {
+  const Cut cut{order_key(1.0f), 7};
+  EXPECT_TRUE(cut.has(order_key(2.0f), 100));
+  EXPECT_TRUE(cut.has(order_key(1.0f), 7));
+  EXPECT_FALSE(cut.has(order_key(1.0f), 8));
+  EXPECT_FALSE(cut.has(order_key(0.5f), 0));
+  EXPECT_TRUE(cut_below(cut, 0.5).has(order_key(1.0f), 7));
+  EXPECT_FALSE(cut_below(cut, 0.5).has(order_key(0.9f), 7));
+  const double above = 1.5 + 1e-12;  // between two floats
+  EXPECT_FALSE(cut_below(cut, above).has(order_key(1.5f), 0));
+  EXPECT_TRUE(cut_below(cut, above).has(order_key(std::nextafter(1.5f, 2.0f)), 99));
+  EXPECT_TRUE(cut_below(cut, 1.5).has(order_key(1.5f), 99));
+}
+
+TEST(CudaSampleOrder, StepsCoverAllBits) {
+  std::uint32_t key = 0, id = 0;
+  for (int step = 0; step < kDigitSteps; ++step) {
+    const DigitStep digit = digit_step(step);
+    EXPECT_LE(1u << digit.bits, kSampleBins);
+    const std::uint32_t bits = ((1u << digit.bits) - 1) << digit.shift;
+    std::uint32_t& all = digit.of_id ? id : key;
+    EXPECT_EQ(all & bits, 0u);
+    all |= bits;
+  }
+  EXPECT_EQ(key, ~0u);
+  EXPECT_EQ(id, ~0u);
+  EXPECT_EQ(distance_bin(3, 3), 0u);
+  EXPECT_EQ(distance_bin(2, 3), 32u);
+  EXPECT_EQ(distance_bin(-3e38f, 3e38f), kSampleBins - 1);
+}
+
+TEST(CudaAttentionPlan, PartsCoverAllKeys) {
+  for (const std::uint32_t splits : {1u, 2u, 5u, 16u, 132u}) {
+    for (std::uint32_t keys = 1; keys < 70000; keys += keys < 3000 ? 1 : 997) {
+      const std::uint32_t per_split = keys_per_split(keys, splits);
+      ASSERT_EQ(per_split % kDecodeKeys, 0u);
+      ASSERT_GE(per_split * splits, keys);
+      if (keys <= kUnsplitKeys) {
+        ASSERT_GE(per_split, keys);
+      }
+    }
+  }
+}
+
+TEST(CudaAttentionPlan, WindowsEndAtTheToken) {
+  EXPECT_EQ(first_key(0, 0), 0u);
+  EXPECT_EQ(first_key(99, 0), 0u);
+  EXPECT_EQ(first_key(99, 100), 0u);
+  EXPECT_EQ(first_key(100, 100), 1u);
+  EXPECT_EQ(first_key(5, 1), 5u);
+}
+
+TEST(CudaAttentionPlan, OneBlockForEachMultiprocessor) {
+  for (const std::size_t cluster_keys : {std::size_t{0}, kClusterKeysF16}) {
+    EXPECT_EQ(decode_plan(1, 8, 4, 128, cluster_keys).splits, 1u);
+    EXPECT_EQ(decode_plan(1, 8, 4, 32768, cluster_keys).splits, 16u);
+    EXPECT_EQ(decode_plan(1, 8, 16, 32768, cluster_keys).units, 16u);
+    EXPECT_EQ(decode_plan(64, 8, 4, 32768, cluster_keys).splits, 1u);
+  }
+  EXPECT_EQ(decode_plan(1, 8, 4, 300, 0).splits, 3u);
+  EXPECT_EQ(decode_plan(1, 8, 4, 300, kClusterKeys).splits, 4u);
+  EXPECT_EQ(decode_plan(1, 8, 4, 2048, kClusterKeysF16).splits, 8u);
+  EXPECT_TRUE(decode_plan(1, 8, 4, 2048, kClusterKeysF16).is_cluster);
+  EXPECT_FALSE(decode_plan(100, 8, 4, 2048, kClusterKeysF16).is_cluster);
+  EXPECT_GE(decode_scratch_bytes(decode_plan(1, 8, 4, 32768, 0), 4, 128), 8 * 16 * 4 * 130 * sizeof(float));
+}
+
+}  // namespace
+}  // namespace imago::kernels::cuda
