@@ -117,7 +117,7 @@ class WeightStore {
   /// The master for writing; drops all versions at the call. The span is for this one change: call again for the next.
   std::span<float> edit_master();
   /// Frees the master and every version but that of `scheme`: a served model. Later calls that need the master make it
-  /// by unpacking.
+  /// by unpacking. What accelerators have of `scheme` stays.
   void release_master(const Scheme& scheme);
 
   /// The version of `scheme`, made if absent. float32 is the master itself and never makes a version: returns null.
@@ -163,7 +163,24 @@ class WeightStore {
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;
 
-  /// Bytes held now: master, versions, and the forms of them that layers compute with.
+  /// Puts the weights into the memory of an accelerator as `scheme` packs them: codes and scales, laid out for its
+  /// kernels. Done once, kept beside the versions, dropped with them when the master changes; a second call costs
+  /// nothing. The host's copies stay as they are. Throws as `morph`, UsageError for the host, DeviceError without room.
+  void sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
+  /// Wq in float32, row by row, in the memory of `device`: for layers that have no packed kernel there. Kept and
+  /// dropped as above; what the caller holds stays valid, and stays what it was. Throws as sync_to.
+  std::shared_ptr<const Buffer> dequantized_for(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
+  /// Frees all of the weights that is in host memory; what `device` has of `scheme` (made if absent) is then the only
+  /// copy. Later calls that need the master download it: it is then Wq, as after `release_master`. A version that is
+  /// needed again has the codes it had, but for the sign of a zero in fp4; block formats are encoded anew. Throws as
+  /// sync_to; the store is then as before.
+  void release_host(const std::shared_ptr<Device>& device, const Scheme& scheme);
+  /// Frees what `device` has of these weights, downloading the master first if that is the only copy.
+  void release_device(const Device& device);
+  /// Bytes held in the memory of `device`.
+  std::size_t device_bytes(const Device& device) const noexcept;
+
+  /// Bytes held now in host memory: master, versions, and the forms of them that layers compute with.
   std::size_t bytes() const noexcept;
 
  private:

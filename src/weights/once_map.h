@@ -74,13 +74,20 @@ class OnceMap {
     entries_.clear();
   }
 
+  /// Calls visit(key, value) for the finished values, in the order of their keys. REQUIRES: `visit` does not come back
+  /// here.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, value] : entries_) {
+      if (is_made(value)) visit(key, value.get());
+    }
+  }
+
   /// Bytes of the finished values.
   std::size_t bytes() const noexcept {
-    std::lock_guard lock(mutex_);
     std::size_t total = 0;
-    for (const auto& [key, value] : entries_) {
-      if (is_made(value)) total += value.get()->bytes();
-    }
+    for_each([&](const Key&, const Pointer& value) { total += value->bytes(); });
     return total;
   }
 

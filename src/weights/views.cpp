@@ -96,31 +96,6 @@ void decode_version(const Version& version, std::size_t first, std::span<float> 
   }
 }
 
-std::shared_ptr<const kernels::RunMatrix> make_run_form(const WeightStore& store, const Scheme& scheme,
-                                                        const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
-  using kernels::PackedMatrix;
-  using kernels::RunMatrix;
-  const std::shared_ptr<const Version> version = store.morph(scheme);
-  if (version == nullptr) {
-    const PackedMatrix master{
-        .rows = slice.rows, .cols = slice.cols, .packed = std::as_bytes(store.master()), .first = slice.first};
-    return std::make_shared<const RunMatrix>(master, arithmetic);
-  }
-  if (is_packable(*version, slice)) {
-    const PackedMatrix packed{.format = scheme.format,
-                              .rows = slice.rows,
-                              .cols = slice.cols,
-                              .packed = version->codes(),
-                              .scales = {.values = version->scales(), .group = version->scale_group()},
-                              .first = slice.first};
-    return std::make_shared<const RunMatrix>(packed, arithmetic);
-  }
-  DecodedWeights decoded(slice.rows * slice.cols);
-  decode_version(*version, slice.first, decoded.values());
-  const PackedMatrix matrix{.rows = slice.rows, .cols = slice.cols, .packed = decoded.buffer.host()};
-  return std::make_shared<const RunMatrix>(matrix, kernels::Arithmetic::exact);
-}
-
 }  // namespace
 
 DecodedWeights::DecodedWeights(std::size_t count)
@@ -134,15 +109,39 @@ std::span<const float> DecodedWeights::values() const noexcept {
   return {reinterpret_cast<const float*>(buffer.address()), buffer.size() / sizeof(float)};
 }
 
-std::shared_ptr<const kernels::RunMatrix> run_form(const WeightStore& store, const Scheme& requested,
-                                                   const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
-  const Scheme scheme = checked_scheme(requested);
+PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const MatrixSlice& slice) {
   check_slice(store, slice.first, checked_mul(slice.rows, slice.cols, "a slice"));
   if (slice.rows == 0 || slice.cols == 0) {
     throw ShapeError(fmt::format("a slice of {} × {} has no products", slice.rows, slice.cols));
   }
-  return view_cache(store).run_forms.get({scheme, slice.first, slice.rows, slice.cols, arithmetic},
-                                         [&] { return make_run_form(store, scheme, slice, arithmetic); });
+  PackedSlice made{
+      .matrix = {.rows = slice.rows, .cols = slice.cols, .packed = {}}, .version = store.morph(scheme), .decoded = {}};
+  if (made.version == nullptr) {
+    made.matrix.packed = std::as_bytes(store.master());
+    made.matrix.first = slice.first;
+  } else if (is_packable(*made.version, slice)) {
+    made.matrix.format = scheme.format;
+    made.matrix.packed = made.version->codes();
+    made.matrix.scales = {.values = made.version->scales(), .group = made.version->scale_group()};
+    made.matrix.first = slice.first;
+  } else {
+    made.decoded.emplace(slice.rows * slice.cols);
+    decode_version(*made.version, slice.first, made.decoded->values());
+    made.matrix.packed = made.decoded->buffer.host();
+    made.version.reset();
+  }
+  return made;
+}
+
+std::shared_ptr<const kernels::RunMatrix> run_form(const WeightStore& store, const Scheme& requested,
+                                                   const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
+  const Scheme scheme = checked_scheme(requested);
+  return view_cache(store).run_forms.get({scheme, slice.first, slice.rows, slice.cols, arithmetic}, [&] {
+    const PackedSlice packed = packed_slice(store, scheme, slice);
+    // What was decoded for want of a kernel has none for the fast arithmetic either.
+    return std::make_shared<const kernels::RunMatrix>(packed.matrix,
+                                                      packed.decoded ? kernels::Arithmetic::exact : arithmetic);
+  });
 }
 
 std::span<const float> decoded_weights(const WeightStore& store, const Scheme& scheme) {

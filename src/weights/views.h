@@ -12,6 +12,10 @@
 
 namespace imago {
 
+namespace kernels::cuda {
+class GpuMatrix;
+}
+
 /// A matrix inside a store, `first` weights after its beginning.
 struct MatrixSlice {
   std::size_t first = 0, rows = 0, cols = 0;
@@ -34,5 +38,16 @@ std::span<const float> decoded_slice(const WeightStore& store, const Scheme& sch
 
 /// Wq of the weights from `first` on, as many as `out` holds, decoded anew at each call: rows of large tables.
 void decode_slice(const WeightStore& store, const Scheme& scheme, std::size_t first, std::span<float> out);
+
+// The same in the memory of an accelerator. Throw UsageError for the host, DeviceError if there is no room.
+
+/// The slice packed in `scheme`, laid out for the kernels of `device`; decoded where run_form is.
+std::shared_ptr<const kernels::cuda::GpuMatrix> device_form(const WeightStore& store, const Scheme& scheme,
+                                                            const MatrixSlice& slice,
+                                                            const std::shared_ptr<Device>& device);
+
+/// Wq of `count` weights from `first` on, float32, decoded once and kept.
+std::shared_ptr<const Buffer> device_weights(const WeightStore& store, const Scheme& scheme, std::size_t first,
+                                             std::size_t count, const std::shared_ptr<Device>& device);
 
 }  // namespace imago

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/checked.h"
@@ -14,6 +15,7 @@
 #include "imago/error.h"
 #include "imago/weights.h"
 #include "weights/calibrate.h"
+#include "weights/device_source.h"
 #include "weights/once_map.h"
 #include "weights/random.h"
 #include "weights/scheme.h"
@@ -37,8 +39,9 @@ bool is_unsigned(Format format) noexcept {
 
 }  // namespace
 
-/// Invariant: there is a master, or a `source` to unpack it from. What is not atomic changes only in calls that the
-/// contract keeps apart from all others, except that the first reader of a released master makes it, under `unpacking`.
+/// Invariant: there is a master, or a `source` or `device_source` to unpack it from. What is not atomic changes only in
+/// calls that the contract keeps apart from all others, except that the first reader of a released master makes it,
+/// under `unpacking`.
 struct WeightStore::State {
   State(std::size_t row_count, std::size_t col_count)
       : rows(row_count),
@@ -53,6 +56,9 @@ struct WeightStore::State {
   std::atomic<bool> has_master{true};
   Buffer master;
   std::shared_ptr<const Version> source;
+  std::optional<DeviceSource> device_source;
+  // Of the version that was given up for its form on a device: with them its codes are found again exactly.
+  std::optional<std::pair<Scheme, std::vector<float>>> released_scales;
 
   std::map<Scheme, std::vector<float>> explicit_scales;  // outlive the versions [D12]
   OnceMap<Scheme, Version> versions;
@@ -63,9 +69,10 @@ struct WeightStore::State {
       std::lock_guard lock(unpacking);
       if (!has_master.load(std::memory_order_relaxed)) {
         Buffer unpacked = host_device()->allocate(master_bytes);
-        source->decode_into(as_floats(unpacked));
+        source ? source->decode_into(as_floats(unpacked)) : device_source->download(as_floats(unpacked));
         master = std::move(unpacked);
         source.reset();
+        device_source.reset();
         has_master.store(true, std::memory_order_release);
       }
     }
@@ -75,6 +82,7 @@ struct WeightStore::State {
   void drop_all() {
     versions.clear();
     views.clear();
+    released_scales.reset();
   }
 
   /// The master to be overwritten as a whole: it is not unpacked first, and nothing derived from the old one stays.
@@ -84,6 +92,7 @@ struct WeightStore::State {
       has_master.store(true, std::memory_order_relaxed);
     }
     source.reset();
+    device_source.reset();
     drop_all();
     return as_floats(master);
   }
@@ -91,8 +100,18 @@ struct WeightStore::State {
   /// Makes `version` the only truth: the master is unpacked from it when next asked for.
   void adopt(std::shared_ptr<const Version> version) {
     drop_all();
+    keep_only(std::move(version));
+  }
+
+  void keep_only(std::shared_ptr<const Version> version) {
+    versions.clear();
     versions.put(version->scheme(), version);
     source = std::move(version);
+    device_source.reset();
+    give_up_master();
+  }
+
+  void give_up_master() {
     master = Buffer();
     has_master.store(false, std::memory_order_relaxed);
   }
@@ -102,6 +121,7 @@ struct WeightStore::State {
     read_master();
     versions.drop(scheme);
     views.drop(scheme);
+    released_scales.reset();
   }
 
   std::shared_ptr<const Version> make_version(const Scheme& scheme, const ScaleLayout& layout) {
@@ -113,8 +133,13 @@ struct WeightStore::State {
     }
     const auto given = explicit_scales.find(scheme);
     const bool is_explicit = given != explicit_scales.end();
+    const bool is_known = released_scales && released_scales->first == scheme;
     std::vector<float> scales;
-    if (layout.count != 0) scales = is_explicit ? given->second : derive_scales(scheme, layout, weights);
+    if (layout.count != 0) {
+      scales = is_explicit ? given->second
+               : is_known  ? released_scales->second
+                           : derive_scales(scheme, layout, weights);
+    }
     encode(scheme.format.dtype(), weights, {.values = scales, .group = layout.group}, codes.host());
     return std::make_shared<const Version>(scheme, count, std::move(codes), std::move(scales), layout.group,
                                            is_explicit);
@@ -154,7 +179,9 @@ std::span<float> WeightStore::edit_master() {
 void WeightStore::release_master(const Scheme& scheme) {
   std::shared_ptr<const Version> version = morph(scheme);
   if (version) {
-    state_->adopt(std::move(version));
+    state_->views.keep_devices(version->scheme());  // they decode to the same weights
+    state_->released_scales.reset();
+    state_->keep_only(std::move(version));
   } else {
     edit_master();  // float32: the master is what stays
   }
@@ -230,6 +257,38 @@ std::size_t WeightStore::bytes() const noexcept {
 }
 
 ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->views; }
+
+// ---- accelerators
+
+void WeightStore::sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const {
+  if (count() != 0) device_form(*this, scheme, {.first = 0, .rows = rows(), .cols = cols()}, device);
+}
+
+std::shared_ptr<const Buffer> WeightStore::dequantized_for(const std::shared_ptr<Device>& device,
+                                                           const Scheme& scheme) const {
+  return device_weights(*this, scheme, 0, count(), device);
+}
+
+void WeightStore::release_host(const std::shared_ptr<Device>& device, const Scheme& requested) {
+  if (count() == 0) return;
+  const Scheme scheme = checked_scheme(requested);
+  DeviceSource source = device_source(*this, scheme, device);
+  if (const std::shared_ptr<const Version> version = find(scheme)) {
+    state_->released_scales.emplace(scheme, std::vector(version->scales().begin(), version->scales().end()));
+  }
+  state_->versions.clear();
+  state_->views.keep_devices(scheme);
+  state_->source.reset();
+  state_->device_source = std::move(source);
+  state_->give_up_master();
+}
+
+void WeightStore::release_device(const Device& device) {
+  if (!has_master() && state_->device_source && state_->device_source->device.get() == &device) master();
+  state_->views.drop(device);
+}
+
+std::size_t WeightStore::device_bytes(const Device& device) const noexcept { return state_->views.bytes(device); }
 
 // ---- loaded codes and explicit scales
 

@@ -456,5 +456,16 @@ TEST(WeightStore, DistortionComparesWithTheMaster) {
   EXPECT_EQ(store.distortion(DType::float32).rmse, 0);
 }
 
+TEST(WeightStore, TheHostIsNoAccelerator) {
+  WeightStore store(2, 3);
+  store.randomize(1, 1);
+  EXPECT_THROW(store.sync_to(host_device(), DType::int8), UsageError);
+  EXPECT_THROW(store.dequantized_for(nullptr, DType::int8), UsageError);
+  EXPECT_THROW(store.release_host(host_device(), DType::int8), UsageError);
+  EXPECT_EQ(store.device_bytes(*host_device()), 0u);
+  store.release_device(*host_device());
+  EXPECT_TRUE(store.has_master());
+}
+
 }  // namespace
 }  // namespace imago
