@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "imago/device.h"
 #include "imago/format.h"
 #include "imago/tensor.h"
 
@@ -136,6 +138,7 @@ class Sampler {
   void accept(TokenId id);
 
  private:
+  friend struct SamplerAccess;
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -154,6 +157,10 @@ struct LanguageModelOptions {
   /// Activations in int8 for types of 8 bits and fewer and block formats; else float32 throughout.
   bool fast = true;
   bool eager = false;  ///< read the file first instead of mapping it
+  /// Where the last `gpu_layers` blocks and the output run, and with all of them the token embedding too; null or the
+  /// host: everything here.
+  std::shared_ptr<Device> device = nullptr;
+  std::size_t gpu_layers = std::numeric_limits<std::size_t>::max();
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  ///< bytes of weights packed
 };
 
@@ -161,7 +168,8 @@ struct LanguageModelOptions {
 /// at a time each.
 class LanguageModel {
  public:
-  /// From a GGUF file or a Hugging Face folder. Throws IoError, FormatError, UnsupportedError.
+  /// From a GGUF file or a Hugging Face folder. Throws IoError, FormatError, UnsupportedError; DeviceError if it does
+  /// not fit the device, saying how many layers would.
   static LanguageModel load(const std::string& path, const LanguageModelOptions& options = {});
   LanguageModel(LanguageModel&&) noexcept;
   LanguageModel& operator=(LanguageModel&&) noexcept;
@@ -172,7 +180,7 @@ class LanguageModel {
   std::size_t vocabulary() const noexcept;
   std::size_t context() const noexcept;  ///< positions it was made for
   std::uint64_t parameters() const noexcept;
-  std::uint64_t bytes() const noexcept;  ///< of its run forms in memory
+  std::uint64_t bytes() const noexcept;  ///< of its run forms, in the memory of the host and of its device
   /// Null for a folder without tokenizer.
   const Tokenizer* tokenizer() const noexcept;
   /// Throws UnsupportedError, naming what is missing, if there is none.
@@ -189,13 +197,14 @@ class LanguageModel {
 struct SequenceOptions {
   std::size_t context = 0;  ///< tokens there is room for; 0: the model's
   CacheKind cache = CacheKind::float16;
-  std::size_t batch = 512;  ///< tokens of a prompt that run together
+  /// Tokens of a prompt that run together; none: 512, and 2048 where a GPU runs all blocks.
+  std::optional<std::size_t> batch = std::nullopt;
 };
 
 /// One text under way: the tokens so far, their keys and values. The model must outlive it. Not thread-safe.
 class Sequence {
  public:
-  /// Throws UsageError if the context is 0 or beyond 2^24, std::bad_alloc if the cache does not fit.
+  /// Throws UsageError if the context is 0 or beyond 2^24, std::bad_alloc or DeviceError if the cache does not fit.
   Sequence(const LanguageModel& model, const SequenceOptions& options = {});
   Sequence(Sequence&&) noexcept;
   Sequence& operator=(Sequence&&) noexcept;
@@ -225,6 +234,7 @@ class Sequence {
   void restore(const std::string& path);
 
  private:
+  friend struct SequenceAccess;
   friend void append_together(std::span<Sequence* const> sequences, std::span<const TokenId> ids,
                               std::span<float> logits);
   struct State;

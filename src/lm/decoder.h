@@ -16,13 +16,6 @@
 
 namespace imago::lm {
 
-/// Tokens of a batch that belong to one sequence and follow each other there.
-struct Segment {
-  KvCache* cache = nullptr;
-  std::size_t past = 0;    ///< tokens in the cache before them
-  std::size_t tokens = 0;  ///< in the batch, behind those of the segments before
-};
-
 /// Memory of a forward pass. Grows to the largest batch it has seen and is then used again.
 struct Workspace {
   InputObserver* observer = nullptr;  ///< told of what the matrices see; null: nobody
@@ -73,6 +66,10 @@ void show_output_input(const DecoderWeights& weights, Workspace& work, std::size
 /// The feed-forward layer of block number `index`, which has experts: reads `in`, [tokens][width], writes work.branch.
 void run_experts(const models::Traits& traits, const Block& block, std::size_t index, std::span<const float> in,
                  std::size_t tokens, Workspace& work);
+
+/// The experts of tokens, from what the softmax of the router gives them ([tokens][experts], overwritten): fills
+/// slot_weights, chosen, slot_of and firsts of the workspace.
+void route_tokens(const models::Traits& traits, std::span<float> probabilities, std::size_t tokens, Workspace& work);
 
 /// The first `count` values, after growing where there are fewer.
 template <class T>

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "imago/error.h"
+#include "lm/accelerated_weights.h"
 #include "lm/fingerprint.h"
 #include "lm/matrix_loader.h"
 #include "models/decoder_tensors.h"
@@ -148,6 +149,25 @@ std::uint64_t fingerprint(const formats::TensorFile& file, const LanguageModelOp
   return hash.value();
 }
 
+/// All that no accelerator takes over.
+void load_host_part(DecoderWeights& weights, const DecoderTensors& tensors, DecoderLoader& loader,
+                    MatrixLoader& matrices) {
+  const Traits& traits = weights.traits;
+  const Accelerator* const accelerator = weights.accelerator.get();
+  if (accelerator != nullptr && accelerator->embeds()) return;
+  if (traits.learned_positions) {
+    weights.positions = matrices.vector(tensors.require(Role::position_embedding));
+  }
+  const std::size_t blocks = accelerator != nullptr ? accelerator->first_block() : traits.blocks;
+  for (std::size_t i = 0; i < blocks; ++i) weights.blocks.push_back(loader.block(i));
+  const bool has_output = accelerator == nullptr;
+  if (has_output) weights.output_norm = loader.norm(Role::output_norm, Role::output_norm_bias);
+  if (has_output && !traits.tied_output) weights.output.matrix.emplace(matrices.matrix(loader.prepare(Role::output)));
+  PreparedMatrix embedding = loader.prepare(Role::token_embedding);
+  if (has_output && traits.tied_output) weights.output.matrix.emplace(matrices.matrix(embedding));
+  weights.embedding = load_embedding(std::move(embedding), matrices);
+}
+
 }  // namespace
 
 DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options,
@@ -164,23 +184,23 @@ DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions
   MatrixLoader matrices(options, encoder, total);
   DecoderLoader loader(tensors, traits, matrices);
 
-  if (traits.learned_positions) {
-    weights.positions = matrices.vector(tensors.require(Role::position_embedding));
-  }
-  for (std::size_t i = 0; i < traits.blocks; ++i) weights.blocks.push_back(loader.block(i));
-  weights.output_norm = loader.norm(Role::output_norm, Role::output_norm_bias);
+  weights.accelerator = plan_accelerator(tensors, traits, matrices, options);
+  if (traits.learned_positions) weights.learned_positions = tensors.require(Role::position_embedding).rows;
   weights.rope_divisors = loader.vector(Role::rope_factors);
-  if (!traits.tied_output) weights.output.matrix.emplace(matrices.matrix(loader.prepare(Role::output)));
-  PreparedMatrix embedding = loader.prepare(Role::token_embedding);
-  if (traits.tied_output) weights.output.matrix.emplace(matrices.matrix(embedding));
-  weights.embedding = load_embedding(std::move(embedding), matrices);
+  load_host_part(weights, tensors, loader, matrices);
+  if (weights.accelerator != nullptr) load_accelerator(tensors, traits, matrices, *weights.accelerator);
 
   weights.type = matrices.main_type();
   weights.run_bytes = matrices.run_bytes();
   weights.step_bytes = step_bytes(weights);
+  if (weights.accelerator != nullptr) {
+    weights.run_bytes += weights.accelerator->bytes();
+    weights.step_bytes += weights.accelerator->step_bytes();
+  }
   weights.fingerprint = fingerprint(file, options);
   for (const StoredTensor& tensor : file.tensors()) release_pages(tensor.bytes);
-  if (weights.embedding.bytes() == 0) weights.file.emplace(std::move(file));
+  const bool embeds_here = weights.accelerator == nullptr || !weights.accelerator->embeds();
+  if (embeds_here && weights.embedding.bytes() == 0) weights.file.emplace(std::move(file));
   return weights;
 }
 

@@ -49,6 +49,17 @@ void assign_slots(const Traits& traits, std::size_t tokens, Workspace& work) {
 
 }  // namespace
 
+void route_tokens(const Traits& traits, std::span<float> probabilities, std::size_t tokens, Workspace& work) {
+  const std::size_t used = traits.experts_used;
+  const std::span<std::size_t> chosen = sized(work.chosen, tokens * used);
+  const std::span<float> slot_weights = sized(work.slot_weights, tokens * used);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    choose_experts(traits, probabilities.subspan(t * traits.experts, traits.experts), chosen.subspan(t * used, used),
+                   slot_weights.subspan(t * used, used));
+  }
+  assign_slots(traits, tokens, work);
+}
+
 void run_experts(const Traits& traits, const Block& block, std::size_t index, std::span<const float> in,
                  std::size_t tokens, Workspace& work) {
   const std::size_t width = traits.width, used = traits.experts_used, slots = tokens * used;
@@ -56,13 +67,8 @@ void run_experts(const Traits& traits, const Block& block, std::size_t index, st
   work.show({Role::router}, index, in, tokens);
   block.router.matrix->multiply(in, tokens, scores);
   kernels::softmax(scores, traits.experts);
-  const std::span<std::size_t> chosen = sized(work.chosen, slots);
-  const std::span<float> slot_weights = sized(work.slot_weights, slots);
-  for (std::size_t t = 0; t < tokens; ++t) {
-    choose_experts(traits, scores.subspan(t * traits.experts, traits.experts), chosen.subspan(t * used, used),
-                   slot_weights.subspan(t * used, used));
-  }
-  assign_slots(traits, tokens, work);
+  route_tokens(traits, scores, tokens, work);
+  const std::span<const float> slot_weights = std::span(work.slot_weights).first(slots);
   const std::span<const std::size_t> slot_of = std::span(work.slot_of).first(slots);
 
   // A single token is what all of its experts read; several are gathered expert by expert.

@@ -5,6 +5,7 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
+#include "lm/sequence_access.h"
 #include "lm/text_stream.h"
 
 namespace imago {
@@ -21,6 +22,36 @@ void tell(Sampler& sampler, std::span<const TokenId> tokens, int penalty_tokens)
       penalty_tokens < 0 ? tokens.size() : std::min(tokens.size(), static_cast<std::size_t>(penalty_tokens));
   for (const TokenId id : tokens.last(seen)) sampler.accept(id);
 }
+
+/// The token after a sequence: chosen where the logits are if nobody needs them here.
+class NextToken {
+ public:
+  NextToken(Sequence& sequence, Sampler& sampler, const GenerateOptions& options)
+      : sequence_(sequence),
+        sampler_(sampler),
+        there_(SequenceAccess::chooses(sequence) && !SamplerAccess::needs_logits(sampler) &&
+               options.log_probabilities == 0) {}
+
+  /// False if `go_on` has stopped it.
+  bool append(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on = {}) {
+    if (there_) {
+      chosen_ = SequenceAccess::append(sequence_, ids, SamplerAccess::next_choice(sampler_), go_on);
+      return chosen_ >= 0;
+    }
+    logits_ = sequence_.append(ids, go_on);
+    return !logits_.empty();
+  }
+  TokenId choose() { return there_ ? chosen_ : sampler_.sample(logits_); }
+  /// Empty where the token was chosen elsewhere, which is never if log-probabilities are wanted.
+  std::span<const float> logits() const noexcept { return logits_; }
+
+ private:
+  Sequence& sequence_;
+  Sampler& sampler_;
+  bool there_;
+  TokenId chosen_ = -1;
+  std::span<const float> logits_;
+};
 
 }  // namespace
 
@@ -39,11 +70,12 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
   };
 
   const Clock::time_point start = Clock::now();
-  std::span<const float> logits = sequence.append(prompt, [&](std::size_t done) {
+  NextToken next(sequence, sampler, options);
+  const bool ran = next.append(prompt, [&](std::size_t done) {
     return !options.prompt_progress || options.prompt_progress(done, prompt.size());
   });
   result.prompt_seconds = seconds_since(start);
-  if (logits.empty()) {
+  if (!ran) {
     result.end = EndReason::cancelled;
     return result;
   }
@@ -52,7 +84,7 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
 
   const Clock::time_point first = Clock::now();
   while (result.ids.size() < options.max_tokens) {
-    GeneratedToken token{sampler.sample(logits), {}, {}};
+    GeneratedToken token{next.choose(), {}, {}};
     if (tokenizer != nullptr && tokenizer->is_end(token.id) && !options.ignore_end) {
       result.end = EndReason::end_token;
       token.text = stream.finish();
@@ -65,7 +97,7 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
     if (tokenizer != nullptr) token.text = stream.push(tokenizer->piece(token.id));
     if (enough || full) token.text += stream.finish();
     if (options.log_probabilities > 0) {
-      token.top = top_log_probabilities(logits, options.log_probabilities, token.id);
+      token.top = top_log_probabilities(next.logits(), options.log_probabilities, token.id);
     }
     const TokenId id = token.id;
     if (!emit(std::move(token))) {
@@ -81,7 +113,7 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
       result.end = EndReason::context_full;
       break;
     }
-    logits = sequence.append({&id, 1});
+    next.append({&id, 1});
   }
   result.generate_seconds = seconds_since(first);
   result.text += stream.finish();  // when the caller has stopped listening

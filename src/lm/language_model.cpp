@@ -32,7 +32,7 @@ std::optional<models::Vocabulary> read_vocabulary(const formats::TensorFile& fil
 namespace lm {
 
 std::size_t LoadedModel::max_positions() const noexcept {
-  return weights.positions.empty() ? kMaxContext : weights.positions.size() / weights.traits.width;
+  return weights.traits.learned_positions ? weights.learned_positions : kMaxContext;
 }
 
 void LoadedModel::check_ids(std::span<const TokenId> ids) const {
@@ -42,6 +42,13 @@ void LoadedModel::check_ids(std::span<const TokenId> ids) const {
                                    weights.traits.vocabulary - 1));
     }
   }
+}
+
+void LoadedModel::require_host(std::string_view what) const {
+  if (accelerator() == nullptr) return;
+  throw UnsupportedError(
+      fmt::format("{} needs all of a model on the host, and parts of this one are on {}: load it without a device",
+                  what, accelerator()->device()->name()));
 }
 
 }  // namespace lm
@@ -69,6 +76,15 @@ LanguageModel LanguageModelAccess::load(const std::string& path, const LanguageM
     }
   }
   state->weights = lm::load_decoder(std::move(file), options, encoder);
+  const models::Traits& traits = state->weights.traits;
+  if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
+  return LanguageModel(std::move(state));
+}
+
+LanguageModel LanguageModelAccess::assemble(lm::DecoderWeights weights) {
+  auto state = std::make_unique<LanguageModel::State>();
+  state->tokenizer_problem = "this model has no tokenizer";
+  state->weights = std::move(weights);
   const models::Traits& traits = state->weights.traits;
   if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
   return LanguageModel(std::move(state));

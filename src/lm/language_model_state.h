@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "imago/lm.h"
 #include "lm/decoder_weights.h"
@@ -27,6 +28,10 @@ struct LoadedModel {
   std::shared_ptr<const kernels::RopeTable> rope_table(std::size_t positions) const {
     return rope ? rope->with(positions) : nullptr;
   }
+  /// What runs its last blocks; null: the host runs all.
+  Accelerator* accelerator() const noexcept { return weights.accelerator.get(); }
+  /// Throws UnsupportedError if there is an accelerator: for work that looks into a model. `what`: "calibration".
+  void require_host(std::string_view what) const;
   /// Throws UsageError for an id outside the vocabulary.
   void check_ids(std::span<const TokenId> ids) const;
 };
@@ -41,6 +46,8 @@ struct LanguageModel::State : lm::LoadedModel {};
 struct LanguageModelAccess {
   static LanguageModel load(const std::string& path, const LanguageModelOptions& options,
                             const lm::MatrixEncoder& encoder);
+  /// A model without a file or tokenizer: for benchmarks.
+  static LanguageModel assemble(lm::DecoderWeights weights);
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
   /// Its maker made it editable; only the models that callers hold are not. Nobody may run it meanwhile.
   static lm::LoadedModel& editable(LanguageModel& model) noexcept {

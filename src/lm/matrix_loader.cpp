@@ -32,6 +32,21 @@ std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
 }
 
+/// The matrix where it lies: in the file, or in memory of its own.
+kernels::PackedMatrix packed_of(const PreparedMatrix& prepared) {
+  const WeightSlice& slice = prepared.slice;
+  kernels::PackedMatrix source{
+      .format = prepared.format, .rows = slice.rows, .cols = slice.cols, .packed = slice.tensor->bytes};
+  if (prepared.encoded) {
+    source.packed = std::as_const(prepared.encoded->packed).host();
+    source.scales = prepared.encoded->view_scales();
+  } else {
+    source.scales = slice.tensor->scales();
+    source.first = slice.first_row * slice.cols;
+  }
+  return source;
+}
+
 }  // namespace
 
 Format MatrixLoader::stored_format(const WeightSlice& slice) const {
@@ -117,26 +132,30 @@ PreparedMatrix MatrixLoader::prepare(const models::MatrixKey& key, const WeightS
       return {.slice = slice, .format = format, .encoded = std::move(encoded)};
     }
   }
+  return prepare_in(slice, planned_format(slice));
+}
+
+Format MatrixLoader::planned_format(const WeightSlice& slice) const {
   const bool morphs = options_.type && slice.cols % static_cast<std::size_t>(options_.type->block_values()) == 0;
-  return prepare_in(slice, morphs ? *options_.type : stored_format(slice));
+  return morphs ? *options_.type : stored_format(slice);
 }
 
 kernels::RunMatrix MatrixLoader::matrix(const PreparedMatrix& prepared, Arithmetic arithmetic) {
-  const WeightSlice& slice = prepared.slice;
-  kernels::PackedMatrix source{
-      .format = prepared.format, .rows = slice.rows, .cols = slice.cols, .packed = slice.tensor->bytes};
-  if (prepared.encoded) {
-    source.packed = std::as_const(prepared.encoded->packed).host();
-    source.scales = prepared.encoded->view_scales();
-  } else {
-    source.scales = slice.tensor->scales();
-    source.first = slice.first_row * slice.cols;
-  }
-  kernels::RunMatrix run(source, arithmetic);
+  kernels::RunMatrix run(packed_of(prepared), arithmetic);
   run_bytes_ += run.bytes();
+  made(prepared);
+  return run;
+}
+
+void MatrixLoader::give(const models::MatrixKey& key, const PreparedMatrix& prepared, Accelerator& accelerator) {
+  accelerator.take(key, packed_of(prepared));
+  made(prepared);
+}
+
+void MatrixLoader::made(const PreparedMatrix& prepared) {
+  const WeightSlice& slice = prepared.slice;
   weights_of_type_[std::string(prepared.format.name())] += std::uint64_t{slice.rows} * slice.cols;
   finish(slice);
-  return run;
 }
 
 std::vector<float> MatrixLoader::vector(const WeightSlice& slice) {

@@ -14,6 +14,7 @@
 #include "imago/device.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
+#include "lm/accelerator.h"
 #include "lm/matrix_encoder.h"
 #include "models/decoder_tensors.h"
 
@@ -44,9 +45,13 @@ class MatrixLoader {
 
   kernels::RunMatrix matrix(const PreparedMatrix& prepared, kernels::Arithmetic arithmetic);
   kernels::RunMatrix matrix(const PreparedMatrix& prepared) { return matrix(prepared, arithmetic({prepared.format})); }
+  /// The matrix goes to the accelerator, and no run form is made of it here.
+  void give(const models::MatrixKey& key, const PreparedMatrix& prepared, Accelerator& accelerator);
   std::vector<float> vector(const models::WeightSlice& slice);
   /// The slice in `format`, encoded piece by piece: float32 is needed for a piece only.
   EncodedWeights encode(const models::WeightSlice& slice, Format format);
+  /// The type that `prepare` will choose; an encoder is not asked.
+  Format planned_format(const models::WeightSlice& slice) const;
 
   /// The type that holds most weights of the matrices made so far.
   std::string main_type() const;
@@ -54,6 +59,7 @@ class MatrixLoader {
 
  private:
   Format stored_format(const models::WeightSlice& slice) const;
+  void made(const PreparedMatrix& prepared);
   PreparedMatrix prepare_in(const models::WeightSlice& slice, Format format);
   void check(const formats::StoredTensor& tensor);
   void finish(const models::WeightSlice& slice);

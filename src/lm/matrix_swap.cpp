@@ -34,6 +34,7 @@ std::optional<kernels::RunMatrix>* place_of(DecoderWeights& weights, const Matri
 }  // namespace
 
 void MatrixSwap::put(const MatrixKey& key, EncodedWeights weights) {
+  LanguageModelAccess::loaded(model_).require_host("swapping matrices");
   DecoderWeights& decoder = LanguageModelAccess::editable(model_).weights;
   std::optional<kernels::RunMatrix>* place = place_of(decoder, key);
   const models::RoleExtent extent = models::extent_of(decoder.traits, key.role);

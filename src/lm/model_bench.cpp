@@ -10,8 +10,9 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/decoder.h"
+#include "lm/kv_cache.h"
 #include "lm/language_model_state.h"
+#include "lm/sequence_access.h"
 
 namespace imago {
 
@@ -72,8 +73,17 @@ std::vector<ModelBenchResult> bench_model(const LanguageModel& model, const Mode
             [&] { sequence.append(std::span(ids).first(options.prompt)); });
   }
   if (options.generate != 0) {
+    // As generation does: an accelerator chooses the tokens, and its logits stay there.
+    const bool chooses = SequenceAccess::chooses(sequence);
     measure(fmt::format("tg{}", options.generate), options.generate, [&] {
-      for (std::size_t i = 0; i < options.generate; ++i) sequence.append(std::span(ids).subspan(i, 1));
+      for (std::size_t i = 0; i < options.generate; ++i) {
+        const std::span<const TokenId> id = std::span(ids).subspan(i, 1);
+        if (chooses) {
+          SequenceAccess::append(sequence, id, {});
+        } else {
+          sequence.append(id);
+        }
+      }
     });
     const lm::KvCache cache(loaded.weights.traits, CacheKind::float16, 1);
     const double cached = static_cast<double>(cache.token_bytes()) * static_cast<double>(options.generate + 1) / 2;

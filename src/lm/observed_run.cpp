@@ -16,6 +16,7 @@ struct ObservedRun::State {
 
 ObservedRun::ObservedRun(const LanguageModel& model, std::size_t context) {
   const LoadedModel& loaded = LanguageModelAccess::loaded(model);
+  loaded.require_host("calibration");
   if (context == 0 || context > loaded.max_positions()) {
     throw UsageError(fmt::format("windows of {} tokens; this model can have 1 to {}", context, loaded.max_positions()));
   }

@@ -13,6 +13,7 @@
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "lm/sampler_options.h"
+#include "lm/sequence_access.h"
 #include "lm/top_candidates.h"
 #include "weights/random.h"
 
@@ -164,6 +165,23 @@ TokenId Sampler::sample(std::span<const float> logits) {
 }
 
 void Sampler::accept(TokenId id) { state_->remember(id); }
+
+bool SamplerAccess::needs_logits(const Sampler& sampler) noexcept {
+  constexpr int kTopK = 256;  // what devices sort
+  const SamplerOptions& options = sampler.state_->options;
+  if (sampler.state_->penalizes() || !options.bias.empty()) return true;
+  return options.temperature != 0 && (options.typical_p < 1 || options.top_k == 0 || options.top_k > kTopK);
+}
+
+lm::TokenChoice SamplerAccess::next_choice(Sampler& sampler) {
+  const SamplerOptions& options = sampler.state_->options;
+  if (options.temperature == 0) return {};
+  return {.temperature = options.temperature,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .min_p = options.min_p,
+          .random = sampler.state_->draw()};
+}
 
 std::vector<TokenProbability> top_log_probabilities(std::span<const float> logits, std::size_t count,
                                                     std::optional<TokenId> chosen) {

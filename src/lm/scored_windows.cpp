@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "imago/error.h"
-#include "lm/decoder.h"
+#include "lm/forward.h"
 #include "lm/language_model_state.h"
 
 namespace imago::lm {
@@ -23,25 +23,23 @@ class Runner {
  public:
   Runner(const LoadedModel& model, CacheKind cache, std::size_t context, std::size_t rows)
       : model_(model),
-        cache_(model.weights.traits, cache, context),
-        rope_(model.rope_table(context)),
+        cache_(model.weights.traits, cache, context, model.accelerator()),
         logits_(rows * model.weights.traits.vocabulary) {}
 
   void run(std::span<const TokenId> window) {
     const Segment segment{&cache_, 0, window.size()};
-    run_blocks(model_.weights, window, {&segment, 1}, rope_.get(), work_);
+    run_model(model_, window, {&segment, 1}, window.size(), work_, {.output_rows = true});
   }
   /// Of these positions of the window that ran last.
   std::span<float> logits(std::size_t first, std::size_t rows) {
     const std::span<float> some = std::span(logits_).first(rows * model_.weights.traits.vocabulary);
-    compute_logits(model_.weights, work_, first, rows, some);
+    model_logits(model_, work_, first, rows, some);
     return some;
   }
 
  private:
   const LoadedModel& model_;
   KvCache cache_;
-  std::shared_ptr<const kernels::RopeTable> rope_;
   Workspace work_;
   std::vector<float> logits_;
 };

@@ -5,11 +5,24 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/decoder.h"
+#include "lm/forward.h"
 #include "lm/language_model_state.h"
+#include "lm/sequence_access.h"
 #include "lm/sequence_file.h"
 
 namespace imago {
+
+namespace {
+
+constexpr std::size_t kHostBatch = 512;
+
+std::size_t batch_of(const SequenceOptions& options, const lm::LoadedModel& model) noexcept {
+  if (options.batch) return *options.batch;
+  const lm::Accelerator* const accelerator = model.accelerator();
+  return accelerator != nullptr && accelerator->first_block() == 0 ? lm::kAcceleratorBatch : kHostBatch;
+}
+
+}  // namespace
 
 struct Sequence::State {
   const lm::LoadedModel* model;
@@ -31,19 +44,22 @@ struct Sequence::State {
     }
   }
 
-  /// Appends in pieces of a batch and calls `each(first, count)` while the rows of a piece are in the workspace; false
-  /// from it ends that. The tokens count once all of them are through.
-  template <class Each>
-  void run(std::span<const TokenId> ids, Each&& each) {
+  /// Appends in pieces of a batch, with what `wanted(first, count)` asks for of each, and asks `go_on` after all but
+  /// the last; false from it ends that. The tokens count once all of them are through. Returns what the last piece
+  /// chose.
+  template <class WantedOf>
+  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, WantedOf&& wanted) {
     check_append(ids);
-    const auto rope = model->rope_table(tokens.size() + ids.size());
+    TokenId chosen = -1;
     for (std::size_t first = 0; first < ids.size(); first += batch) {
       const std::size_t count = std::min(batch, ids.size() - first);
       const lm::Segment segment{&cache, tokens.size() + first, count};
-      lm::run_blocks(model->weights, ids.subspan(first, count), {&segment, 1}, rope.get(), work);
-      if (!each(first, count)) return;
+      chosen = lm::run_model(*model, ids.subspan(first, count), {&segment, 1}, tokens.size() + ids.size(), work,
+                             wanted(first, count));
+      if (first + count < ids.size() && go_on && !go_on(first + count)) return -1;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
+    return chosen;
   }
 };
 
@@ -57,12 +73,12 @@ Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
     throw UsageError(fmt::format("a context of {} tokens; this model has learned {} positions and no more", context,
                                  loaded.max_positions()));
   }
-  if (options.batch == 0) throw UsageError("a batch of 0 tokens; it needs at least 1");
+  if (options.batch == std::size_t{0}) throw UsageError("a batch of 0 tokens; it needs at least 1");
   state_ = std::make_unique<State>();
   state_->model = &loaded;
   state_->kind = options.cache;
-  state_->batch = options.batch;
-  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context);
+  state_->batch = batch_of(options, loaded);
+  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context, loaded.accelerator());
   state_->tokens.reserve(context);
 }
 
@@ -84,14 +100,29 @@ std::span<const float> Sequence::append(std::span<const TokenId> ids) {
 std::span<const float> Sequence::append(std::span<const TokenId> ids,
                                         const std::function<bool(std::size_t done)>& go_on) {
   State& state = *state_;
-  std::span<const float> logits;
-  state.run(ids, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return !go_on || go_on(first + count);
-    lm::compute_logits(state.model->weights, state.work, count - 1, 1, lm::sized(state.logits, state.vocabulary()));
-    logits = state.logits;
-    return true;
+  const std::size_t before = size();
+  state.run(ids, go_on, [&](std::size_t first, std::size_t count) {
+    if (first + count < ids.size()) return lm::Wanted();
+    return lm::Wanted{.first_row = count - 1, .rows = 1, .logits = lm::sized(state.logits, state.vocabulary())};
   });
-  return logits;
+  return size() == before ? std::span<const float>() : std::span<const float>(state.logits);
+}
+
+bool SequenceAccess::chooses(const Sequence& sequence) noexcept {
+  return sequence.state_->model->accelerator() != nullptr;
+}
+
+TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids, const lm::TokenChoice& choice,
+                               const std::function<bool(std::size_t done)>& go_on) {
+  const std::size_t before = sequence.size();
+  const TokenId chosen = sequence.state_->run(ids, go_on, [&](std::size_t first, std::size_t count) {
+    if (first + count < ids.size()) return lm::Wanted();
+    return lm::Wanted{.first_row = count - 1, .rows = 1, .choice = &choice};
+  });
+  if (chosen < 0 && sequence.size() != before) {
+    throw UsageError("no token can follow: all logits are NaN or -infinity");
+  }
+  return chosen;
 }
 
 void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
@@ -101,10 +132,8 @@ void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
     throw ShapeError(
         fmt::format("logits of {} values for {} tokens of a vocabulary of {}", logits.size(), ids.size(), vocabulary));
   }
-  state.run(ids, [&](std::size_t first, std::size_t count) {
-    lm::compute_logits(state.model->weights, state.work, 0, count,
-                       logits.subspan(first * vocabulary, count * vocabulary));
-    return true;
+  state.run(ids, {}, [&](std::size_t first, std::size_t count) {
+    return lm::Wanted{.rows = count, .logits = logits.subspan(first * vocabulary, count * vocabulary)};
   });
 }
 
@@ -150,8 +179,7 @@ void append_together(std::span<Sequence* const> sequences, std::span<const Token
     segments.push_back({&state.cache, state.tokens.size(), 1});
     positions = std::max(positions, state.tokens.size() + 1);
   }
-  lm::run_blocks(first.model->weights, ids, segments, first.model->rope_table(positions).get(), first.work);
-  lm::compute_logits(first.model->weights, first.work, 0, ids.size(), logits);
+  lm::run_model(*first.model, ids, segments, positions, first.work, {.rows = ids.size(), .logits = logits});
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->state_->tokens.push_back(ids[i]);
 }
 

@@ -34,7 +34,7 @@ Header header_of(const SequenceOwner& owner, const KvCache& cache, std::size_t t
   header.version = kVersion;
   header.kind = static_cast<std::uint32_t>(owner.kind);
   header.fingerprint = owner.fingerprint;
-  header.blocks = cache.keys.size();
+  header.blocks = cache.blocks;
   header.heads = cache.shape.heads;
   header.head_values = cache.shape.head_values;
   header.tokens = tokens;
@@ -46,7 +46,7 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// Calls each(rows of one head in the cache) in the order of the file.
+/// Calls each(rows of one head in the cache) in the order of the file, for the blocks of the host, which come first.
 template <class Cache, class Each>
 void for_each_head(Cache& cache, std::size_t tokens, Each&& each) {
   const std::size_t head_bytes = cache.shape.head_bytes(), used = tokens * cache.shape.row_bytes();
@@ -56,6 +56,14 @@ void for_each_head(Cache& cache, std::size_t tokens, Each&& each) {
         each(buffer->host().subspan(head * head_bytes, used));
       }
     }
+  }
+}
+
+/// Calls each(block, part) for those of an accelerator, in the order of the file.
+template <class Each>
+void for_each_accelerated(const KvCache& cache, Each&& each) {
+  for (std::size_t block = cache.keys.size(); block < cache.blocks; ++block) {
+    for (const CachePart part : {CachePart::keys, CachePart::values}) each(block, part);
   }
 }
 
@@ -135,6 +143,11 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
   put(bytes_of(header_of(owner, cache, tokens.size())));
   put(std::as_bytes(tokens));
   for_each_head(cache, tokens.size(), put);
+  const std::size_t part_bytes = tokens.size() * cache.shape.heads * cache.shape.row_bytes();
+  for_each_accelerated(cache, [&](std::size_t block, CachePart part) {
+    content.resize(content.size() + part_bytes);
+    cache.accelerated->read(block, part, tokens.size(), std::span(content).last(part_bytes));
+  });
   Fingerprint sum;
   sum.add(content);
   AtomicFile file(path);
@@ -150,6 +163,11 @@ std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwn
   for_each_head(cache, view.tokens.size(), [&](std::span<std::byte> head) {
     std::copy_n(rows.begin(), head.size(), head.begin());
     rows = rows.subspan(head.size());
+  });
+  const std::size_t part_bytes = view.tokens.size() * cache.shape.heads * cache.shape.row_bytes();
+  for_each_accelerated(cache, [&](std::size_t block, CachePart part) {
+    cache.accelerated->write(block, part, view.tokens.size(), rows.first(part_bytes));
+    rows = rows.subspan(part_bytes);
   });
   return std::move(view.tokens);
 }

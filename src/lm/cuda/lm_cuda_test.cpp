@@ -1,0 +1,418 @@
+// Language models on a GPU: against transformers, against the host, and against themselves by other ways.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "imago/device.h"
+#include "imago/error.h"
+#include "imago/lm.h"
+#include "imago/numeric.h"
+#include "lm/language_model_state.h"
+#include "testing/torch_models.h"
+
+namespace imago {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// The reference data: on machines with a GPU they may lie elsewhere.
+fs::path shared_folder() {
+  const char* const given = std::getenv("IMAGO_SHARED");
+  return given != nullptr ? given : IMAGO_SHARED;
+}
+
+json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return json::parse(file);
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    worst = difference <= worst ? worst : difference;  // NaN wins
+  }
+  return worst;
+}
+
+/// Root mean square of the difference, on the scale of what is wanted.
+double relative_error(std::span<const float> got, std::span<const float> wanted) {
+  if (got.size() != wanted.size()) return INFINITY;
+  double error = 0, power = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double difference = static_cast<double>(got[i]) - static_cast<double>(wanted[i]);
+    error += difference * difference;
+    power += static_cast<double>(wanted[i]) * static_cast<double>(wanted[i]);
+  }
+  return std::sqrt(error / power);
+}
+
+std::vector<float> copy_of(std::span<const float> logits) { return {logits.begin(), logits.end()}; }
+
+std::vector<float> all_logits(const LanguageModel& model, std::span<const TokenId> ids, SequenceOptions options = {}) {
+  options.context = std::max(options.context, ids.size());
+  Sequence sequence(model, options);
+  std::vector<float> logits(ids.size() * model.vocabulary());
+  sequence.append(ids, logits);
+  return logits;
+}
+
+std::vector<float> logits_by_steps(const LanguageModel& model, std::span<const TokenId> ids, CacheKind cache) {
+  Sequence sequence(model, {.context = ids.size(), .cache = cache});
+  std::vector<float> logits;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::span<const float> row = sequence.append(ids.subspan(i, 1));
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+std::vector<TokenId> greedy(const LanguageModel& model, const std::vector<TokenId>& prompt, std::size_t count) {
+  Sequence sequence(model, {.context = prompt.size() + count, .cache = CacheKind::float32});
+  GenerateOptions options{.max_tokens = count, .ignore_end = true};
+  options.sampler.temperature = 0;
+  return generate(sequence, prompt, options).ids;
+}
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (accelerators().empty()) GTEST_SKIP() << "no CUDA device: " << accelerator_problem();
+    device_ = open_device("cuda");
+  }
+
+  LanguageModel load(const fs::path& path, LanguageModelOptions options = {}) const {
+    options.device = device_;
+    return LanguageModel::load(path.string(), options);
+  }
+  static fs::path torch_model(const std::string& name) { return shared_folder() / "reference/torch/models" / name; }
+
+  std::shared_ptr<Device> device_;
+};
+
+class TorchModelOnGpu : public GpuTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = torch_model(GetParam());
+    if (!fs::exists(folder_ / "model.safetensors")) GTEST_SKIP() << "no reference data: " << folder_;
+    reference_ = read_json(folder_ / "reference.json");
+    ids_ = reference_.at("ids").get<std::vector<TokenId>>();
+  }
+
+  fs::path folder_;
+  json reference_;
+  std::vector<TokenId> ids_;
+};
+
+TEST_P(TorchModelOnGpu, LogitsAndContinuationAreThoseOfTransformers) {
+  const double tolerance = std::string(GetParam()).ends_with("16") ? 2e-2 : 2e-3;
+  const LanguageModel model = load(folder_, {.fast = false});
+  std::vector<float> wanted;
+  for (const auto& row : reference_.at("logits")) {
+    const auto values = row.get<std::vector<float>>();
+    wanted.insert(wanted.end(), values.begin(), values.end());
+  }
+  const double batch = largest_difference(all_logits(model, ids_, {.cache = CacheKind::float32}), wanted);
+  const double steps = largest_difference(logits_by_steps(model, ids_, CacheKind::float32), wanted);
+  std::printf("%-26s batch %.2e steps %.2e\n", GetParam(), batch, steps);
+  EXPECT_LE(batch, tolerance);
+  EXPECT_LE(steps, tolerance);
+  const auto all = reference_.at("greedy").get<std::vector<TokenId>>();
+  const std::vector<TokenId> continuation(all.begin() + static_cast<std::ptrdiff_t>(ids_.size()), all.end());
+  EXPECT_EQ(greedy(model, ids_, continuation.size()), continuation);
+}
+
+TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
+  for (const std::optional<Format> type :
+       {std::optional<Format>(), std::optional<Format>(BlockFormat::q8_0), std::optional<Format>(BlockFormat::q4_0),
+        std::optional<Format>(DType::int8)}) {
+    const LanguageModel host = LanguageModel::load(folder_.string(), {.type = type, .fast = false});
+    const LanguageModel gpu = load(folder_, {.type = type, .fast = true});
+    const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
+    const double batch = relative_error(all_logits(gpu, ids_), wanted);
+    const double steps = relative_error(logits_by_steps(gpu, ids_, CacheKind::float16), wanted);
+    std::printf("%-26s %-6s fast: batch %.2e steps %.2e\n", GetParam(),
+                type ? std::string(type->name()).c_str() : "stored", batch, steps);
+    // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers. Experts may change by them.
+    const double bound = host.architecture() == "mixtral" || host.architecture() == "qwen3_moe" ? 0.1 : 0.03;
+    EXPECT_LE(batch, bound);
+    EXPECT_LE(steps, bound);
+  }
+}
+
+TEST_P(TorchModelOnGpu, PartsAreTheWhole) {
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
+  const double tolerance = 1e-3;
+  for (const std::size_t layers : {std::size_t{1}, std::size_t{2}, std::numeric_limits<std::size_t>::max()}) {
+    LanguageModelOptions options{.fast = false};
+    options.gpu_layers = layers;
+    const LanguageModel model = load(folder_, options);
+    EXPECT_LE(largest_difference(all_logits(model, ids_, {.cache = CacheKind::float32}), wanted), tolerance) << layers;
+    EXPECT_LE(largest_difference(all_logits(model, ids_, {.cache = CacheKind::float32, .batch = 7}), wanted), tolerance)
+        << layers << " layers, batches of 7";
+    EXPECT_LE(largest_difference(logits_by_steps(model, ids_, CacheKind::float32), wanted), tolerance) << layers;
+    EXPECT_GT(model.bytes(), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TorchModelOnGpu, ::testing::ValuesIn(testing::kTorchModels),
+                         [](const auto& one) { return std::string(one.param); });
+
+/// With one model that has all that matters to sequences.
+class SequenceOnGpu : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = torch_model("qwen3_qknorm_f32");
+    if (!fs::exists(folder_ / "model.safetensors")) GTEST_SKIP() << "no reference data: " << folder_;
+    ids_ = read_json(folder_ / "reference.json").at("ids").get<std::vector<TokenId>>();
+  }
+  fs::path folder_;
+  std::vector<TokenId> ids_;
+};
+
+TEST_F(SequenceOnGpu, ReplayedStepsAreThoseThatRanDirectly) {
+  for (const char* const name : {"qwen3_qknorm_f32", "gemma2_softcap_f32", "gpt2_f32", "olmo2_f32"}) {
+    for (const bool fast : {false, true}) {
+      const LanguageModel model = load(torch_model(name), {.type = Format(BlockFormat::q8_0), .fast = fast});
+      const std::vector<float> replayed = logits_by_steps(model, ids_, CacheKind::float16);
+      LanguageModelAccess::loaded(model).accelerator()->use_graphs(false);
+      EXPECT_EQ(largest_difference(logits_by_steps(model, ids_, CacheKind::float16), replayed), 0) << name << fast;
+    }
+  }
+}
+
+TEST_F(SequenceOnGpu, CachesOfAllKinds) {
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const LanguageModel model = load(folder_, {.fast = false});
+  for (const CacheKind kind : {CacheKind::float32, CacheKind::float16, CacheKind::q8_0}) {
+    const std::vector<float> wanted = all_logits(host, ids_, {.cache = kind});
+    const double bound = kind == CacheKind::float32 ? 1e-4 : 2e-3;
+    EXPECT_LE(relative_error(all_logits(model, ids_, {.cache = kind}), wanted), bound) << static_cast<int>(kind);
+    EXPECT_LE(relative_error(logits_by_steps(model, ids_, kind), wanted), bound) << static_cast<int>(kind);
+  }
+}
+
+TEST_F(SequenceOnGpu, LongSequencesOutgrowTheirBuckets) {
+  // Positions beyond the buckets of attention and the first table of rotations; steps of which graphs change.
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < 1300; ++i) ids.push_back(static_cast<TokenId>((i * 7919 + i / 3) % 256));
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const LanguageModel model = load(folder_, {.fast = false});
+  Sequence here(host, {.context = ids.size(), .cache = CacheKind::float16});
+  Sequence there(model, {.context = ids.size(), .cache = CacheKind::float16});
+  std::size_t at = 0;
+  for (const std::size_t piece :
+       {250u, 1u, 1u, 1u, 1u, 3u, 3u, 3u, 1u, 246u, 1u, 1u, 1u, 1u, 509u, 1u, 1u, 1u, 270u, 1u, 1u, 1u}) {
+    const std::span<const TokenId> some = std::span<const TokenId>(ids).subspan(at, piece);
+    EXPECT_LE(relative_error(there.append(some), here.append(some)), 5e-3) << at << " + " << piece;
+    at += piece;
+  }
+}
+
+TEST_F(SequenceOnGpu, IsSavedRestoredAndCut) {
+  const std::string path = (fs::temp_directory_path() / "imago_gpu_sequence.bin").string();
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const LanguageModel model = load(folder_, {.fast = false});
+  LanguageModelOptions half{.fast = false};
+  half.gpu_layers = 1;
+  const LanguageModel split = load(folder_, half);
+  for (const CacheKind kind : {CacheKind::float32, CacheKind::float16, CacheKind::q8_0}) {
+    Sequence first(model, {.context = 64, .cache = kind});
+    first.append(std::span(ids_).first(15));
+    first.save(path);
+    first.append(std::span(ids_).subspan(15, 4));
+    first.truncate(15);
+    const std::vector<float> wanted = copy_of(first.append(std::span(ids_).subspan(15, 1)));
+    for (const LanguageModel* const other : {&model, &host, &split}) {
+      Sequence second(*other, {.context = 40, .cache = kind});
+      second.restore(path);
+      EXPECT_EQ(second.size(), 15u);
+      EXPECT_LE(relative_error(second.append(std::span(ids_).subspan(15, 1)), wanted), 2e-3);
+      second.truncate(15);
+      const std::string again = path + ".2";
+      second.save(again);
+      Sequence third(model, {.context = 64, .cache = kind});
+      third.restore(again);
+      EXPECT_LE(relative_error(third.append(std::span(ids_).subspan(15, 1)), wanted), 1e-6);
+      fs::remove(again);
+    }
+  }
+  fs::remove(path);
+}
+
+TEST_F(SequenceOnGpu, SeveralTogether) {
+  for (const char* const name : {"qwen3_qknorm_f32", "mixtral_moe_f32"}) {
+    for (const std::size_t count : {3u, 12u}) {
+      LanguageModelOptions options{.fast = false};
+      options.gpu_layers = count == 3 ? std::numeric_limits<std::size_t>::max() : 1;
+      const LanguageModel model = load(torch_model(name), options);
+      std::vector<Sequence> together, alone;
+      std::vector<Sequence*> pointers;
+      for (std::size_t i = 0; i < count; ++i) {
+        // Two kinds of room, neighbours and not.
+        const SequenceOptions sizes{.context = i % 5 == 1 ? 40u : 64u, .cache = CacheKind::float32};
+        together.emplace_back(model, sizes);
+        alone.emplace_back(model, sizes);
+        const std::span<const TokenId> prompt = std::span<const TokenId>(ids_).first(2 + i);
+        together.back().append(prompt);
+        alone.back().append(prompt);
+      }
+      for (Sequence& one : together) pointers.push_back(&one);
+      std::vector<float> logits(count * model.vocabulary());
+      for (std::size_t step = 0; step < 4; ++step) {
+        std::vector<TokenId> next;
+        for (std::size_t i = 0; i < count; ++i) next.push_back(ids_[(i + step) % ids_.size()]);
+        append_together(pointers, next, logits);
+        for (std::size_t i = 0; i < count; ++i) {
+          EXPECT_LE(largest_difference(std::span(logits).subspan(i * model.vocabulary(), model.vocabulary()),
+                                       alone[i].append(std::span(next).subspan(i, 1))),
+                    1e-3)
+              << name << ": sequence " << i << " of " << count << ", step " << step;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SequenceOnGpu, ThreadsTakeTurns) {
+  const LanguageModel model = load(folder_, {.fast = false});
+  const std::vector<TokenId> wanted = greedy(model, ids_, 16);
+  std::vector<std::vector<TokenId>> made(4);
+  std::vector<std::thread> threads;
+  for (auto& one : made) threads.emplace_back([&] { one = greedy(model, ids_, 16); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& one : made) EXPECT_EQ(one, wanted);
+}
+
+TEST_F(SequenceOnGpu, TokensAreChosenThere) {
+  const LanguageModel model = load(folder_, {.fast = false});
+  const auto made = [&](float temperature, int top_k, float penalty, std::uint64_t seed) {
+    Sequence sequence(model, {.context = 64, .cache = CacheKind::float32});
+    GenerateOptions options{.max_tokens = 16, .ignore_end = true};
+    options.sampler = {.temperature = temperature, .top_k = top_k, .presence_penalty = penalty, .seed = seed};
+    return generate(sequence, ids_, options).ids;
+  };
+  const std::vector<TokenId> best = greedy(model, ids_, 16);
+  EXPECT_EQ(made(0.7f, 1, 0, 5), best);
+  EXPECT_EQ(made(0, 40, 1e-9f, 5), best) << "the sampler of the host";
+  EXPECT_EQ(made(0.9f, 40, 0, 7), made(0.9f, 40, 0, 7));
+  EXPECT_EQ(made(0.9f, 40, 0, 7).size(), 16u);
+  // The same numbers choose the same tokens, but where one falls between two roundings.
+  int same = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    same += made(0.9f, 40, 0, seed) == made(0.9f, 40, 1e-9f, seed) ? 1 : 0;
+  }
+  EXPECT_GE(same, 18);
+}
+
+TEST_F(SequenceOnGpu, WhatDoesNotFitIsSaidInNumbers) {
+  const LanguageModel model = load(folder_);
+  const kernels::CacheShape shape{
+      .type = kernels::CacheType::f16, .heads = 2, .rows = std::size_t{1} << 36, .head_values = 32};
+  try {
+    LanguageModelAccess::loaded(model).accelerator()->make_cache(shape);
+    ADD_FAILURE() << "terabytes";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("that are free; a context of "), std::string::npos) << error.what();
+  }
+}
+
+/// The trained model, if it is here.
+class TrainedModelOnGpu : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = shared_folder() / "reference/lm";
+    if (!fs::exists(folder_ / "config.json")) GTEST_SKIP() << "no reference data: lm";
+  }
+  fs::path folder_;
+};
+
+TEST_F(TrainedModelOnGpu, LogitsAfter512TokensAreThoseOfTransformers) {
+  const std::vector<TokenId> ids = read_json(folder_ / "ref_logits_mdn512.json").at("ids").get<std::vector<TokenId>>();
+  std::ifstream file(folder_ / "ref_logits_mdn512.f16.npy", std::ios::binary);
+  const std::string npy{std::istreambuf_iterator<char>(file), {}};
+  for (const bool fast : {false, true}) {
+    const LanguageModel model = load(folder_, {.fast = fast});
+    constexpr std::size_t kRows = 64;
+    const std::size_t count = kRows * model.vocabulary();
+    ASSERT_GT(npy.size(), 2 * count);
+    std::vector<Half> halves(count);
+    std::memcpy(halves.data(), npy.data() + npy.size() - 2 * count, 2 * count);
+    std::vector<float> wanted(count), logits(count);
+    for (std::size_t i = 0; i < count; ++i) wanted[i] = from_half(halves[i]);
+    Sequence sequence(model, {.context = 512, .cache = CacheKind::float32});
+    sequence.append(std::span(ids).first(512 - kRows));
+    sequence.append(std::span(ids).last(kRows), logits);
+    const double worst = largest_difference(logits, wanted), error = relative_error(logits, wanted);
+    std::printf("reference/lm fast %d: largest difference %.3g, relative %.3g\n", fast ? 1 : 0, worst, error);
+    EXPECT_LE(worst, fast ? 1.0 : 0.12);
+    EXPECT_LE(error, fast ? 0.02 : 0.01);
+  }
+}
+
+TEST_F(TrainedModelOnGpu, LogitsAreThoseOfFloat64AndContinuationsThoseOfTransformers) {
+  constexpr std::pair<TokenId, double> kLogits[] = {{1108, 14.74189}, {6326, 13.80209}, {1945, 13.22989},
+                                                    {335, 13.13185},  {6676, 12.96144}, {388, 11.5599}};
+  const LanguageModel model = load(folder_, {.fast = false});
+  {
+    Sequence sequence(model, {.context = 64, .cache = CacheKind::float32});
+    const std::span<const float> logits = sequence.append(std::vector<TokenId>{7256, 26, 199, 1918, 3652, 12});
+    for (const auto& [id, wanted] : kLogits) {
+      EXPECT_NEAR(static_cast<double>(logits[static_cast<std::size_t>(id)]), wanted, 1e-3) << id;
+    }
+  }
+  const json reference = read_json(folder_ / "reference.json");
+  for (const auto& [text, entry] : reference.items()) {
+    if (!entry.is_object() || !entry.contains("last_logits_top")) continue;
+    const auto ids = entry.at("ids").get<std::vector<TokenId>>(), all = entry.at("greedy").get<std::vector<TokenId>>();
+    const std::vector<TokenId> wanted(all.begin() + static_cast<std::ptrdiff_t>(ids.size()), all.end());
+    EXPECT_EQ(greedy(model, ids, wanted.size()), wanted) << text;
+  }
+}
+
+/// The model of the repository: planned types, tokenizer and all.
+TEST_F(GpuTest, PerplexityOfTheBundledModelIsThatOfTheHost) {
+  const char* const given = std::getenv("IMAGO_MODEL");
+  const fs::path path = given != nullptr ? fs::path(given) : fs::path(IMAGO_TEST_DATA) / "../../models/imago-20m.gguf";
+  if (!fs::exists(path)) GTEST_SKIP() << "no model: " << path;
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    text += "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: number " +
+            std::to_string(i * i) + ", and so the story goes on.\n";
+  }
+  const LanguageModel host = LanguageModel::load(path.string());
+  const LanguageModel gpu = load(path), exact = load(path, {.fast = false});
+  const double wanted = measure_perplexity(host, text, {.context = 128}).perplexity;
+  const double fast = measure_perplexity(gpu, text, {.context = 128}).perplexity;
+  const double slow = measure_perplexity(exact, text, {.context = 128}).perplexity;
+  std::printf("perplexity: host %.5f, GPU %.5f, exact there %.5f\n", wanted, fast, slow);
+  EXPECT_NEAR(fast, wanted, 0.01 * wanted);
+  EXPECT_NEAR(slow, wanted, 0.01 * wanted);
+  const DivergenceReport report = measure_divergence(exact, gpu, text, {.context = 128});
+  std::printf("divergence of fast from exact: mean %.2e, same top %.4f\n", report.mean, report.same_top);
+  EXPECT_LE(report.mean, 1e-2);
+  EXPECT_EQ(gpu.type(), host.type());
+  EXPECT_EQ(gpu.parameters(), host.parameters());
+}
+
+}  // namespace
+}  // namespace imago
