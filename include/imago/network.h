@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "imago/device.h"
 #include "imago/layer.h"
 #include "imago/tensor.h"
 
@@ -58,6 +59,11 @@ class Network {
   /// shapes are those of the call before. Throws ShapeError when `x` does not fit, UsageError for an enabled layer that
   /// needs weights and has none; both name the layer.
   const Tensor<float>& forward(const Tensor<float>& x);
+  /// From now on `forward` runs on this device, with the weights packed in its memory; null or the host: here. Weights
+  /// go there when they are first needed, and again after each change. Metacognition, and Softmax with noise, a mask or
+  /// sparse results, still run on the host between the others. Throws UnsupportedError if this build has no kernels for
+  /// it.
+  void run_on(std::shared_ptr<Device> device);
   /// As forward, keeping what `backward` needs and computing with decoded weights.
   const Tensor<float>& forward_training(const Tensor<float>& x);
   /// Gradients for the last forward_training: of its input, returned, and of the weights, added to `gradients()`.

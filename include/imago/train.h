@@ -180,6 +180,10 @@ struct TrainOptions {
   /// Called with what `resume` takes: every `checkpoint_steps` steps, unless that is 0, and at the end.
   std::uint64_t checkpoint_steps = 0;
   std::function<void(const struct TrainState&)> checkpoint = {};
+  /// Where steps are computed; null: the host. On a GPU weights, moments and, where it fits, the dataset stay in its
+  /// memory from the first step to the last; the network has the weights of the last step whenever `checkpoint` is
+  /// called and at the end. Results differ from the host's by rounding of float32 sums.
+  std::shared_ptr<Device> device = {};
 };
 
 /// All that training has beside the weights: where it is, and what its optimizer remembers.
@@ -213,7 +217,9 @@ struct TrainResult {
 /// never having stopped. Layers whose dtype is not float32 are trained through their rounding (straight-through). The
 /// last batch of an epoch may be smaller. A mask of the loss is one for all examples, in their order. Throws UsageError
 /// and ShapeError for options and data that do not fit each other or the network, DivergedError when weights are no
-/// longer finite or a whole epoch passed without one update; no checkpoint is made of that.
+/// longer finite or a whole epoch passed without one update; no checkpoint is made of that. With a GPU also
+/// UnsupportedError, naming the layer, for networks that are not trained there: RNN, LSTM, KMeans, Metacognition,
+/// Softmax with noise, a mask or sparse results, scales that are learned.
 TrainResult train(Network& network, const Dataset& data, const TrainOptions& options,
                   const TrainState* resume = nullptr);
 

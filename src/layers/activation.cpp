@@ -15,20 +15,6 @@ namespace {
 constexpr std::size_t kGrain = 16384;  // some 10 µs, worth a thread
 constexpr std::size_t kChunk = 512;    // values in work at a time, on the stack: they stay in the first-level cache
 
-kernels::Activation kernel_function(Activation activation) noexcept {
-  switch (activation) {
-    case Activation::linear: return kernels::Activation::linear;
-    case Activation::relu: return kernels::Activation::relu;
-    case Activation::silu: return kernels::Activation::silu;
-    case Activation::gelu: return kernels::Activation::gelu;
-    case Activation::tanh: return kernels::Activation::tanh;
-    case Activation::sigmoid: return kernels::Activation::sigmoid;
-    case Activation::leaky_relu: return kernels::Activation::leaky_relu;
-    case Activation::relu2: return kernels::Activation::relu2;
-  }
-  return kernels::Activation::linear;  // unknown ids behave as Linear (spec/layers.md §2.1)
-}
-
 void check_sizes(std::size_t a, std::size_t b) {
   if (a != b) throw ShapeError(fmt::format("an activation of {} values into {}", a, b));
 }
@@ -79,6 +65,20 @@ void gelu_backward(std::span<const float> z, std::span<const float> grad_y, std:
 }
 
 }  // namespace
+
+kernels::Activation kernel_function(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::linear: return kernels::Activation::linear;
+    case Activation::relu: return kernels::Activation::relu;
+    case Activation::silu: return kernels::Activation::silu;
+    case Activation::gelu: return kernels::Activation::gelu;
+    case Activation::tanh: return kernels::Activation::tanh;
+    case Activation::sigmoid: return kernels::Activation::sigmoid;
+    case Activation::leaky_relu: return kernels::Activation::leaky_relu;
+    case Activation::relu2: return kernels::Activation::relu2;
+  }
+  return kernels::Activation::linear;  // unknown ids behave as Linear (spec/layers.md §2.1)
+}
 
 void apply_activation(Activation activation, std::span<const float> z, std::span<float> y) {
   check_sizes(z.size(), y.size());

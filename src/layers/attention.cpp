@@ -188,7 +188,7 @@ void attend_all_backward(const Call& call, LayerState& state) {
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const AttentionDims dims = attention_dims(layer.config);
-  const AttentionBatch batch = attention_batch(layer, dims, x);
+  const AttentionBatch batch = attention_batch(layer, dims, x.shape());
   const std::size_t tokens = batch.tokens();
   state.saved.resize(kSavedCount);
   state.scratch.resize(kScratchCount);
@@ -216,7 +216,7 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
               LayerState& state, LayerGradient& gradient, Run&) {
   const AttentionDims dims = attention_dims(layer.config);
-  const AttentionBatch batch = attention_batch(layer, dims, x);
+  const AttentionBatch batch = attention_batch(layer, dims, x.shape());
   const std::size_t tokens = batch.tokens();
   state.grad_input.resize(x.shape());
   if (tokens == 0) return;

@@ -68,11 +68,10 @@ Linear attention_output(const AttentionDims& dims) {
           .bias_first = (dims.projected() + dims.queries) * dims.width + dims.projected()};
 }
 
-AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Tensor<float>& x) {
-  const Shape& shape = x.shape();
+AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Shape& shape) {
   if (shape.rank() == 3 && shape.last() == dims.width) return {.sequences = shape[0], .steps = shape[1]};
   if (shape.rank() == 2 && shape.last() == dims.width) return {.sequences = 1, .steps = shape[0]};
-  const std::size_t tokens = rows_of(layer, x, dims.width);
+  const std::size_t tokens = rows_of(layer, shape, dims.width);
   const int given = layer.config.seq_length;
   const std::size_t steps = given > 0 ? static_cast<std::size_t>(given) : std::max<std::size_t>(tokens, 1);
   if (tokens % steps != 0) {

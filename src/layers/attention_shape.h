@@ -34,6 +34,6 @@ struct AttentionBatch {
 };
 
 /// Throws ShapeError, naming the layer, for an input that is no whole number of sequences.
-AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Tensor<float>& x);
+AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Shape& x);
 
 }  // namespace imago::layers

@@ -24,9 +24,9 @@ LayerGradient& resolve_gradient(const Layer& child, LayerGradient& own, Run& run
   return leads_elsewhere(child) ? grid_of(child, run).gradient(child.config.target) : own;
 }
 
-std::size_t samples_of(const Layer& layer, const Tensor<float>& x) {
-  const std::size_t samples = x.shape().rank() < 2 ? 1 : x.shape()[0];
-  if (samples == 0) throw ShapeError(describe(layer) + ": the batch " + x.shape().to_string() + " has no samples");
+std::size_t samples_of(const Layer& layer, const Shape& x) {
+  const std::size_t samples = x.rank() < 2 ? 1 : x[0];
+  if (samples == 0) throw ShapeError(describe(layer) + ": the batch " + x.to_string() + " has no samples");
   return samples;
 }
 

@@ -17,7 +17,7 @@ Layer& resolve(Layer& child, Run& run);
 LayerGradient& resolve_gradient(const Layer& child, LayerGradient& own, Run& run);
 
 /// Samples of a batch: the first extent, 1 below rank 2. Throws ShapeError, naming the layer, for none.
-std::size_t samples_of(const Layer& layer, const Tensor<float>& x);
+std::size_t samples_of(const Layer& layer, const Shape& x);
 
 /// Makes the tensor [rows, cols]; allocates nothing if it is that already.
 void resize_matrix(Tensor<float>& tensor, std::size_t rows, std::size_t cols);

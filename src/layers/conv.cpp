@@ -12,7 +12,7 @@ namespace {
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const std::size_t batch = convolution_batch(layer, sizes, x);
+  const std::size_t batch = convolution_batch(layer, sizes, x.shape());
   const std::span<float> z = prepare_convolution(layer, sizes, batch, state, run);
   math::convolve(extents_of(sizes, batch), x.values(), decoded_weights(*layer.weights, layer.config.scheme()), z);
   apply_activation(layer.config.activation, z, state.post.values());
@@ -21,7 +21,7 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
               LayerState& state, LayerGradient& gradient, Run&) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const math::ConvolutionExtents extents = extents_of(sizes, convolution_batch(layer, sizes, x));
+  const math::ConvolutionExtents extents = extents_of(sizes, convolution_batch(layer, sizes, x.shape()));
   const std::span<const float> grad_z = convolution_grad_z(layer, grad_output, state);
   math::convolve_backward_weights(extents, x.values(), grad_z, gradient.weights);
   if (!state.needs_grad_input) return;

@@ -49,7 +49,7 @@ std::span<const float> swapped_weights(const Layer& layer, const ConvolutionSize
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const std::size_t batch = convolution_batch(layer, sizes, x);
+  const std::size_t batch = convolution_batch(layer, sizes, x.shape());
   const std::span<float> z = prepare_convolution(layer, sizes, batch, state, run);
   math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights(layer, sizes, state), z);
   apply_activation(layer.config.activation, z, state.post.values());
@@ -58,7 +58,7 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
               LayerState& state, LayerGradient& gradient, Run&) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const math::ConvolutionExtents extents = swapped_extents(sizes, convolution_batch(layer, sizes, x));
+  const math::ConvolutionExtents extents = swapped_extents(sizes, convolution_batch(layer, sizes, x.shape()));
   const std::span<const float> weights = swapped_weights(layer, sizes, state);
   const std::span<const float> grad_z = convolution_grad_z(layer, grad_output, state);
   resize_to(state.scratch[2], {weights.size()});

@@ -113,7 +113,7 @@ void initialize_convolution(const LayerConfig&, WeightStore& weights, std::uint6
   initialize_uniform(weights, seed, 0, weights.count());
 }
 
-std::size_t convolution_batch(const Layer& layer, const ConvolutionSizes& sizes, const Tensor<float>& x) {
+std::size_t convolution_batch(const Layer& layer, const ConvolutionSizes& sizes, const Shape& x) {
   return rows_of(layer, x, sizes.channels * sizes.in_values());
 }
 

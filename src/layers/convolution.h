@@ -29,7 +29,7 @@ WeightShape convolution_weights(const LayerConfig& config);
 void initialize_convolution(const LayerConfig& config, WeightStore& weights, std::uint64_t seed);
 
 /// Samples in x. Throws ShapeError, naming the layer, if it is no whole number.
-std::size_t convolution_batch(const Layer& layer, const ConvolutionSizes& sizes, const Tensor<float>& x);
+std::size_t convolution_batch(const Layer& layer, const ConvolutionSizes& sizes, const Shape& x);
 
 /// Gives the result its shape, [batch][F][spatial…]. What comes back takes z: saved[0], or the result itself where
 /// nobody needs z any more.

@@ -41,7 +41,16 @@ void copy(const Tensor<float>& from, Tensor<float>& to) {
   std::ranges::copy(from.values(), to.values().begin());
 }
 
-void check_weights(const Layer& layer, const LayerFunctions& functions) {
+}  // namespace
+
+const LayerFunctions& functions_of(LayerType type) noexcept {
+  const LayerFunctions* row = kTable[static_cast<std::size_t>(type)];
+  assert(row->type == type);
+  return *row;
+}
+
+void check_weights(const Layer& layer) {
+  const LayerFunctions& functions = functions_of(layer.config.type);
   if (functions.initialize == nullptr) return;
   if (!layer.weights) {
     throw UsageError(fmt::format("{} has no weights: initialise the network or load some", describe(layer)));
@@ -51,14 +60,6 @@ void check_weights(const Layer& layer, const LayerFunctions& functions) {
     throw ShapeError(fmt::format("{} has {} weights, but its settings ask for {}", describe(layer),
                                  layer.weights->count(), shape.count()));
   }
-}
-
-}  // namespace
-
-const LayerFunctions& functions_of(LayerType type) noexcept {
-  const LayerFunctions* row = kTable[static_cast<std::size_t>(type)];
-  assert(row->type == type);
-  return *row;
 }
 
 LayerGradient zero_gradient(const Layer& layer) {
@@ -77,10 +78,9 @@ void forward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* sk
     copy(x, state.post);
     return;
   }
-  const LayerFunctions& functions = functions_of(layer.config.type);
-  check_weights(layer, functions);
+  check_weights(layer);
   state.ran_as = layer.config.type;
-  functions.forward(layer, x, skip, state, run);
+  functions_of(layer.config.type).forward(layer, x, skip, state, run);
 }
 
 void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, const Tensor<float>& grad_output,

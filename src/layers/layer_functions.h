@@ -89,6 +89,10 @@ struct LayerFunctions {
 /// The row of a type.
 const LayerFunctions& functions_of(LayerType type) noexcept;
 
+/// Throws UsageError if an enabled layer that needs weights has none, ShapeError if they have another size than its
+/// settings ask for. Both name the layer.
+void check_weights(const Layer& layer);
+
 /// A fresh gradient tree of zeros for a layer.
 LayerGradient zero_gradient(const Layer& layer);
 

@@ -81,12 +81,12 @@ std::span<const float> weights_of(const Layer& layer, std::size_t first, std::si
   return decoded_slice(*layer.weights, layer.config.scheme(), first, count);
 }
 
-std::size_t rows_of(const Layer& layer, const Tensor<float>& x, std::size_t width) {
-  if (width == 0 || x.size() % width != 0) {
+std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width) {
+  if (width == 0 || x.elements() % width != 0) {
     throw ShapeError(
-        fmt::format("{}: an input of shape {} is no rows of {} values", describe(layer), x.shape().to_string(), width));
+        fmt::format("{}: an input of shape {} is no rows of {} values", describe(layer), x.to_string(), width));
   }
-  return x.size() / width;
+  return x.elements() / width;
 }
 
 void resize_rows(Tensor<float>& result, const Tensor<float>& x, std::size_t width, std::size_t new_width) {

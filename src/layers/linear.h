@@ -31,13 +31,19 @@ void linear_backward(const Layer& layer, const Linear& part, std::span<const flo
 /// Wq of a part of the array: biases, norms.
 std::span<const float> weights_of(const Layer& layer, std::size_t first, std::size_t count);
 
+/// The kernels' name of a layer's function.
+kernels::Activation kernel_function(Activation activation) noexcept;
+
 /// y = f(z); and grad_z = grad_y · f'(z). All of one length; y may be z, grad_z may be grad_y.
 void apply_activation(Activation activation, std::span<const float> z, std::span<float> y);
 void activation_backward(Activation activation, std::span<const float> z, std::span<const float> grad_y,
                          std::span<float> grad_z);
 
 /// Rows of `width` values in x; throws ShapeError, naming the layer, if it is no whole number.
-std::size_t rows_of(const Layer& layer, const Tensor<float>& x, std::size_t width);
+std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width);
+inline std::size_t rows_of(const Layer& layer, const Tensor<float>& x, std::size_t width) {
+  return rows_of(layer, x.shape(), width);
+}
 
 /// Gives `result` the shape of x with rows of `new_width`: its last extent replaced where that is `width`, else
 /// [rows, new_width]. Allocates nothing if `result` has that shape. REQUIRES: x consists of rows of `width` values.

@@ -125,7 +125,7 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
     return;
   }
   const Mode mode = mode_of(layer.config);
-  const std::size_t samples = samples_of(layer, x);
+  const std::size_t samples = samples_of(layer, x.shape());
   state.children.resize(layer.branches.size() + (layer.filter_gate != nullptr ? 1 : 0));
   for (std::size_t i = 0; i < layer.branches.size(); ++i) {
     forward_layer(resolve(layer.branches[i], run), x, nullptr, state.children[i], run);
@@ -190,7 +190,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
     return;
   }
   const Mode mode = mode_of(layer.config);
-  const std::size_t samples = samples_of(layer, x);
+  const std::size_t samples = samples_of(layer, x.shape());
   state.scratch.resize(1);
   Tensor<float>& part = state.scratch[0];
   std::size_t first = 0;

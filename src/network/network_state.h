@@ -7,6 +7,7 @@
 
 #include "imago/network.h"
 #include "layers/layer_functions.h"
+#include "network/accelerator.h"
 
 namespace imago {
 
@@ -22,6 +23,8 @@ struct Network::State final : layers::Grid {
   const Tensor<float>* result = nullptr;       // of the last forward
   bool can_go_back = false;                    // the last forward was forward_training
   layers::MatrixObserver* observer = nullptr;  // of forward; null: nobody
+  std::unique_ptr<network::Accelerator> accelerator;  // of forward; null: the host
+  Tensor<float> accelerator_result;
 
   std::size_t index(const Coordinates& at) const;
   const Tensor<float>& run(const Tensor<float>& x, bool for_backward);
@@ -33,7 +36,12 @@ struct Network::State final : layers::Grid {
 
 /// For those who look into a running network.
 struct NetworkAccess {
-  /// Told of what matrices see from now on; null: nobody. It must outlive the calls of forward.
+  /// The grid as its layers see it, and what they keep on the host.
+  static layers::Grid& grid(Network& network) noexcept { return *network.state_; }
+  static std::span<layers::LayerState> states(Network& network) noexcept { return network.state_->states; }
+
+  /// Told of what matrices see from now on; null: nobody. It must outlive the calls of forward, which then run on the
+  /// host.
   static void observe(Network& network, layers::MatrixObserver* observer) noexcept {
     network.state_->observer = observer;
   }

@@ -8,6 +8,7 @@
 #include "imago/error.h"
 #include "imago/train.h"
 #include "kernels/ops.h"
+#include "train/loss.h"
 #include "train/names.h"
 #include "train/ordered_sum.h"
 
@@ -32,13 +33,6 @@ std::size_t rows_of(const Tensor<float>& output) {
 
 /// Rows of `cols` elements for one thread.
 std::size_t row_grain(std::size_t cols) { return std::max<std::size_t>(1, kGrain / std::max<std::size_t>(1, cols)); }
-
-void check_same_size(const Tensor<float>& output, const Tensor<float>& target, LossKind kind) {
-  if (output.size() != target.size()) {
-    throw ShapeError(fmt::format("loss {}: outputs {} and targets {} differ in size", name(kind),
-                                 output.shape().to_string(), target.shape().to_string()));
-  }
-}
 
 double mean_squared_error(std::span<const float> output, std::span<const float> target, std::span<float> gradient) {
   const float factor = 2 / static_cast<float>(output.size());
@@ -68,7 +62,23 @@ double cross_entropy(std::span<const float> output, std::span<const float> targe
   return sum / count;
 }
 
-/// Class numbers as they stand in a tensor of floats; -1 is a row that is not scored.
+}  // namespace
+
+void check_sizes(const Loss& loss, const Shape& output, const Shape& target) {
+  if (output.elements() == 0) throw ShapeError(fmt::format("loss {}: the output is empty", name(loss.kind)));
+  if (output.elements() == target.elements()) return;
+  if (loss.kind != LossKind::cross_entropy_logits) {
+    throw ShapeError(fmt::format("loss {}: outputs {} and targets {} differ in size", name(loss.kind),
+                                 output.to_string(), target.to_string()));
+  }
+  const std::size_t rows = output.elements() / output.last();
+  if (target.elements() != rows) {
+    throw ShapeError(fmt::format(
+        "loss cross_entropy_logits: logits {} need {} class numbers or as many shares as logits, not targets {}",
+        output.to_string(), rows, target.to_string()));
+  }
+}
+
 std::size_t count_scored(std::span<const float> classes, std::size_t cols) {
   std::size_t scored = 0;
   for (std::size_t row = 0; row < classes.size(); ++row) {
@@ -83,6 +93,25 @@ std::size_t count_scored(std::span<const float> classes, std::size_t cols) {
   }
   return scored;
 }
+
+void check_heads(const Loss& loss, std::size_t rows, std::size_t cols) {
+  std::size_t width = 0;
+  for (const int head : loss.heads) {
+    if (head < 1) throw UsageError(fmt::format("loss multi_head_softmax_ce: a head cannot be {} wide", head));
+    width += static_cast<std::size_t>(head);
+  }
+  if (width != cols) {
+    throw ShapeError(fmt::format("loss multi_head_softmax_ce: {} heads are {} wide together, rows of the output {}",
+                                 loss.heads.size(), width, cols));
+  }
+  const std::size_t wanted = rows * loss.heads.size();
+  if (!loss.mask.empty() && loss.mask.size() != wanted) {
+    throw ShapeError(fmt::format("loss multi_head_softmax_ce: the mask has {} values, not {} rows × {} heads",
+                                 loss.mask.size(), rows, loss.heads.size()));
+  }
+}
+
+namespace {
 
 /// log(sum(exp z)) of a row, given its softmax p: at the largest logit, p = 1 / sum(exp(z - max)), which never
 /// underflows.
@@ -140,11 +169,6 @@ double entropy_of_shares(std::span<const float> output, std::span<const float> t
 double cross_entropy_of_logits(const Tensor<float>& output, const Tensor<float>& target, std::span<float> gradient) {
   const std::size_t rows = rows_of(output);
   const bool by_class = target.size() == rows;
-  if (!by_class && target.size() != output.size()) {
-    throw ShapeError(fmt::format(
-        "loss cross_entropy_logits: logits {} need {} class numbers or as many shares as logits, not targets {}",
-        output.shape().to_string(), rows, target.shape().to_string()));
-  }
   std::vector<float> scratch(gradient.empty() ? output.size() : 0);
   const std::span<float> p = gradient.empty() ? std::span<float>(scratch) : gradient;
   std::ranges::copy(output.values(), p.begin());
@@ -169,28 +193,10 @@ double head_entropy(std::span<const float> logits, std::span<const float> target
   return entropy;
 }
 
-void check_heads(const Loss& loss, const Tensor<float>& output) {
-  const std::size_t cols = output.shape().last();
-  std::size_t width = 0;
-  for (const int head : loss.heads) {
-    if (head < 1) throw UsageError(fmt::format("loss multi_head_softmax_ce: a head cannot be {} wide", head));
-    width += static_cast<std::size_t>(head);
-  }
-  if (width != cols) {
-    throw ShapeError(fmt::format("loss multi_head_softmax_ce: {} heads are {} wide together, rows of the output {}",
-                                 loss.heads.size(), width, cols));
-  }
-  const std::size_t wanted = rows_of(output) * loss.heads.size();
-  if (!loss.mask.empty() && loss.mask.size() != wanted) {
-    throw ShapeError(fmt::format("loss multi_head_softmax_ce: the mask has {} values, not {} rows × {} heads",
-                                 loss.mask.size(), rows_of(output), loss.heads.size()));
-  }
-}
-
 double multi_head_entropy(const Loss& loss, const Tensor<float>& output, const Tensor<float>& target,
                           std::span<float> gradient) {
-  check_heads(loss, output);
   const std::size_t rows = rows_of(output), cols = output.shape().last();
+  check_heads(loss, rows, cols);
   const double sum = ordered_sum(rows, row_grain(cols), [&](std::size_t begin, std::size_t end) {
     double entropy = 0;
     for (std::size_t row = begin; row < end; ++row) {
@@ -220,8 +226,7 @@ LossKind parse_loss(std::string_view text) { return parse_in(kLosses, text, "los
 
 double evaluate_loss(const Loss& loss, const Tensor<float>& output, const Tensor<float>& target,
                      Tensor<float>* gradient) {
-  if (output.size() == 0) throw ShapeError(fmt::format("loss {}: the output is empty", name(loss.kind)));
-  if (loss.kind != LossKind::cross_entropy_logits) check_same_size(output, target, loss.kind);
+  check_sizes(loss, output.shape(), target.shape());
   if (gradient != nullptr) gradient->resize(output.shape());
   const std::span<float> slopes = gradient == nullptr ? std::span<float>() : gradient->values();
   switch (loss.kind) {

@@ -9,6 +9,7 @@
 #include "imago/train.h"
 #include "train/batches.h"
 #include "train/best_weights.h"
+#include "train/stepper.h"
 
 namespace imago {
 
@@ -23,16 +24,24 @@ void check_options(const TrainOptions& options) {
   }
 }
 
+std::unique_ptr<Stepper> make_stepper(Network& network, const Dataset& data, const TrainOptions& options) {
+  if (options.device == nullptr || options.device->is_host()) {
+    return make_host_stepper(network, data, options.optimizer);
+  }
+  return make_device_stepper(network, data, options.optimizer, options.device);
+}
+
 class Trainer {
  public:
   Trainer(Network& network, const Dataset& data, const TrainOptions& options, const TrainState* resume)
-      : network_(network), data_(data), options_(options), optimizer_(network, options.optimizer) {
+      : network_(network), data_(data), options_(options) {
     check_options(options);
     check_dataset(data);
+    stepper_ = make_stepper(network, data, options);
     state_.seed = options.seed;
     if (resume != nullptr) {
       state_ = *resume;
-      optimizer_.restore(state_.optimizer_steps, std::move(state_.moments));
+      stepper_->restore(state_.optimizer_steps, std::move(state_.moments));
       state_.moments.clear();
       network_.restore_memory(state_.memory);
     }
@@ -55,7 +64,7 @@ class Trainer {
       if (state_.steps % steps_per_epoch_ == 0) finish_epoch();
       if (checkpoint_is_due(before)) checkpoint();
     }
-    check_weights();
+    check_weights();  // which are all in the network now
     if (options_.progress) options_.progress(progress(first));
     if (options_.checkpoint && checkpointed_ != state_.steps) checkpoint();
     // Only now: going on needs the last weights, which the checkpoint has.
@@ -82,26 +91,27 @@ class Trainer {
     if (options_.shuffle) shuffle(order_, epoch_seed(state_.seed, epoch()));
   }
 
-  void load(std::span<const std::size_t> examples) {
-    gather_examples(data_.x, examples, x_);
-    gather_examples(data_.y, examples, y_);
-    if (options_.loss.mask.empty()) return;
+  /// The loss of these examples: with their mask.
+  const Loss& loss_of(std::span<const std::size_t> examples) {
+    if (options_.loss.mask.empty()) return batch_loss_;
     const std::size_t width = options_.loss.mask.size() / data_.size();
     batch_loss_.mask.resize(examples.size() * width);
     for (std::size_t i = 0; i < examples.size(); ++i) {
       std::copy_n(&options_.loss.mask[examples[i] * width], width, &batch_loss_.mask[i * width]);
     }
+    return batch_loss_;
   }
 
   void train_batch() {
     const std::size_t first = static_cast<std::size_t>(state_.steps % steps_per_epoch_) * options_.batch;
-    load(std::span(order_).subspan(first, std::min(options_.batch, order_.size() - first)));
-    examples_ += x_.shape()[0];
-    // What layers draw depends on the step alone, as the order of the examples does: see TrainState.
-    network_.set_run_seed(step_seed(state_.seed, state_.steps));
-    network_.clear_gradients();
-    last_loss_ = evaluate_loss(batch_loss_, network_.forward_training(x_), y_, &gradient_);
+    const std::span<const std::size_t> examples =
+        std::span(order_).subspan(first, std::min(options_.batch, order_.size() - first));
+    examples_ += examples.size();
     rate_ = options_.schedule.at(state_.steps, total_steps_);
+    // What layers draw depends on the step alone, as the order of the examples does: see TrainState.
+    const Stepper::Result done =
+        stepper_->step(examples, loss_of(examples), rate_, step_seed(state_.seed, state_.steps));
+    last_loss_ = done.loss;
     if (!std::isfinite(last_loss_)) {
       check_weights();
       const std::uint64_t left = steps_per_epoch_ - state_.steps % steps_per_epoch_;
@@ -110,8 +120,7 @@ class Trainer {
       return;
     }
     state_.epoch_loss_sum += last_loss_;
-    network_.backward(gradient_, false);
-    if (!optimizer_.step(rate_)) ++state_.skipped_steps;
+    if (!done.updated) ++state_.skipped_steps;
     ++state_.steps;
   }
 
@@ -127,7 +136,10 @@ class Trainer {
     const bool nothing_to_beat = state_.validation_loss.empty() || !std::isfinite(state_.best_validation);
     const bool better = std::isfinite(loss) && (nothing_to_beat || loss < state_.best_validation);
     if (better || nothing_to_beat) state_.best_validation = loss;
-    if (better && options_.patience > 0) state_.best_weights = copy_weights(network_);
+    if (better && options_.patience > 0) {
+      stepper_->bring_home();
+      state_.best_weights = copy_weights(network_);
+    }
     state_.epochs_without_gain = better ? 0 : state_.epochs_without_gain + 1;
     state_.validation_loss.push_back(loss);
   }
@@ -136,8 +148,8 @@ class Trainer {
     double sum = 0;
     const std::span<const std::size_t> examples = split_.validation;
     for (std::size_t first = 0; first < examples.size(); first += options_.batch) {
-      load(examples.subspan(first, std::min(options_.batch, examples.size() - first)));
-      sum += evaluate_loss(batch_loss_, network_.forward(x_), y_) * static_cast<double>(x_.shape()[0]);
+      const auto part = examples.subspan(first, std::min(options_.batch, examples.size() - first));
+      sum += stepper_->evaluate(part, loss_of(part)) * static_cast<double>(part.size());
     }
     return sum / static_cast<double>(examples.size());
   }
@@ -147,14 +159,15 @@ class Trainer {
     return every != 0 && options_.checkpoint && state_.steps / every != before / every;
   }
 
-  void check_weights() const {
+  void check_weights() {
+    stepper_->bring_home();
     if (!has_finite_weights(network_)) throw DivergedError("the weights are", state_.steps);
   }
 
   void checkpoint() {
     check_weights();
-    state_.optimizer_steps = optimizer_.steps();
-    state_.moments = optimizer_.save();
+    state_.optimizer_steps = stepper_->steps();
+    state_.moments = stepper_->save();
     state_.memory = network_.memory();
     options_.checkpoint(state_);
     checkpointed_ = state_.steps;
@@ -196,14 +209,13 @@ class Trainer {
   Network& network_;
   const Dataset& data_;
   const TrainOptions& options_;
-  Optimizer optimizer_;
+  std::unique_ptr<Stepper> stepper_;
   TrainState state_;
   Split split_;
   std::vector<std::size_t> order_;  // of this epoch
   std::uint64_t steps_per_epoch_ = 0, total_steps_ = 0;
 
-  Tensor<float> x_, y_, gradient_;  // of this batch
-  Loss batch_loss_;                 // options_.loss with the mask of this batch
+  Loss batch_loss_;  // options_.loss with the mask of this batch
   double last_loss_ = 0;
   float rate_ = 0;
   std::optional<std::uint64_t> skipped_before_epoch_;  // if it began in this run

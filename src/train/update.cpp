@@ -96,29 +96,39 @@ UpdateRule::UpdateRule(const OptimizerOptions& options, std::uint64_t step, doub
   }
 }
 
+kernels::UpdateArgs UpdateRule::arguments(bool not_negative) const noexcept {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  return {.weights = nullptr,
+          .gradient = nullptr,
+          .moment1 = nullptr,
+          .moment2 = nullptr,
+          .count = 0,
+          .kind = kernel_kind(kind_),
+          .rate = rate_,
+          .keep = kind_ == OptimizerKind::adamw ? keep_ : 1.0f,
+          .momentum = momentum_,
+          .beta2 = beta2_,
+          .blend1 = blend1_,
+          .blend2 = blend2_,
+          .root_correction2 = root_correction2_,
+          .epsilon = epsilon_,
+          .bound = clip_ > 0 ? clip_ : kInfinity,
+          .factor = factor_,
+          .floor = not_negative ? 0.0f : -kInfinity};
+}
+
 void UpdateRule::apply(std::span<float> weights, std::span<const float> gradient, std::span<float> moment1,
                        std::span<float> moment2, bool not_negative) const {
   assert(gradient.size() == weights.size());
   assert(moment1.size() == (moment_count(kind_) >= 1 ? weights.size() : 0));
   assert(moment2.size() == (moment_count(kind_) >= 2 ? weights.size() : 0));
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  kernels::update({.weights = weights.data(),
-                   .gradient = gradient.data(),
-                   .moment1 = moment1.empty() ? nullptr : moment1.data(),
-                   .moment2 = moment2.empty() ? nullptr : moment2.data(),
-                   .count = weights.size(),
-                   .kind = kernel_kind(kind_),
-                   .rate = rate_,
-                   .keep = kind_ == OptimizerKind::adamw ? keep_ : 1.0f,
-                   .momentum = momentum_,
-                   .beta2 = beta2_,
-                   .blend1 = blend1_,
-                   .blend2 = blend2_,
-                   .root_correction2 = root_correction2_,
-                   .epsilon = epsilon_,
-                   .bound = clip_ > 0 ? clip_ : kInfinity,
-                   .factor = factor_,
-                   .floor = not_negative ? 0.0f : -kInfinity});
+  kernels::UpdateArgs args = arguments(not_negative);
+  args.weights = weights.data();
+  args.gradient = gradient.data();
+  args.moment1 = moment1.empty() ? nullptr : moment1.data();
+  args.moment2 = moment2.empty() ? nullptr : moment2.data();
+  args.count = weights.size();
+  kernels::update(args);
 }
 
 GradientFacts inspect_gradient(std::span<const float> gradient, float clip_element) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "imago/train.h"
+#include "kernels/ops_args.h"
 
 namespace imago {
 
@@ -21,6 +22,9 @@ class UpdateRule {
  public:
   /// `gradient_factor` multiplies each element of the gradient after it was clipped.
   UpdateRule(const OptimizerOptions& options, std::uint64_t step, double rate, double gradient_factor = 1);
+
+  /// All but the arrays.
+  kernels::UpdateArgs arguments(bool not_negative) const noexcept;
 
   /// Changes `weights` and the moments (spans of the same length, empty where the kind keeps none); with
   /// `not_negative`, weights below 0 become 0. The same bits for every number of threads.

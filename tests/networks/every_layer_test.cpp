@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "every_layer.h"
 #include "imago/files.h"
 #include "imago/train.h"
+#include "testing/every_layer.h"
 
 namespace imago {
 namespace {

@@ -1,0 +1,145 @@
+#include "train/cuda/rounding.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "layers/cuda/launch.cuh"
+
+namespace imago::cuda {
+
+namespace {
+
+using layers::cuda::block_sum_of;
+using layers::cuda::for_each;
+using layers::cuda::for_each_row;
+using layers::cuda::kThreads;
+
+constexpr std::size_t kChunk = 16384;  // weights that a block looks at
+
+/// Of weights with one scale: how many there are, and how they are cut into chunks.
+struct Groups {
+  std::size_t count, size, chunks;
+};
+
+Groups groups_of(std::size_t count, std::size_t scale_group) {
+  const std::size_t size = scale_group == 0 ? count : scale_group;
+  return {size == 0 ? 0 : (count + size - 1) / size, size, (size + kChunk - 1) / kChunk};
+}
+
+/// What rounding needs to know of a type; the table of types is the host's.
+struct Type {
+  DType dtype;
+  NumberKind kind;
+  float divisor;
+  double lowest, highest;  // of integers
+};
+
+Type type_of(DType dtype) {
+  const DTypeInfo& facts = info(dtype);
+  const bool is_unsigned = facts.kind == NumberKind::unsigned_integer;
+  const double beyond = ldexp(1.0, is_unsigned ? facts.bits : facts.bits - 1);
+  const double lowest = is_unsigned ? 0 : facts.kind == NumberKind::ternary ? -1 : -beyond;
+  return {dtype, facts.kind, facts.scale_divisor, lowest, beyond - 1};
+}
+
+/// 0 0.5 1 1.5 2 3 4 6; ties go to the even code, so bounds between codes belong now to one side, now to the other.
+__device__ float nearest_fp4(float t) {
+  const float a = fabsf(t);
+  if (isnan(t)) return 0;
+  const float value = a <= 0.25f  ? 0.0f
+                      : a < 0.75f ? 0.5f
+                      : a <= 1.25f ? 1.0f
+                      : a < 1.75f  ? 1.5f
+                      : a <= 2.5f  ? 2.0f
+                      : a < 3.5f   ? 3.0f
+                      : a <= 5.0f  ? 4.0f
+                                   : 6.0f;
+  return copysignf(value, t);
+}
+
+__device__ float nearest_fp8(float t, __nv_fp8_interpretation_t type) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(__nv_cvt_float_to_fp8(t, __NV_SATFINITE, type), type)));
+}
+
+__device__ float rounded(const Type& type, float w, float scale) {
+  switch (type.kind) {
+    case NumberKind::wide_float:
+      if (type.dtype == DType::float16) return __half2float(__float2half_rn(w));
+      if (type.dtype == DType::bfloat16) return __bfloat162float(__float2bfloat16_rn(w));
+      return w;
+    case NumberKind::binary: return w >= 0 ? scale : -scale;
+    case NumberKind::narrow_float:
+      if (type.dtype == DType::fp4) return nearest_fp4(w / scale) * scale;
+      return nearest_fp8(w / scale, type.dtype == DType::fp8e4m3 ? __NV_E4M3 : __NV_E5M2) * scale;
+    case NumberKind::signed_integer:
+    case NumberKind::unsigned_integer:
+    case NumberKind::ternary: break;
+  }
+  const float t = roundf(w / scale);  // halves away from zero
+  const double code = isnan(t) ? 0 : fmin(fmax(static_cast<double>(t), type.lowest), type.highest);
+  return static_cast<float>(code) * scale;
+}
+
+/// The figure of a chunk that its scale is derived from: max|w|, or Σ|w| for binary.
+__device__ double figure_of(const Type& type, const float* weights, std::size_t count) {
+  if (type.kind == NumberKind::binary) {
+    return block_sum_of<double>(count, [&](std::size_t i) { return isnan(weights[i]) ? 0.0f : fabsf(weights[i]); });
+  }
+  __shared__ float largest[kThreads];
+  float mine = 0;
+  for (std::size_t i = threadIdx.x; i < count; i += kThreads) {
+    mine = fmaxf(mine, type.kind == NumberKind::unsigned_integer ? weights[i] : fabsf(weights[i]));
+  }
+  __syncthreads();
+  largest[threadIdx.x] = mine;
+  __syncthreads();
+  for (unsigned step = kThreads / 2; step > 0; step /= 2) {
+    if (threadIdx.x < step) largest[threadIdx.x] = fmaxf(largest[threadIdx.x], largest[threadIdx.x + step]);
+    __syncthreads();
+  }
+  return static_cast<double>(largest[0]);
+}
+
+void derive_scales(const Rounding& a, const Type& type, const Groups& groups, double* scales, Stream& stream) {
+  const float* const master = a.master;
+  double* const partials = a.partials;
+  for_each_row(groups.count * groups.chunks, "derive_scales", stream, [=] __device__(std::size_t index) {
+    const std::size_t first = index % groups.chunks * kChunk;
+    const double figure =
+        figure_of(type, master + index / groups.chunks * groups.size + first, min(kChunk, groups.size - first));
+    if (threadIdx.x == 0) partials[index] = figure;
+  });
+  for_each(groups.count, "scales", stream, [=] __device__(std::size_t group) {
+    double figure = 0;
+    for (std::size_t i = 0; i < groups.chunks; ++i) {
+      const double part = partials[group * groups.chunks + i];
+      figure = type.kind == NumberKind::binary ? figure + part : fmax(figure, part);
+    }
+    const float divisor = type.kind == NumberKind::binary ? static_cast<float>(groups.size) : type.divisor;
+    const float scale = static_cast<float>(figure) / divisor;
+    scales[group] = scale > 0 && isfinite(scale) ? scale : 1.0f;
+  });
+}
+
+}  // namespace
+
+std::size_t rounding_partials(std::size_t count, std::size_t scale_group) {
+  const Groups groups = groups_of(count, scale_group);
+  return groups.count * (groups.chunks + 1);
+}
+
+void round_weights(const Rounding& args, Stream& stream) {
+  const Rounding a = args;
+  const Type type = type_of(a.dtype);
+  const Groups groups = groups_of(a.count, a.scale_group);
+  double* const scales = a.partials + groups.count * groups.chunks;
+  const bool derived = type.kind != NumberKind::wide_float && a.explicit_scale == 0;
+  if (derived) derive_scales(a, type, groups, scales, stream);
+  for_each(a.count, "round_weights", stream, [=] __device__(std::size_t i) {
+    const float scale = derived ? static_cast<float>(scales[i / groups.size]) : a.explicit_scale;
+    a.rounded[i] = rounded(type, a.master[i], scale);
+  });
+}
+
+}  // namespace imago::cuda
