@@ -109,6 +109,9 @@ std::string to_text(const Findings& findings) {
 }
 
 void bench_matrix_kernels(const Options& options) {
+  if (!options.model.model.device.empty() && options.model.model.device != "cpu") {
+    throw UsageError("'imago bench kernels' measures those of the CPU; bench/gpu measures those of a GPU");
+  }
   KernelBenchOptions wanted;
   for (const std::string& name : options.formats) wanted.formats.push_back(parse_format(name));
   wanted.batch = options.batch;

@@ -32,20 +32,26 @@ Json to_json(const ModelBench& options, const LanguageModel& model, const std::v
           {"parameters", model.parameters()},
           {"bytes", model.bytes()},
           {"threads", thread_count()},
+          {"device", options.model.device.empty() ? "cpu" : options.model.device},
           {"results", list}};
 }
 
 std::string to_text(const ModelBench& options, const LanguageModel& model,
                     const std::vector<ModelBenchResult>& results) {
   using enum Table::Align;
+  const bool splits = !options.model.gpu_layers.empty() && options.model.gpu_layers != "all";
+  const std::string device =
+      options.model.device.empty()
+          ? ""
+          : fmt::format(", {}{}", splits ? options.model.gpu_layers + " layers on " : "on ", options.model.device);
   Table table({{"test"}, {"tokens/s", right}, {"±", right}, {"GB/s", right}});
   for (const ModelBenchResult& result : results) {
     table.add({result.test, fmt::format("{:.2f}", result.tokens_per_second), fmt::format("{:.2f}", result.stddev),
                result.gb_per_s == 0 ? "" : fmt::format("{:.1f}", result.gb_per_s)});
   }
-  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {} thread{}\n{}", options.model.path,
+  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {} thread{}{}\n{}", options.model.path,
                      model.architecture(), model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
-                     thread_count(), thread_count() == 1 ? "" : "s", table.text());
+                     thread_count(), thread_count() == 1 ? "" : "s", device, table.text());
 }
 
 }  // namespace

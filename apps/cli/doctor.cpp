@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "commands.h"
+#include "imago/device.h"
+#include "imago/error.h"
 #include "imago/system.h"
 #include "output.h"
 
@@ -25,8 +27,16 @@ struct Options {
   int threads = 0;
 };
 
+struct Gpu {
+  DeviceInfo info;
+  double copy_gb_per_s = 0;
+  std::string problem;  ///< why it could not be measured; empty: it was
+};
+
 struct Findings {
   SystemReport system;
+  std::vector<Gpu> gpus;
+  std::string gpu_problem;  ///< why there are none
   int threads = 0;
   double read_gb_per_s = 0;
 };
@@ -76,6 +86,50 @@ std::vector<std::string> model_lines(const Findings& findings) {
   return lines;
 }
 
+std::vector<Gpu> inspect_gpus() {
+  std::vector<Gpu> gpus;
+  for (const DeviceInfo& info : accelerators()) {
+    Gpu gpu{.info = info, .copy_gb_per_s = 0, .problem = {}};
+    try {
+      gpu.copy_gb_per_s = measure_copy_bandwidth(*open_device(info.name)) * 1e-9;
+    } catch (const DeviceError& error) {  // others may hold all of its memory: that is a finding too
+      gpu.problem = error.what();
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+Json gpus_json(const Findings& findings) {
+  Json list = Json::array();
+  for (const Gpu& gpu : findings.gpus) {
+    list.push_back({{"name", gpu.info.name},
+                    {"model", gpu.info.model},
+                    {"architecture", gpu.info.architecture},
+                    {"bytes", gpu.info.memory},
+                    {"available_bytes", gpu.info.free_memory},
+                    {"multiprocessors", gpu.info.multiprocessors},
+                    {"clock_ghz", gpu.info.clock_ghz},
+                    {"copy_gb_per_s", gpu.problem.empty() ? Json(gpu.copy_gb_per_s) : Json(nullptr)},
+                    {"problem", gpu.problem.empty() ? Json(nullptr) : Json(gpu.problem)}});
+  }
+  return list;
+}
+
+std::vector<std::string> gpu_lines(const Findings& findings) {
+  if (findings.gpus.empty()) return {"none: " + findings.gpu_problem};
+  std::vector<std::string> lines;
+  for (const Gpu& gpu : findings.gpus) {
+    lines.push_back(fmt::format("{}  {}, architecture {}, {} multiprocessors at up to {:.2f} GHz", gpu.info.name,
+                                gpu.info.model, gpu.info.architecture, gpu.info.multiprocessors, gpu.info.clock_ghz));
+    lines.push_back(
+        fmt::format("{}, {} available, {}", format_bytes(gpu.info.memory), format_bytes(gpu.info.free_memory),
+                    gpu.problem.empty() ? fmt::format("copies {:.0f} GB/s, reads and writes counted", gpu.copy_gb_per_s)
+                                        : "not measured: " + gpu.problem));
+  }
+  return lines;
+}
+
 Json to_json(const Findings& findings) {
   const SystemReport& system = findings.system;
   Json kernels = Json::array();
@@ -103,7 +157,8 @@ Json to_json(const Findings& findings) {
       {"kernel_limit", system.kernel_limit.empty() ? Json(nullptr) : Json(system.kernel_limit)},
       {"kernels", kernels},
       {"models", models_json(findings)},
-      {"gpus", system.devices},
+      {"gpus", gpus_json(findings)},
+      {"gpu_problem", findings.gpu_problem.empty() ? Json(nullptr) : Json(findings.gpu_problem)},
       {"advice", system.advice},
   };
 }
@@ -184,8 +239,7 @@ std::string to_text(const Findings& findings) {
            fmt::format("2 MiB pages {}", system.huge_pages ? "are given when asked for" : "are off")});
   section("Kernels", kernel_lines(system));
   section("Models", model_lines(findings));
-  section("GPUs", system.devices.empty() ? std::vector<std::string>{"none: this build computes on the CPU only"}
-                                         : system.devices);
+  section("GPUs", gpu_lines(findings));
   section("Advice", system.advice.empty() ? std::vector<std::string>{"nothing is missing"} : system.advice);
   return text;
 }
@@ -196,6 +250,8 @@ void examine(const Options& options) {
   findings.system = inspect_system();
   findings.threads = thread_count();
   findings.read_gb_per_s = measure_read_bandwidth() * 1e-9;
+  findings.gpus = inspect_gpus();
+  if (findings.gpus.empty()) findings.gpu_problem = accelerator_problem();
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
 }
 

@@ -17,9 +17,12 @@ struct Foreign {
 // The names are those of llama.cpp's programs. Those that imago has too are options of its commands and not listed
 // here.
 const Foreign kForeign[] = {
-    {{"-ngl", "--gpu-layers", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg", "--main-gpu",
-      "-dev", "--device", "-nkvo", "--no-kv-offload"},
-     "there is no GPU in this build, everything runs on the CPU; leave it out"},
+    {{"-ngl", "--n-gpu-layers"},
+     "here a GPU is asked for with --device cuda, and a part of the layers with --gpu-layers"},
+    {{"-dev", "-mg", "--main-gpu"}, "a GPU is chosen with --device cuda:N here"},
+    {{"-sm", "--split-mode", "-ts", "--tensor-split"},
+     "a model runs on one GPU, and the rest on the CPU: --gpu-layers"},
+    {{"-nkvo", "--no-kv-offload"}, "keys and values lie where their layer is computed; leave it out"},
     {{"-i", "--interactive", "-if", "--interactive-first", "-cnv", "--conversation"},
      "a conversation is a command of its own here: imago chat"},
     {{"-no-cnv", "--no-conversation", "-st", "--single-turn"}, "'imago run' never waits for an answer; leave it out"},

@@ -20,7 +20,7 @@ namespace imago::cli {
 namespace {
 
 struct Options {
-  std::string network, input, output, grad_output;
+  std::string network, input, output, grad_output, device;
   std::uint64_t seed = 0;
   int threads = 0;
   bool fp4_legacy = false;
@@ -45,12 +45,15 @@ void add_gradients(Network& network, const Tensor<float>& y, const std::string& 
 
 void forward(const Options& options) {
   set_thread_count(options.threads);
+  const bool backwards = !options.grad_output.empty();
+  const std::shared_ptr<Device> device = open_chosen(options.device);
+  if (backwards && device) throw UsageError("--grad-output is computed on the CPU; leave out --device");
   LoadOptions load;
   if (options.fp4_legacy) load.fp4 = Fp4Table::legacy;
   Network network = load_runnable(options.network, load);
   network.set_run_seed(options.seed);
+  network.run_on(device);
   const Tensor<float> x = read_tensor(options.input, "x");
-  const bool backwards = !options.grad_output.empty();
   Tensors tensors;
   blame(fmt::format("{} on {}", options.network, options.input),
         [&] { tensors.emplace_back("y", backwards ? network.forward_training(x) : network.forward(x)); });
@@ -75,6 +78,7 @@ Command add_forward(CLI::App& program) {
       ->type_name("FILE");
   add_seed(*command, options->seed, "Of what layers draw while running (default: 0)");
   add_fp4_legacy(*command, options->fp4_legacy);
+  add_device(*command, options->device);
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);
   command->footer(

@@ -70,7 +70,9 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
   command.add_flag("--ignore-eos", options.ignore_end, "Go on where the model ends (default: stop)");
   command.add_option("--cache-type", options.cache, "Type of keys and values (default: f16)")
       ->type_name("f32|f16|q8_0");
-  command.add_option("-b,--batch-size", options.batch, "Tokens of a prompt that run together (default: 512)")
+  command
+      .add_option("-b,--batch-size", options.batch,
+                  "Tokens of a prompt that run together (default: 512; 2048 where all layers are on a GPU)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
   add_model_settings(command, options.model);

@@ -2,6 +2,7 @@
 
 // What `run` and `chat` share: how tokens are chosen, where the model is, and how text is shown.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ struct GenerationOptions {
   long long predict = 256;  ///< -1: until the model or the context ends
   std::size_t context = 0;
   std::string cache = "f16";
-  std::size_t batch = 512;
+  std::optional<std::size_t> batch;  ///< none: what suits the device
   bool ignore_end = false;
   int threads = 0;
 };

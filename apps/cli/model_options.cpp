@@ -5,13 +5,44 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 #include <system_error>
 
 #include "bundled_model.h"
 #include "imago/error.h"
+#include "output.h"
 #include "progress.h"
+#include "shared_options.h"
 
 namespace imago::cli {
+
+namespace {
+
+std::size_t parse_gpu_layers(const std::string& text) {
+  if (text.empty() || text == "all") return std::numeric_limits<std::size_t>::max();
+  std::size_t layers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layers);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError(fmt::format("--gpu-layers is '{}'; it can be a number of layers or 'all'", printable(text)));
+  }
+  return layers;
+}
+
+/// All but the progress bar.
+LanguageModelOptions load_options(const ModelOptions& options) {
+  LanguageModelOptions load;
+  if (!options.type.empty()) load.type = parse_format(options.type);
+  load.fast = !options.exact;
+  load.gpu_layers = parse_gpu_layers(options.gpu_layers);
+  load.device = open_chosen(options.device);
+  if (!options.gpu_layers.empty() && !load.device) {
+    throw UsageError(
+        "--gpu-layers says how much of a model goes to a GPU, and there is none chosen: add --device cuda");
+  }
+  return load;
+}
+
+}  // namespace
 
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what) {
   command.add_option("-m,--model,MODEL", path, what + " (default: what IMAGO_MODEL names, else the bundled model)")
@@ -28,12 +59,15 @@ void add_model_settings(CLI::App& command, ModelOptions& options) {
       ->type_name("TYPE");
   command.add_flag("--exact", options.exact,
                    "Activations in float32 throughout (default: int8 where a type has such products)");
+  add_device(command, options.device);
+  command
+      .add_option("--gpu-layers", options.gpu_layers,
+                  "Layers that the GPU computes, the last ones; the CPU has the others (default: all)")
+      ->type_name("N|all");
 }
 
 LanguageModel load_model(const ModelOptions& options) {
-  LanguageModelOptions load;
-  if (!options.type.empty()) load.type = parse_format(options.type);
-  load.fast = !options.exact;
+  LanguageModelOptions load = load_options(options);
   Progress progress(options.quiet);
   load.progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.show(done, total, "loading", Progress::Unit::bytes);

@@ -16,19 +16,21 @@ struct ModelOptions {
   std::string path;
   std::string type;  ///< empty: as stored
   bool exact = false;
+  std::string device;      ///< empty: the CPU
+  std::string gpu_layers;  ///< "all" or a number; empty: all
   bool quiet = false;
 };
 
 /// `MODEL`, also as `-m`; without it, what IMAGO_MODEL names or the bundled model. `path` stays empty then: see
 /// model_path.
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
-/// `MODEL`, `--type`, `--exact`. `--quiet` is the command's own.
+/// `MODEL`, `--type`, `--exact`, `--device`, `--gpu-layers`. `--quiet` is the command's own.
 void add_model(CLI::App& command, ModelOptions& options);
 /// All but MODEL itself.
 void add_model_settings(CLI::App& command, ModelOptions& options);
 
-/// Loads it, or the model that stands in where none is named, with a bar. Throws UsageError for an unknown type, and as
-/// LanguageModel::load.
+/// Loads it, or the model that stands in where none is named, with a bar. Throws UsageError or DeviceError for a type,
+/// a device or a number of layers that cannot be, before anything is read, and as LanguageModel::load.
 LanguageModel load_model(const ModelOptions& options);
 
 /// Says, unless it is to be quiet, that `context` is more than the model was made for: no error, but no good text

@@ -88,15 +88,14 @@ std::size_t context_for(const Options& options, const LanguageModel& model, std:
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
-/// In pieces of a batch, which is how a long prompt runs anyway, with a bar.
-void append_in_pieces(Sequence& sequence, std::span<const TokenId> ids, std::size_t batch, bool quiet) {
+void append_with_a_bar(Sequence& sequence, std::span<const TokenId> ids, bool quiet) {
   Progress progress(quiet);
-  for (std::size_t done = 0; done < ids.size();) {
+  const auto show = [&](std::size_t done) {
     progress.show(done, ids.size(), "reading the prompt");
-    const std::size_t piece = std::min(batch, ids.size() - done);
-    sequence.append(ids.subspan(done, piece));
-    done += piece;
-  }
+    return true;
+  };
+  show(0);
+  sequence.append(ids, show);
 }
 
 /// Evaluates all of the prompt but its last token, from the prompt cache as far as that goes. Seconds it took.
@@ -109,8 +108,7 @@ double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& 
   if (!changed && sequence.size() == kept) return 0;
   sequence.truncate(kept);
   if (changed) {
-    append_in_pieces(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.batch,
-                     options.generation.model.quiet);
+    append_with_a_bar(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.model.quiet);
   }
   if (!cache.empty()) sequence.save(cache);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

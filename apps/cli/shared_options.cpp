@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "imago/error.h"
 #include "output.h"
 
 namespace imago::cli {
@@ -41,6 +42,25 @@ void add_seed(CLI::App& command, std::uint64_t& seed, const std::string& what) {
 
 void add_fp4_legacy(CLI::App& command, bool& legacy) {
   command.add_flag("--fp4-legacy", legacy, "Read fp4 codes as the original engine does (default: as OCP defines them)");
+}
+
+void add_device(CLI::App& command, std::string& device) {
+  command
+      .add_option("--device", device,
+                  "Where to compute: cpu, cuda or, for a further GPU, cuda:1; 'imago doctor' lists them (default: cpu)")
+      ->type_name("DEVICE");
+}
+
+std::shared_ptr<Device> open_chosen(const std::string& device) {
+  if (device.empty()) return nullptr;
+  try {
+    std::shared_ptr<Device> opened = open_device(device);
+    return opened->is_host() ? nullptr : opened;
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("--device: {}", error.what()));
+  } catch (const DeviceError& error) {
+    throw DeviceError(fmt::format("--device {}: {}", printable(device), error.what()));
+  }
 }
 
 }  // namespace imago::cli

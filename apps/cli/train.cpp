@@ -119,6 +119,7 @@ void check_sound(const Network& network, double loss, const TrainResult& result)
 Outcome run(const TrainCommand& command) {
   TrainOptions options = command.to_options();
   const std::optional<DType> dtype = command.dtype.empty() ? std::nullopt : std::optional(parse_dtype(command.dtype));
+  options.device = open_chosen(command.device);
   set_thread_count(command.threads);
   check_output(command.output);
   Network network = load_spec(command, dtype);
@@ -147,6 +148,7 @@ Outcome run(const TrainCommand& command) {
       throw Error(error.kind(),
                   fmt::format("{}; try a lower --lr or --clip-norm 1 (no network was written)", error.what()));
     }
+    network.run_on(options.device);
     if (counts_classes(command)) outcome.accuracy = accuracy(network, data, command.batch);
   });
   save_network(network, command.output);

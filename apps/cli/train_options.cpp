@@ -101,6 +101,7 @@ void add_train_options(CLI::App& command, TrainCommand& options) {
   add_resume_options(command, options);
   add_seed(command, options.seed, "Of fresh weights and of the order of the examples (default: 0)");
   add_fp4_legacy(command, options.fp4_legacy);
+  add_device(command, options.device);
   add_threads(command, options.threads);
   add_quiet(command, options.quiet);
   add_json(command, options.json);

@@ -34,6 +34,7 @@ struct TrainCommand {
   bool text_bytes = false;
   std::uint64_t checkpoint_every = 0, max_steps = 0;
   std::string state, resume;
+  std::string device;  ///< empty: the CPU
   int threads = 0;
   bool json = false, quiet = false;
 

@@ -1,6 +1,7 @@
 #include <map>
 
 #include "imago.h"
+#include "imago/device.h"
 #include "imago/system.h"
 
 namespace imago::testing {
@@ -26,7 +27,16 @@ TEST(Doctor, JsonHoldsTheWholeReport) {
   EXPECT_TRUE(report.at("memory").at("huge_pages").is_boolean());
   EXPECT_GT(report.at("memory").at("read_gb_per_s").get<double>(), 0.0);
   EXPECT_TRUE(report.at("kernel_limit").is_null());
-  EXPECT_EQ(report.at("gpus"), Json::array());
+  const std::vector<DeviceInfo> gpus = accelerators();
+  ASSERT_EQ(report.at("gpus").size(), gpus.size());
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const Json& gpu = report.at("gpus").at(i);
+    EXPECT_EQ(gpu.at("name"), gpus[i].name);
+    EXPECT_EQ(gpu.at("model"), gpus[i].model);
+    EXPECT_EQ(gpu.at("bytes"), gpus[i].memory);
+    EXPECT_GT(gpu.at("copy_gb_per_s").get<double>(), 1.0);
+  }
+  EXPECT_EQ(report.at("gpu_problem"), gpus.empty() ? Json(accelerator_problem()) : Json(nullptr));
   EXPECT_TRUE(report.at("advice").is_array());
   ASSERT_FALSE(report.at("models").empty());
   for (const Json& model : report.at("models")) {
@@ -66,6 +76,8 @@ TEST(Doctor, TextAnswersEachQuestion) {
        {"CPU ", "Caches ", "Memory ", "GB/s with 1 thread\n", "Kernels ", "Models ", "GPUs ", "Advice "}) {
     EXPECT_NE(result.out.find(words), std::string::npos) << words << " is missing from\n" << result.out;
   }
+  const std::string about_gpus = accelerators().empty() ? "none: " + accelerator_problem() : "GB/s, reads and writes";
+  EXPECT_NE(result.out.find(about_gpus), std::string::npos) << result.out;
 }
 
 TEST(Doctor, ThreadsAreANumberInRange) {

@@ -56,10 +56,34 @@ TEST(CommandLine, MistakesGiveTwoAndALineThatHelps) {
   expect_error(imago_run({"doctor", "-x"}), 2, "unknown option '-x'; see 'imago doctor --help'");
 }
 
+TEST(CommandLine, DevicesAreNamedAndMustBeThere) {
+  const std::vector<std::vector<std::string>> commands = {{"run", "m.gguf", "-p", "a"},
+                                                          {"logits", "m.gguf", "--ids", "1", "-o", "l.safetensors"},
+                                                          {"bench", "m.gguf"},
+                                                          {"forward", "n.json", "--input", "x", "-o", "y.safetensors"},
+                                                          {"train", "n.json", "--data", "d", "-o", "o.json"}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--device", "gpu"});
+    expect_error(imago_run(command), 2, "--device: there is no device 'gpu': write cpu, cuda, or cuda:1");
+    command.back() = "cuda:4000";
+    expect_error(imago_run(command), 1, "--device cuda:4000: ");
+  }
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "--gpu-layers", "3"}), 2, "add --device cuda");
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "--device", "cpu", "--gpu-layers", "all"}), 2,
+               "add --device cuda");
+  for (const char* layers : {"some", "-1", "3x", "1e3"}) {
+    expect_error(imago_run({"run", "m.gguf", "-p", "a", "--gpu-layers", layers}), 2, "--gpu-layers");
+  }
+  expect_error(imago_run({"bench", "kernels", "--device", "cuda"}), 2, "measures those of the CPU");
+  // The CPU may be named: it gets as far as the file that is not there.
+  expect_error(imago_run({"run", "no.gguf", "-p", "a", "--device", "cpu"}), 1, "no.gguf");
+}
+
 TEST(CommandLine, FlagsOfLlamaCppAreTakenOrExplained) {
-  expect_error(imago_run({"run", "m.gguf", "-p", "a", "-ngl", "99"}), 2, "there is no GPU in this build");
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "-ngl", "99"}), 2, "--device cuda");
   expect_error(imago_run({"run", "m.gguf", "-p", "a", "--n-gpu-layers=99"}), 2,
                "'--n-gpu-layers' is a flag of llama.cpp");
+  expect_error(imago_run({"run", "m.gguf", "-p", "a", "-ts", "1,1"}), 2, "one GPU");
   expect_error(imago_run({"run", "m.gguf", "-i"}), 2, "imago chat");
   expect_error(imago_run({"eval", "m.gguf", "-f", "t", "-ctk", "f16"}), 2, "--cache-type");
   // What is read gets as far as the model that is not there.
