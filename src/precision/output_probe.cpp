@@ -106,6 +106,7 @@ struct OutputProbe::State {
 OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> ids, const ProbeOptions& options)
     : state_(std::make_unique<State>(LanguageModelAccess::loaded(model), ids, options)) {
   State& state = *state_;
+  state.model.require_host("a sweep");
   state.model.check_ids(state.ids);
   std::vector<double> surprises(state.windows * state.rows.size());
   for (std::size_t window = 0; window < state.windows; ++window) {

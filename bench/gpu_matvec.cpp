@@ -1,0 +1,167 @@
+#include "gpu_matvec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "device/cuda/stream.h"
+#include "gpu_read.h"
+#include "imago/codec.h"
+#include "imago/numeric.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/ops.h"
+
+namespace imago::bench {
+
+namespace {
+
+using imago::cuda::Array;
+using imago::cuda::Event;
+using imago::cuda::Graph;
+using imago::cuda::Stream;
+using kernels::Arithmetic;
+using kernels::cuda::GpuMatrix;
+using kernels::cuda::GpuProduct;
+using kernels::cuda::ProductScratch;
+using kernels::cuda::Tokens;
+
+/// Matrices are read in turn, this much in all: four times an L2 of 50 MB, so that none is found there.
+constexpr std::size_t kBytesInTurn = 200 << 20;
+
+/// Bits of a pattern, repeated: time does not depend on the values, as long as they are numbers.
+struct Source {
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+};
+Source make_source(Format format, std::size_t rows, std::size_t cols) {
+  constexpr std::size_t kPattern = 8;
+  std::vector<float> weights(kPattern * cols);
+  std::uint32_t state = 1;
+  for (float& w : weights) {
+    state = state * 1664525u + 1013904223u;
+    w = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+  }
+  Source source;
+  std::vector<std::byte> some(packed_bytes(format, weights.size()));
+  if (format.is_block()) {
+    encode(format.block(), weights, some);
+  } else {
+    source.scales.assign(rows, is_scaled(format.dtype()) ? derive_scale(format.dtype(), weights) : 1.0f);
+    encode(format.dtype(), weights, {std::span(source.scales).first(kPattern), cols}, some);
+  }
+  source.bytes.reserve(some.size() * rows / kPattern);
+  for (std::size_t i = 0; i < rows / kPattern; ++i) source.bytes.insert(source.bytes.end(), some.begin(), some.end());
+  return source;
+}
+
+double target_of(Format format) {
+  const double bits = format.bits();
+  if (format.is_block() && bits < 3) return 0.55;
+  if (bits <= 2) return 0.55;
+  return bits >= 8 ? 0.85 : 0.75;
+}
+
+struct Activations {
+  Array<float> x, y;
+  Array<std::int8_t> q;
+  Array<kernels::cuda::float2_pod> scales;
+
+  Activations(Device& device, std::size_t rows, std::size_t cols, Stream& stream)
+      : x(device, 8 * cols), y(device, 8 * rows), q(device, 8 * cols), scales(device, 8 * cols / 32) {
+    std::vector<float> values(8 * cols);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 1000) * 0.002f - 1.0f;
+    stream.copy_in(std::as_bytes(std::span(values)), x.data());
+    kernels::cuda::quantize(x.data(), 8, cols, {q.data(), scales.data()}, stream);
+    stream.wait();
+  }
+};
+
+/// Seconds of one product, when those of all matrices run one after the other in a graph.
+double seconds_of(std::span<const GpuMatrix> matrices, const Activations& a, std::size_t tokens,
+                  ProductScratch& scratch, Stream& stream) {
+  const Tokens input{
+      .x = a.x.data(), .q = a.q.data(), .scales = a.scales.data(), .count = tokens, .cols = matrices[0].cols()};
+  const std::size_t rounds = std::max<std::size_t>(1, 16 / matrices.size());
+  const auto work = [&] {
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (const GpuMatrix& m : matrices) {
+        const GpuProduct product{.matrix = &m, .y = a.y.data()};
+        kernels::cuda::multiply({&product, 1}, input, Arithmetic::fast, scratch, stream);
+      }
+    }
+  };
+  work();
+  const Graph graph(stream, work);
+  graph.launch(stream);
+  std::vector<double> all;
+  for (int i = 0; i < 7; ++i) {
+    Event begin, end;
+    begin.record(stream);
+    graph.launch(stream);
+    end.record(stream);
+    all.push_back(Event::seconds_between(begin, end) / static_cast<double>(rounds * matrices.size()));
+  }
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
+}
+
+struct Shape {
+  std::size_t rows, cols;
+};
+constexpr Shape kShapes[] = {{14336, 4096}, {4096, 14336}, {28672, 8192}};  // of models of 8 and 70 billion weights
+
+}  // namespace
+
+int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view only) {
+  const double copy = measure_copy_bandwidth(*device), read = read_bandwidth(device);
+  std::printf("copy %.0f GB/s, read %.0f GB/s\n\n", copy * 1e-9, read * 1e-9);
+  std::printf(
+      "matvec, int8 activations (types over 8 bits and fp8: float32): us, and file bytes as part of read bandwidth\n");
+  std::printf("%-12s %5s |", "", "");
+  for (const Shape shape : kShapes) std::printf(" %5zu x %5zu |", shape.rows, shape.cols);
+  std::printf("        | 14336 x 4096, us for tokens\n%-12s %5s |", "format", "bits");
+  for ([[maybe_unused]] const Shape shape : kShapes) std::printf(" %6s %6s |", "us", "part");
+  std::printf(" %6s | %7s %7s %7s %7s\n", "target", "1", "2", "4", "8");
+  std::vector<Format> formats;
+  for (const DTypeInfo& row : kDTypes) formats.emplace_back(row.id);
+  for (const BlockFormatInfo& row : kBlockFormats) formats.emplace_back(row.id);
+  Stream stream(device);
+  ProductScratch scratch(device);
+  int missed = 0;
+  for (const Format format : formats) {
+    if (!format.name().starts_with(only)) continue;
+    std::printf("%-12.*s %5.2f", static_cast<int>(format.name().size()), format.name().data(), format.bits());
+    double worst = 1;
+    double tokens_us[4] = {};
+    for (const Shape shape : kShapes) {
+      const double bytes = static_cast<double>(packed_bytes(format, shape.rows * shape.cols));
+      const Source source = make_source(format, shape.rows, shape.cols);
+      std::vector<GpuMatrix> matrices;
+      const std::size_t copies = static_cast<std::size_t>(kBytesInTurn / bytes) + 1;
+      for (std::size_t i = 0; i < copies; ++i) {
+        matrices.emplace_back(
+            device, kernels::PackedMatrix{format, shape.rows, shape.cols, source.bytes, {source.scales, shape.cols}});
+      }
+      const Activations a(*device, shape.rows, shape.cols, stream);
+      const double seconds = seconds_of(matrices, a, 1, scratch, stream);
+      if (shape.cols == 4096) {
+        for (int i = 0; i < 4; ++i)
+          tokens_us[i] = 1e6 * (i == 0 ? seconds : seconds_of(matrices, a, std::size_t{1} << i, scratch, stream));
+      }
+      const double part = bytes / seconds / read;
+      worst = std::min(worst, part);
+      std::printf(" | %6.2f %6.3f", seconds * 1e6, part);
+    }
+    const double target = target_of(format);
+    if (worst < target) ++missed;
+    std::printf(" | %.2f %c | %7.2f %7.2f %7.2f %7.2f\n", target, worst < target ? '-' : '+', tokens_us[0],
+                tokens_us[1], tokens_us[2], tokens_us[3]);
+    std::fflush(stdout);
+  }
+  std::printf("%d targets missed\n", missed);
+  return missed;
+}
+
+}  // namespace imago::bench

@@ -1,0 +1,214 @@
+#include "gpu_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "device/cuda/stream.h"
+#include "gpu_read.h"
+#include "harness.h"
+#include "imago/codec.h"
+#include "imago/lm.h"
+#include "kernels/cuda/cublas.h"
+#include "lm/language_model_state.h"
+#include "lm/sequence_access.h"
+
+namespace imago::bench {
+
+namespace {
+
+using models::Role;
+
+models::Traits llama_8b() {
+  models::Traits traits;
+  traits.architecture = models::Architecture::llama;
+  traits.blocks = 32;
+  traits.width = 4096;
+  traits.heads = 32;
+  traits.kv_heads = 8;
+  traits.head_values = traits.rotary = 128;
+  traits.feed_forward = 14336;
+  traits.vocabulary = 128256;
+  traits.context = 8192;
+  traits.norm_eps = 1e-5;
+  traits.rope_base = 500000;
+  traits.rope_in_block.assign(traits.blocks, true);
+  traits.block_window.assign(traits.blocks, 0);
+  traits.attention_scale = 1 / std::sqrt(static_cast<float>(traits.head_values));
+  return traits;
+}
+
+/// The same few encoded weights again and again, for matrices of any size.
+class Filler {
+ public:
+  Filler(Format format, std::size_t most) : format_(format) {
+    constexpr std::size_t kWeights = std::size_t{4} << 20;
+    const std::vector<float> weights = synthetic_weights(kWeights);
+    std::vector<std::byte> pattern(packed_bytes(format, kWeights));
+    encode(format.block(), weights, pattern);
+    packed_.resize(packed_bytes(format, most));
+    for (std::size_t at = 0; at < packed_.size(); at += pattern.size()) {
+      std::copy_n(pattern.begin(), std::min(pattern.size(), packed_.size() - at),
+                  packed_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+  kernels::PackedMatrix matrix(std::size_t rows, std::size_t cols) const {
+    return {.format = format_, .rows = rows, .cols = cols, .packed = packed_};
+  }
+
+ private:
+  Format format_;
+  std::vector<std::byte> packed_;
+};
+
+LanguageModel make_model(const std::shared_ptr<Device>& device) {
+  lm::DecoderWeights weights;
+  weights.traits = llama_8b();
+  const models::Traits& traits = weights.traits;
+  weights.accelerator = lm::make_accelerator(device, traits, {});
+  lm::Accelerator& accelerator = *weights.accelerator;
+  const Filler filler(BlockFormat::q4_k, traits.vocabulary * traits.width);
+  const std::vector<float> ones(traits.width, 1.0f);
+  const auto put = [&](Role role, std::size_t block, std::size_t rows, std::size_t cols) {
+    accelerator.take({role, block, 0}, filler.matrix(rows, cols));
+    weights.parameters += rows * cols;
+  };
+  const std::size_t queries = traits.heads * traits.head_values, keys = traits.kv_heads * traits.head_values;
+  for (std::size_t i = 0; i < traits.blocks; ++i) {
+    accelerator.take({Role::attention_norm, i, 0}, ones);
+    accelerator.take({Role::feed_forward_norm, i, 0}, ones);
+    put(Role::query, i, queries, traits.width);
+    put(Role::key, i, keys, traits.width);
+    put(Role::value, i, keys, traits.width);
+    put(Role::attention_output, i, traits.width, queries);
+    put(Role::gate, i, traits.feed_forward, traits.width);
+    put(Role::up, i, traits.feed_forward, traits.width);
+    put(Role::down, i, traits.width, traits.feed_forward);
+  }
+  accelerator.take({Role::output_norm, 0, 0}, ones);
+  put(Role::output, 0, traits.vocabulary, traits.width);
+  put(Role::token_embedding, 0, traits.vocabulary, traits.width);
+  accelerator.finish();
+  weights.type = "q4_k";
+  weights.run_bytes = accelerator.bytes();
+  weights.step_bytes = accelerator.step_bytes();
+  return LanguageModelAccess::assemble(std::move(weights));
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Operations per second of cuBLAS with bfloat16; 0 without it.
+double cublas_rate(const std::shared_ptr<Device>& device) {
+  if (!kernels::cuda::cublas_problem().empty()) return 0;
+  constexpr std::size_t kSize = 8192;
+  constexpr int kRuns = 10;
+  imago::cuda::Stream stream(device);
+  const imago::cuda::Array<std::uint16_t> w(*device, kSize * kSize), x(*device, kSize * kSize);
+  const imago::cuda::Array<float> y(*device, kSize * kSize);
+  // Zeros would cost less power than numbers do, and so run faster than any: small bit patterns of every kind.
+  std::vector<std::uint16_t> values(kSize * kSize);
+  std::uint32_t state = 1;
+  for (std::uint16_t& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<std::uint16_t>(0x3f00u | (state >> 24) | ((state >> 8) & 0x8000u));
+  }
+  stream.copy_in(std::as_bytes(std::span(values)), w.data());
+  stream.copy_in(std::as_bytes(std::span(values)), x.data());
+  stream.wait();
+  const kernels::cuda::WeightProduct product{.type = kernels::cuda::GemmType::bfloat16,
+                                             .rows = kSize,
+                                             .cols = kSize,
+                                             .tokens = kSize,
+                                             .w = w.data(),
+                                             .x = x.data(),
+                                             .y = y.data()};
+  const Timing timing = measure(3, [&] {
+    for (int i = 0; i < kRuns; ++i) kernels::cuda::weight_product(product, stream);
+    stream.wait();
+  });
+  return kRuns * 2.0 * kSize * kSize * kSize / timing.median;
+}
+
+void generation(const LanguageModel& model, std::size_t past, double bandwidth) {
+  constexpr std::size_t kSteps = 128;
+  const lm::LoadedModel& loaded = LanguageModelAccess::loaded(model);
+  const models::Traits& traits = loaded.weights.traits;
+  std::vector<TokenId> ids(past);
+  for (std::size_t i = 0; i < past; ++i) ids[i] = static_cast<TokenId>(i * 7919 % traits.vocabulary);
+  Sequence sequence(model, {.context = past + kSteps});
+  sequence.append(ids);
+  TokenId next = 1;
+  const auto steps = [&] {
+    for (std::size_t i = 0; i < kSteps; ++i) next = SequenceAccess::append(sequence, {&next, 1}, {});
+  };
+  const Timing timing = measure(3, [&] {
+    sequence.truncate(past);
+    steps();
+  });
+  const double token = timing.median / kSteps;
+  const double keys = 2.0 * static_cast<double>(traits.blocks * traits.kv_heads * traits.head_values) * 2 *
+                      (static_cast<double>(past) + kSteps / 2.0);
+  const double bytes = static_cast<double>(loaded.weights.step_bytes) + keys;
+  fmt::print(
+      "generation after {:4} tokens: {:6.1f} tokens/s, {:.3f} ms a token, spread {:.0f} %; {:.2f} GB at {:.2f} "
+      "TB/s would take {:.3f} ms: {:.2f} of that rate\n",
+      past, 1 / token, 1e3 * token, 100 * timing.spread, 1e-9 * bytes, 1e-12 * bandwidth, 1e3 * bytes / bandwidth,
+      bytes / bandwidth / token);
+}
+
+void prompt(const LanguageModel& model, std::size_t tokens, double rate) {
+  const models::Traits& traits = LanguageModelAccess::loaded(model).weights.traits;
+  std::vector<TokenId> ids(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) ids[i] = static_cast<TokenId>(i * 7919 % traits.vocabulary);
+  Sequence sequence(model, {.context = tokens});
+  const Timing timing = measure(5, [&] {
+    sequence.truncate(0);
+    SequenceAccess::append(sequence, ids, {});
+  });
+  const double block = static_cast<double>(traits.width) *
+                       static_cast<double>(2 * traits.heads * traits.head_values +
+                                           2 * traits.kv_heads * traits.head_values + 3 * traits.feed_forward);
+  const double count = static_cast<double>(tokens);
+  const double operations =
+      static_cast<double>(traits.blocks) *
+      (2 * block * count + 2 * count * count * static_cast<double>(traits.heads * traits.head_values));
+  fmt::print(
+      "prompt of {:4} tokens: {:6.1f} ms, spread {:.0f} %, {:.0f} tokens/s, {:.0f} TFLOP/s: {:.2f} of cuBLAS in "
+      "bfloat16 at {:.0f}\n",
+      tokens, 1e3 * timing.median, 100 * timing.spread, count / timing.median, 1e-12 * operations / timing.median,
+      rate == 0 ? 0 : operations / timing.median / rate, 1e-12 * rate);
+}
+
+}  // namespace
+
+void gpu_model_table(const std::shared_ptr<Device>& device) {
+  const double bandwidth = read_bandwidth(device);
+  const double rate = cublas_rate(device);
+  std::optional<LanguageModel> made;
+  const double loading = seconds_of([&] { made.emplace(make_model(device)); });
+  const LanguageModel& model = *made;
+  fmt::print("llama, {:.2f} billion weights in q4_k, {:.2f} GB on {}, laid out and uploaded in {:.1f} s\n",
+             1e-9 * static_cast<double>(LanguageModelAccess::loaded(model).weights.parameters),
+             1e-9 * static_cast<double>(model.bytes()), device->name(), loading);
+  std::fflush(stdout);
+  generation(model, 16, bandwidth);
+  std::fflush(stdout);
+  prompt(model, 2048, rate);
+  std::fflush(stdout);
+  generation(model, 2048, bandwidth);
+  prompt(model, 512, rate);
+  LanguageModelAccess::loaded(model).accelerator()->use_graphs(false);
+  fmt::print("without graphs:\n");
+  generation(model, 16, bandwidth);
+}
+
+}  // namespace imago::bench
