@@ -166,10 +166,10 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
   let_next_kernel_start();
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::uint32_t groups = args.products[0].planes.groups;
-  const std::uint32_t units = Load::count(groups);
-  std::byte* const ring = memory + warp * kStages * S::kBytes;
+  const std::uint32_t units = args.units;
+  std::byte* const ring = memory + args.rings_at + warp * kStages * S::kBytes;
   const std::uint32_t ring_address = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring));
-  const Products products(memory + blockDim.x / 32 * kStages * S::kBytes, units);
+  const Products products(args, memory);
 
   constexpr std::uint32_t kStep = S::kParts * 32;  // units of a stage
   RowWalk ahead(args, warp);                         // what is copied next
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
       for (int part = 0; part < S::kParts; ++part) {
         const std::uint32_t number = begin + part * 32 + lane;
         if (number >= units) continue;
-        Load unit = read_stage<Form>(ring + at + part * S::kPartBytes, lane);
+        Load unit = read_stage<Form>(ring + at, part, lane);
         if constexpr (!Form::kCoded) {
           products.add(args, unit, number, row_scales.of(number * Load::kValues / kGroup), sums);
         } else {
@@ -253,8 +253,11 @@ struct MatVecLauncher {
     const std::uint32_t rows = (args.rows + sms - 1) / sms;
     const std::uint32_t rounds = (rows + kMatVecWarps - 1) / kMatVecWarps;
     const std::uint32_t warps = (rows + rounds - 1) / rounds;
-    const std::uint32_t bytes =
-        Products::bytes(Unit<Form>::count(args.products[0].planes.groups)) + warps * Stage<Form>::kCount * Stage<Form>::kBytes;
+    args.units = Unit<Form>::count(args.products[0].planes.groups);
+    args.stride = Products::stride(args.units);
+    args.scales_at = Products::scales_at(args.units);
+    args.rings_at = (Products::bytes(args.units) + 15) / 16 * 16;
+    const std::uint32_t bytes = args.rings_at + warps * Stage<Form>::kCount * Stage<Form>::kBytes;
     if (bytes > facts.shared_bytes) return false;
     const int most = static_cast<int>(facts.shared_bytes);
     imago::cuda::check(cudaFuncSetAttribute(matvec_kernel<Products>, cudaFuncAttributeMaxDynamicSharedMemorySize, most),

@@ -34,7 +34,12 @@ struct MatVecArgs {
   std::uint32_t x_stride;    ///< a multiple of 4
   const std::int8_t* q;      ///< int8 form: [tokens][groups · 32]
   const float2_pod* scales;  ///< int8 form: [tokens][groups]
-  std::uint32_t rows;        ///< of all products; filled in by launch_matvec
+  // Filled in by launch_matvec. Kernels could compute them, and would, time and again, for want of registers.
+  std::uint32_t rows;       ///< of all products
+  std::uint32_t units;      ///< of a row
+  std::uint32_t stride;     ///< between pieces of activations in shared memory
+  std::uint32_t scales_at;  ///< bytes from the activations to their scales
+  std::uint32_t rings_at;   ///< bytes from the activations to the rings of the warps
 };
 
 /// What a launch has to know of its device.

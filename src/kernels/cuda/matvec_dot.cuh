@@ -3,7 +3,7 @@
 // The arithmetic of a matvec: what one unit of weights adds to the sums of its row, for all tokens, and where that finds the
 // activations. A way to multiply has
 //   kTokens       how many at most
-//   bytes         of shared memory that the activations of a row of `units` need
+//   bytes         of shared memory that the activations of a row of `units` need; stride, scales_at: see MatVecArgs
 //   fill          puts them there; all threads of a block
 //   add           adds a unit of weights
 //
@@ -19,7 +19,7 @@ namespace imago::kernels::cuda {
 
 /// Room for `units` pieces, with a rest that keeps the writers of a unit's pieces on different banks.
 template <int kPieces>
-IMAGO_HD std::uint32_t stage_stride(std::uint32_t units) noexcept {
+constexpr std::uint32_t stage_stride(std::uint32_t units) noexcept {
   return (units + 7) / 8 * 8 + (kPieces > 1 ? 8 / kPieces : 0);
 }
 
@@ -48,17 +48,15 @@ struct Int8Products {
   static constexpr int kTokens = kTokensT;
   static constexpr int kPieces = Load::kHalf ? 1 : 2 * Load::kGroups;
   static constexpr int kGroups = Load::kGroups;
-  std::uint32_t stride;
-  uint4* pieces;   // [tokens][kPieces][stride]
-  float2* scales;  // [tokens][kGroups][stride]
+  uint4* pieces;   // [tokens][kPieces][args.stride]
+  float2* scales;  // [tokens][kGroups][args.stride]
 
-  static std::uint32_t bytes(std::uint32_t units) noexcept {
-    return kTokens * stage_stride<kPieces>(units) * (kPieces * 16 + kGroups * 8);
-  }
-  __device__ __forceinline__ Int8Products(std::byte* memory, std::uint32_t units)
-      : stride(stage_stride<kPieces>(units)),
-        pieces(reinterpret_cast<uint4*>(memory)),
-        scales(reinterpret_cast<float2*>(memory + kTokens * kPieces * stride * 16)) {}
+  static std::uint32_t stride(std::uint32_t units) noexcept { return stage_stride<kPieces>(units); }
+  static std::uint32_t scales_at(std::uint32_t units) noexcept { return kTokens * kPieces * 16 * stride(units); }
+  static std::uint32_t bytes(std::uint32_t units) noexcept { return scales_at(units) + kTokens * kGroups * 8 * stride(units); }
+
+  __device__ __forceinline__ Int8Products(const MatVecArgs& args, std::byte* memory)
+      : pieces(reinterpret_cast<uint4*>(memory)), scales(reinterpret_cast<float2*>(memory + args.scales_at)) {}
 
   __device__ __forceinline__ void fill(const MatVecArgs& args, std::uint32_t groups, std::uint32_t units) const {
     for (int t = 0; t < kTokens; ++t) {
@@ -66,17 +64,17 @@ struct Int8Products {
       const uint4* q = reinterpret_cast<const uint4*>(args.q) + static_cast<std::size_t>(token) * groups * 2;
       for (std::uint32_t j = threadIdx.x; j < units * kPieces; j += blockDim.x) {
         const uint4 value = j < groups * 2 ? q[j] : uint4{0, 0, 0, 0};
-        pieces[(t * kPieces + j % kPieces) * stride + j / kPieces] = value;
+        pieces[(t * kPieces + j % kPieces) * args.stride + j / kPieces] = value;
       }
       const float2* from = reinterpret_cast<const float2*>(args.scales) + static_cast<std::size_t>(token) * groups;
       const std::uint32_t count = Load::kHalf ? groups : units * kGroups;
       for (std::uint32_t j = threadIdx.x; j < count; j += blockDim.x) {
-        scales[(t * kGroups + j % kGroups) * stride + j / kGroups] = j < groups ? from[j] : float2{0, 0};
+        scales[(t * kGroups + j % kGroups) * args.stride + j / kGroups] = j < groups ? from[j] : float2{0, 0};
       }
     }
   }
 
-  __device__ __forceinline__ void add(const MatVecArgs&, const Load& unit, std::uint32_t number, float zero,
+  __device__ __forceinline__ void add(const MatVecArgs& args, const Load& unit, std::uint32_t number, float zero,
                                       float (&sums)[kTokens]) const {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
@@ -88,13 +86,13 @@ struct Int8Products {
         std::uint32_t x[Load::kWords];
 #pragma unroll
         for (int p = 0; p < Load::kWords / 4; ++p) {
-          const uint4 v = pieces[(t * kPieces + i * 2 + p) * stride + number];
+          const uint4 v = pieces[(t * kPieces + i * 2 + p) * args.stride + number];
           x[4 * p] = v.x;
           x[4 * p + 1] = v.y;
           x[4 * p + 2] = v.z;
           x[4 * p + 3] = v.w;
         }
-        const float2 s = scales[(t * kGroups + i) * stride + (Load::kHalf ? number / 2 : number)];
+        const float2 s = scales[(t * kGroups + i) * args.stride + (Load::kHalf ? number / 2 : number)];
         sums[t] += product(codes, x, s, factors, Load::kHalf && number % 2 != 0);
       }
     }
@@ -136,8 +134,10 @@ struct ExactProducts {
   using Form = FormT;
   using Load = Unit<Form>;
   static constexpr int kTokens = 1;
+  static std::uint32_t stride(std::uint32_t) noexcept { return 0; }
+  static std::uint32_t scales_at(std::uint32_t) noexcept { return 0; }
   static std::uint32_t bytes(std::uint32_t) noexcept { return 0; }
-  __device__ __forceinline__ ExactProducts(std::byte*, std::uint32_t) {}
+  __device__ __forceinline__ ExactProducts(const MatVecArgs&, std::byte*) {}
   __device__ __forceinline__ void fill(const MatVecArgs&, std::uint32_t, std::uint32_t) const {}
 
   __device__ __forceinline__ void add(const MatVecArgs& args, const Load& unit, std::uint32_t number, float zero,
@@ -179,14 +179,12 @@ struct PlainProducts {
   static constexpr int kTokens = kTokensT, kValues = Load::kValues;
   static constexpr int kStep = kValues < 4 ? kValues : 4;
   static constexpr int kPieces = kValues / kStep;
-  std::uint32_t stride;
-  float4* pieces;  // [tokens][kPieces][stride]
+  float4* pieces;  // [tokens][kPieces][args.stride]
 
-  static std::uint32_t bytes(std::uint32_t units) noexcept {
-    return kStaged ? kTokens * stage_stride<kPieces>(units) * kPieces * 16 : 0;
-  }
-  __device__ __forceinline__ PlainProducts(std::byte* memory, std::uint32_t units)
-      : stride(stage_stride<kPieces>(units)), pieces(reinterpret_cast<float4*>(memory)) {}
+  static std::uint32_t stride(std::uint32_t units) noexcept { return stage_stride<kPieces>(units); }
+  static std::uint32_t scales_at(std::uint32_t) noexcept { return 0; }
+  static std::uint32_t bytes(std::uint32_t units) noexcept { return kStaged ? kTokens * stride(units) * kPieces * 16 : 0; }
+  __device__ __forceinline__ PlainProducts(const MatVecArgs&, std::byte* memory) : pieces(reinterpret_cast<float4*>(memory)) {}
 
   __device__ __forceinline__ float4 load(const MatVecArgs& args, int t, std::uint32_t piece) const {
     const float* from = args.x + static_cast<std::size_t>(t) * args.x_stride + piece * kStep;
@@ -201,7 +199,7 @@ struct PlainProducts {
     for (int t = 0; t < (kStaged ? kTokens : 0); ++t) {
       const int token = static_cast<int>(min(static_cast<std::uint32_t>(t), args.tokens - 1));
       for (std::uint32_t j = threadIdx.x; j < units * kPieces; j += blockDim.x) {
-        pieces[(t * kPieces + j % kPieces) * stride + j / kPieces] = load(args, token, j);
+        pieces[(t * kPieces + j % kPieces) * args.stride + j / kPieces] = load(args, token, j);
       }
     }
   }
@@ -214,7 +212,7 @@ struct PlainProducts {
       float dot = 0;
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const float4 v = kStaged ? pieces[(t * kPieces + p) * stride + number] : load(args, t, number * kPieces + p);
+        const float4 v = kStaged ? pieces[(t * kPieces + p) * args.stride + number] : load(args, t, number * kPieces + p);
         const float x[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int j = 0; j < kStep; ++j) dot += w[p * kStep + j] * x[j];

@@ -24,17 +24,16 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-/// Bytes of a stage: two parts, each with a unit for every lane. 80 KiB for the rings of 16 warps leave room for activations,
-/// and for the block of the next kernel.
+/// Bytes of a stage: two units for every lane, first the codes of both, then what else there is of both. 80 KiB for the rings of
+/// 16 warps leave room for activations, and for the block of the next kernel.
 template <int kGroupsT, int kHighOfGroup, int kScaleOfGroup, int kSuperOfEight>
 struct StageSizes {
   static constexpr int kParts = 2;
-  static constexpr int kGroups = kGroupsT;  ///< of a part
-  static constexpr int kHighAt = 512, kHighBytes = kGroups * kHighOfGroup;
+  static constexpr int kGroups = kParts * kGroupsT;
+  static constexpr int kHighAt = kParts * 512, kHighBytes = kGroups * kHighOfGroup;
   static constexpr int kScalesAt = kHighAt + kHighBytes, kScaleBytes = kGroups * kScaleOfGroup;
   static constexpr int kSupersAt = kScalesAt + kScaleBytes, kSuperBytes = kGroups / 8 * kSuperOfEight;
-  static constexpr int kPartBytes = (kSupersAt + kSuperBytes + 15) / 16 * 16;
-  static constexpr int kBytes = kParts * kPartBytes;
+  static constexpr int kBytes = (kSupersAt + kSuperBytes + 15) / 16 * 16;
   static constexpr int kCount = 5120 / kBytes;  ///< stages of a warp
 };
 template <class Form>
@@ -61,9 +60,9 @@ struct RowStream {
   __device__ __forceinline__ void open(const Planes& p, std::uint32_t lane) {
     stride = p.stride;
     codes_base = p.codes + lane * 16;
-    if constexpr (S::kHighBytes > 0) high_base = p.high + lane * (S::kHighBytes / 32);
-    if constexpr (S::kScaleBytes > 0) scales_base = p.scales + lane * 4;
-    if constexpr (S::kSuperBytes > 0) supers_base = p.supers + lane * 4;
+    if constexpr (S::kHighBytes > 0) high_base = p.high + lane * piece_of(S::kHighBytes);
+    if constexpr (S::kScaleBytes > 0) scales_base = p.scales + lane * piece_of(S::kScaleBytes);
+    if constexpr (S::kSuperBytes > 0) supers_base = p.supers + lane * piece_of(S::kSuperBytes);
   }
   __device__ __forceinline__ void start(std::uint32_t row) {
     const auto bytes = [&](std::uint32_t of_group) { return static_cast<std::size_t>(row) * (stride * of_group); };
@@ -74,35 +73,35 @@ struct RowStream {
   }
   /// `left`: units of the row that were not copied yet.
   __device__ __forceinline__ void copy(std::uint32_t to, std::uint32_t lane, std::uint32_t left) {
-#pragma unroll
-    for (int part = 0; part < S::kParts; ++part) {
-      if (part > 0 && left <= part * 32u) break;
-      const std::uint32_t at = to + part * S::kPartBytes;
-      copy_async<16>(at + lane * 16, codes + part * 512);
-      if constexpr (S::kHighBytes > 0) {
-        copy_async<S::kHighBytes / 32>(at + S::kHighAt + lane * (S::kHighBytes / 32), high + part * S::kHighBytes);
-      }
-      if constexpr (S::kScaleBytes > 0) {
-        if (lane * 4 < S::kScaleBytes) copy_async<4>(at + S::kScalesAt + lane * 4, scales + part * S::kScaleBytes);
-      }
-      if constexpr (S::kSuperBytes > 0) {
-        if (lane * 4 < S::kSuperBytes) copy_async<4>(at + S::kSupersAt + lane * 4, supers + part * S::kSuperBytes);
-      }
+    copy_async<16>(to + lane * 16, codes);
+    if (left > 32) copy_async<16>(to + 512 + lane * 16, codes + 512);
+    codes += 1024;
+    copy_shared<S::kHighBytes>(to + S::kHighAt, lane, high);
+    copy_shared<S::kScaleBytes>(to + S::kScalesAt, lane, scales);
+    copy_shared<S::kSuperBytes>(to + S::kSupersAt, lane, supers);
+  }
+
+ private:
+  /// Bytes that a lane copies of what all lanes share: 4, 8 or 16, or 4 in some of the lanes.
+  static constexpr int piece_of(int bytes) noexcept { return bytes < 128 ? 4 : bytes / 32; }
+
+  template <int kBytes>
+  static __device__ __forceinline__ void copy_shared(std::uint32_t to, std::uint32_t lane, const std::byte*& from) {
+    if constexpr (kBytes > 0) {
+      constexpr int kPiece = piece_of(kBytes);
+      if (kBytes >= 128 || lane * 4 < kBytes) copy_async<kPiece>(to + lane * kPiece, from);
+      from += kBytes;
     }
-    codes += S::kParts * 512;
-    if constexpr (S::kHighBytes > 0) high += S::kParts * S::kHighBytes;
-    if constexpr (S::kScaleBytes > 0) scales += S::kParts * S::kScaleBytes;
-    if constexpr (S::kSuperBytes > 0) supers += S::kParts * S::kSuperBytes;
   }
 };
 
-/// This lane's unit in a part of a stage.
+/// A lane's unit in a stage, the first or the second.
 template <class Form>
-__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, std::uint32_t lane) {
+__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int part, std::uint32_t lane) {
   using S = Stage<Form>;
   using Load = Unit<Form>;
   Load unit;
-  const uint4 v = *reinterpret_cast<const uint4*>(stage + lane * 16);
+  const uint4 v = *reinterpret_cast<const uint4*>(stage + part * 512 + lane * 16);
   if constexpr (!Form::kCoded) {
     unit.bytes = v;
   } else {
@@ -110,18 +109,20 @@ __device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, std::ui
     unit.codes[1] = v.y;
     unit.codes[2] = v.z;
     unit.codes[3] = v.w;
+    const std::uint32_t number = part * 32 + lane;
     if constexpr (S::kHighBytes > 0) {
-      const std::uint32_t* high = reinterpret_cast<const std::uint32_t*>(stage + S::kHighAt + lane * (S::kHighBytes / 32));
+      constexpr int kOwn = S::kHighBytes / 64;
+      const std::uint32_t* high = reinterpret_cast<const std::uint32_t*>(stage + S::kHighAt + number * kOwn);
 #pragma unroll
-      for (int i = 0; i < S::kHighBytes / 128; ++i) unit.high[i] = high[i];
+      for (int i = 0; i < kOwn / 4; ++i) unit.high[i] = high[i];
     }
     if constexpr (S::kScaleBytes > 0) {
-      const std::uint32_t group = Load::kHalf ? lane / 2 : lane * Load::kGroups;
       constexpr int kOwn = Load::kGroups * Form::Scales::kBytes;
-      unit.scales = detail::load_small<kOwn>(stage + S::kScalesAt + group * Form::Scales::kBytes);
+      const std::uint32_t own = Load::kHalf ? number / 2 : number;
+      unit.scales = detail::load_small<kOwn>(stage + S::kScalesAt + own * kOwn);
     }
     if constexpr (S::kSuperBytes > 0) {
-      const std::uint32_t super = lane * Load::kGroups / 8;
+      const std::uint32_t super = number * Load::kGroups / 8;
       unit.supers = detail::load_small<Form::Scales::kSuperBytes>(stage + S::kSupersAt + super * Form::Scales::kSuperBytes);
     }
   }
