@@ -76,6 +76,9 @@ fails 2 train net.json --data data.csv -o never.json --optimizer sdg
 fails 2 train net.json --data data.csv -o never.json --epochs -3
 fails 2 train net.json --data data.csv -o never.txt
 fails 2 run good.gguf -p hi --temp hot
+fails 2 run good.gguf -p hi --device gpu
+fails 2 run good.gguf -p hi --gpu-layers 3
+fails 2 bench good.gguf --device cuda:x
 fails 2 run good.gguf -p hi -n 1e99
 fails 2 run good.gguf -p hi -ngl 99
 fails 2 run good.gguf -p hi --top-p 7
