@@ -76,7 +76,6 @@ TEST(EncodeCompensated, ScalesAreBestForTheirCodes) {
   inputs.rows = 100;
   inputs.products.resize(cols * cols);
   const std::vector<float> x = testing::random_values(inputs.rows * cols, 12);
-  double mean = 0;
   for (std::size_t i = 0; i < cols; ++i) {
     for (std::size_t j = 0; j < cols; ++j) {
       double sum = 0;
@@ -86,7 +85,6 @@ TEST(EncodeCompensated, ScalesAreBestForTheirCodes) {
       inputs.products[i * cols + j] = static_cast<float>(sum / static_cast<double>(inputs.rows));
     }
     inputs.second_moments.push_back(inputs.products[i * cols + i]);
-    mean += static_cast<double>(inputs.second_moments.back()) / cols;
   }
   const EncodedMatrix encoded = encode_matrix(weights, rows, cols, BlockFormat::q4_0, Rounding::compensated, &inputs);
   const quant::BlockParts parts = quant::block_parts(BlockFormat::q4_0);
