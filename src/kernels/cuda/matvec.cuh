@@ -248,7 +248,11 @@ struct MatVecLauncher {
   /// Up to Products::kTokens tokens. False, and nothing is done, if rings and activations do not fit in shared memory.
   template <class Products>
   bool run() {
-    const std::uint32_t sms = static_cast<std::uint32_t>(facts.multiprocessors);
+    const std::uint32_t activations = Products::bytes(Unit<Form>::count(args.products[0].planes.groups));
+    constexpr std::uint32_t kRing = Stage<Form>::kCount * Stage<Form>::kBytes;
+    // Two blocks on a multiprocessor where they fit: the 16 warps of one wait for each other's instructions.
+    const bool two = Products::kTokens == 1 && 2 * (activations + kMatVecWarps * kRing) <= facts.shared_bytes;
+    const std::uint32_t sms = static_cast<std::uint32_t>(facts.multiprocessors) * (two ? 2 : 1);
     // As many warps as leave the fewest without a row in the last round.
     const std::uint32_t rows = (args.rows + sms - 1) / sms;
     const std::uint32_t rounds = (rows + kMatVecWarps - 1) / kMatVecWarps;
