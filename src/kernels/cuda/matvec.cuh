@@ -5,8 +5,8 @@
 // other and streams it through a ring of its own in shared memory, the copies of all stages but one always under way, also
 // across rows: 16 warps have some 70 KB of them. No barriers but those of a warp.
 //
-// Registers and shared memory leave room for a second block, which is the next kernel's: with programmatic dependent launch it
-// fills its rings while this one still runs. Weights never depend on the kernel before; activations are touched behind the wait.
+// Registers and shared memory leave room for a second block: another one of this kernel if it has one token, else the next
+// kernel's, which fills its rings while this one still runs (programmatic dependent launch). Weights never depend on the kernel before; activations are touched behind the wait.
 
 #include <cuda_runtime.h>
 
@@ -248,26 +248,25 @@ struct MatVecLauncher {
   /// Up to Products::kTokens tokens. False, and nothing is done, if rings and activations do not fit in shared memory.
   template <class Products>
   bool run() {
-    const std::uint32_t activations = Products::bytes(Unit<Form>::count(args.products[0].planes.groups));
     constexpr std::uint32_t kRing = Stage<Form>::kCount * Stage<Form>::kBytes;
-    // Two blocks on a multiprocessor where they fit: the 16 warps of one wait for each other's instructions.
-    const bool two = Products::kTokens == 1 && 2 * (activations + kMatVecWarps * kRing) <= facts.shared_bytes;
-    const std::uint32_t sms = static_cast<std::uint32_t>(facts.multiprocessors) * (two ? 2 : 1);
-    // As many warps as leave the fewest without a row in the last round.
-    const std::uint32_t rows = (args.rows + sms - 1) / sms;
-    const std::uint32_t rounds = (rows + kMatVecWarps - 1) / kMatVecWarps;
-    const std::uint32_t warps = (rows + rounds - 1) / rounds;
     args.units = Unit<Form>::count(args.products[0].planes.groups);
     args.stride = Products::stride(args.units);
     args.scales_at = Products::scales_at(args.units);
     args.rings_at = (Products::bytes(args.units) + 15) / 16 * 16;
-    const std::uint32_t bytes = args.rings_at + warps * Stage<Form>::kCount * Stage<Form>::kBytes;
+    // Two blocks on a multiprocessor where they fit: the 16 warps of one wait for each other's instructions.
+    const bool two = Products::kTokens == 1 && 2 * (args.rings_at + kMatVecWarps * kRing) <= facts.shared_bytes;
+    const std::uint32_t blocks = static_cast<std::uint32_t>(facts.multiprocessors) * (two ? 2 : 1);
+    // As many warps as leave the fewest without a row in the last round.
+    const std::uint32_t rows = (args.rows + blocks - 1) / blocks;
+    const std::uint32_t rounds = (rows + kMatVecWarps - 1) / kMatVecWarps;
+    const std::uint32_t warps = (rows + rounds - 1) / rounds;
+    const std::uint32_t bytes = args.rings_at + warps * kRing;
     if (bytes > facts.shared_bytes) return false;
     const int most = static_cast<int>(facts.shared_bytes);
     imago::cuda::check(cudaFuncSetAttribute(matvec_kernel<Products>, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                        "shared memory");
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(args.rows < sms ? args.rows : sms);
+    config.gridDim = dim3(args.rows < blocks ? args.rows : blocks);
     config.blockDim = dim3(warps * 32);
     config.dynamicSmemBytes = bytes;
     config.stream = stream;
