@@ -102,14 +102,9 @@ Json to_json(const ModelComparison& comparison) {
   if (const auto& divergence = comparison.divergence) {
     object["perplexity_a"] = divergence->reference_perplexity;
     object["perplexity_b"] = divergence->perplexity;
-    object["kl_mean"] = divergence->mean;
-    object["kl_median"] = divergence->median;
-    object["kl_p99"] = divergence->percentile_99;
-    object["kl_max"] = divergence->largest;
-    object["same_top"] = divergence->same_top;
     object["tokens_scored"] = divergence->tokens_scored;
     object["windows"] = divergence->windows;
-    object["kl_histogram"] = histogram_json(*divergence);
+    add_divergence(*divergence, object);
   }
   add_score(a, "a", object);
   add_score(b, "b", object);

@@ -26,7 +26,8 @@ class PhasedProgress {
   std::optional<Progress> progress_;
 };
 
-/// [{"from":0,"count":12},…], without the empty bins at both ends.
-nlohmann::ordered_json histogram_json(const DivergenceReport& report);
+/// Adds kl_mean, kl_median, kl_p99, kl_max, same_top and kl_histogram: [{"from":0,"count":12},…] without the empty bins
+/// at both ends.
+void add_divergence(const DivergenceReport& report, nlohmann::ordered_json& object);
 
 }  // namespace imago::cli

@@ -63,13 +63,8 @@ Json to_json(const SweepReport& report) {
                   {"relative_rmse", point.relative_rmse ? Json(*point.relative_rmse) : Json(nullptr)},
                   {"front", point.on_front}};
     if (const auto& divergence = point.divergence) {
-      entry["kl_mean"] = divergence->mean;
-      entry["kl_median"] = divergence->median;
-      entry["kl_p99"] = divergence->percentile_99;
-      entry["kl_max"] = divergence->largest;
       entry["perplexity"] = divergence->perplexity;
-      entry["same_top"] = divergence->same_top;
-      entry["kl_histogram"] = histogram_json(*divergence);
+      add_divergence(*divergence, entry);
     }
     if (point.score) entry["loss"] = point.score->loss;
     if (point.score && point.score->accuracy) entry["accuracy"] = *point.score->accuracy;

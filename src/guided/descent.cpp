@@ -96,7 +96,7 @@ void Descent::improve_pairs(const Row& at) {
         for (std::size_t j = 0; j < at.width; ++j) together_[j] = costs[j] + 2 * step * steps[j] * row[j];
         together_[i] = kNever;
         const auto best = std::ranges::min_element(together_);
-        // A hundredth part of rounding in float32 is no gain.
+        // What float32 may have rounded away is no gain.
         if (alone + *best >= least - 1e-5f * std::abs(alone)) continue;
         least = alone + *best;
         partner = static_cast<std::size_t>(best - together_.begin());

@@ -364,8 +364,9 @@ TEST_F(TrainedModelOnGpu, LogitsAfter512TokensAreThoseOfTransformers) {
     sequence.append(std::span(ids).last(kRows), logits);
     const double worst = largest_difference(logits, wanted), error = relative_error(logits, wanted);
     std::printf("reference/lm fast %d: largest difference %.3g, relative %.3g\n", fast ? 1 : 0, worst, error);
-    EXPECT_LE(worst, fast ? 1.0 : 0.12);
-    EXPECT_LE(error, fast ? 0.02 : 0.01);
+    // The file itself is off by up to 0.1 from float64 (lm/decoder_test.cpp); int8 activations add as much again.
+    EXPECT_LE(worst, fast ? 0.25 : 0.12);
+    EXPECT_LE(error, fast ? 0.008 : 0.004);
   }
 }
 
