@@ -10,6 +10,7 @@
 
 #include "imago/codec.h"
 #include "imago/numeric.h"
+#include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/host_layout.h"
 #include "testing/blocks.h"
 
@@ -209,6 +210,45 @@ void expect_pairs(double tolerance) {
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
+}
+
+/// Products of packed codes are those of the words that the codes are taken apart into, for all codes and activations.
+template <class Codes, int kPart, int kParts>
+void expect_packed_dots() {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::uint32_t codes[Codes::kBytes / 4], high[Codes::kHighBytes / 4 + 1] = {}, x[8], words[8];
+    for (std::uint32_t& word : codes) word = static_cast<std::uint32_t>(random());
+    for (std::uint32_t& word : high) word = static_cast<std::uint32_t>(random());
+    for (std::uint32_t& word : x) word = static_cast<std::uint32_t>(random());
+    Codes::words(codes, high, words);
+    std::int32_t expected = 0;
+    for (int i = kPart * 8 / kParts; i < (kPart + 1) * 8 / kParts; ++i) {
+      for (int j = 0; j < 4; ++j) {
+        const std::int32_t code =
+            Codes::kSigned ? signed_byte(words[i], j) : static_cast<std::int32_t>(words[i] >> 8 * j & 0xFFu);
+        expected += code * signed_byte(x[i], j);
+      }
+    }
+    ASSERT_EQ((CodeDot<Codes>::template dot<kPart, kParts>(codes, high, x)), expected * CodeDot<Codes>::kFactor);
+  }
+}
+
+TEST(GpuDecode, PackedCodesGiveTheDotProducts) {
+  expect_packed_dots<Codes1, 0, 1>();
+  expect_packed_dots<Codes2, 0, 1>();
+  expect_packed_dots<Codes2, 0, 2>();
+  expect_packed_dots<Codes2, 1, 2>();
+  expect_packed_dots<Codes3, 0, 2>();
+  expect_packed_dots<Codes3, 1, 2>();
+  expect_packed_dots<Codes4, 0, 1>();
+  expect_packed_dots<Codes5, 0, 1>();
+  expect_packed_dots<Codes6, 0, 2>();
+  expect_packed_dots<Codes6, 1, 2>();
+  expect_packed_dots<CodesTable<LevelsIq4>, 0, 1>();
+  expect_packed_dots<CodesTable<LevelsE2M1>, 0, 1>();
+  expect_packed_dots<CodesTable<LevelsE2M1>, 0, 2>();
+  expect_packed_dots<CodesTable<LevelsE2M1>, 1, 2>();
 }
 
 TEST(GpuDecode, PairsOfBfloat) { expect_pairs<PairBfloat>(0x1p-7); }

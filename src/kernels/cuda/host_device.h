@@ -133,9 +133,8 @@ IMAGO_HD std::uint32_t half_pair(float low, float high) noexcept {
 #endif
 }
 
-/// Byte i of the result is byte (selector nibble i) of b:a. Four nibbles count. REQUIRES: none of them is above 7, for
-/// which
-/// __byte_perm would spend an instruction.
+/// Byte i of the result is byte (selector nibble i) of b:a. Four nibbles count. One above 7 gives the sign of byte
+/// (nibble - 8), in all bits. __byte_perm would spend an instruction to leave that out.
 IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t picked;
@@ -145,8 +144,9 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
   const std::uint64_t all = static_cast<std::uint64_t>(b) << 32 | a;
   std::uint32_t result = 0;
   for (int i = 0; i < 4; ++i) {
-    const std::uint32_t at = selector >> 4 * i & 7u;
-    result |= static_cast<std::uint32_t>(all >> 8 * at & 0xFFu) << 8 * i;
+    const std::uint32_t nibble = selector >> 4 * i & 15u;
+    const std::uint32_t byte = static_cast<std::uint32_t>(all >> 8 * (nibble & 7u) & 0xFFu);
+    result |= (nibble < 8 ? byte : byte < 128 ? 0u : 0xFFu) << 8 * i;
   }
   return result;
 #endif
@@ -159,6 +159,20 @@ IMAGO_HD std::int32_t dot4(std::uint32_t a, std::uint32_t b, std::int32_t sum) n
 #else
   for (int i = 0; i < 4; ++i) {
     sum += static_cast<std::int8_t>(a >> 8 * i & 0xFFu) * static_cast<std::int8_t>(b >> 8 * i & 0xFFu);
+  }
+  return sum;
+#endif
+}
+
+/// The same with unsigned bytes in `a`.
+IMAGO_HD std::int32_t dot4_unsigned(std::uint32_t a, std::uint32_t b, std::int32_t sum) noexcept {
+#ifdef __CUDA_ARCH__
+  std::int32_t result;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  return result;
+#else
+  for (int i = 0; i < 4; ++i) {
+    sum += static_cast<std::int32_t>(a >> 8 * i & 0xFFu) * static_cast<std::int8_t>(b >> 8 * i & 0xFFu);
   }
   return sum;
 #endif

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kPlaneAlignment = 256;
 constexpr std::size_t kSuperGroups = 8;
 constexpr std::size_t kBehind =
-    1024;  // kernels read whole stages of 512 bytes, of which the last of a plane may end behind it
+    4096;  // kernels read pieces of rows up to this size, of which the last may end behind its plane
 
 std::uint32_t word_at(const std::uint8_t* codes) noexcept {
   std::uint32_t word;

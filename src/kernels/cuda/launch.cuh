@@ -10,20 +10,29 @@
 
 #include "device/cuda/check.h"
 #include "device/cuda/stream.h"
+#include "kernels/cuda/launch.h"
 
 namespace imago::kernels::cuda {
 
-/// Whether the code of this build for this device has the instructions of wait_for_previous.
-bool can_overlap();
+/// The next kernel's blocks may be placed beside those of this one as soon as all of these have called it.
+__device__ __forceinline__ void let_next_in() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
 /// anything. What no work on the stream changes, such as weights, may be read before.
+///
+/// The next kernel is let in afterwards. Were it let in before, it would still find the results of this one, but
+/// perhaps an old copy of what the kernel before this one read: a first-level cache forgets what it holds when a kernel
+/// comes to its multiprocessor, not when that kernel has waited. For the same reason a kernel that lets the next one in
+/// early, as products do, reads past that cache what it changes itself.
 __device__ __forceinline__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  // In this order: were the next one let in before, it might find the one before this one still running.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+  let_next_in();
 }
 
 /// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.

@@ -1,40 +1,32 @@
 #pragma once
 
-// The matvec: a few tokens, so weights are read once and their bytes are the cost. What matters is that enough of them are on
-// their way at all times: 4.5 TB/s at a latency above 1 µs ask for 40 KiB per multiprocessor. A warp takes one row after the
-// other and streams it through a ring of its own in shared memory, the copies of all stages but one always under way, also
-// across rows: 16 warps have some 70 KB of them. No barriers but those of a warp.
+// The matvec of a few tokens, and of one where matvec_stream.cuh is nothing for the matrices. Weights are read once and
+// their bytes are the cost. What matters is that enough of them are on their way at all times: 4.5 TB/s at a latency
+// above 1 µs ask for 40 KiB per multiprocessor. A warp takes one row after the other and streams it through a ring of
+// its own in shared memory, the copies of all stages but one always under way, also across rows: 16 warps have some 70
+// KB of them. No barriers but those of a warp.
 //
-// Registers and shared memory leave room for a second block: another one of this kernel if it has one token, else the next
-// kernel's, which fills its rings while this one still runs (programmatic dependent launch). Weights never depend on the kernel before; activations are touched behind the wait.
+// Registers and shared memory leave room for a second block: another one of this kernel if it has one token, else the
+// next kernel's, which fills its rings while this one still runs (programmatic dependent launch). Weights never depend
+// on the kernel before; activations are touched behind the wait.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "device/cuda/check.h"
-#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matvec.h"
 #include "kernels/cuda/matvec_dot.cuh"
+#include "kernels/cuda/matvec_finish.cuh"
 #include "kernels/cuda/matvec_ring.cuh"
 
 namespace imago::kernels::cuda {
 
 inline constexpr int kMatVecWarps = 16;
 
-__device__ __forceinline__ void wait_for_kernel_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void let_next_kernel_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-/// The rows of a warp in order: outputs `number`, each of one row, or of the gate's and then that of `up`. Behind the last
-/// output `exists` is false.
+/// The rows of a warp in order: outputs `number`, each of one row, or of the gate's and then that of `up`. Behind the
+/// last output `exists` is false.
 struct RowWalk {
   std::uint32_t row, rows, step;  ///< rows: of the product
   const MatVecProduct* product;
@@ -101,28 +93,8 @@ struct RowScales {
   }
 };
 
-/// Sums kCount values over the lanes of a warp: lane i ends with the total of value i / (32 / kCount). At each step lanes give
-/// away half of their values, so there are kCount + 4 exchanges or so and not 5 · kCount.
-template <int kCount>
-__device__ __forceinline__ float total_of(float (&values)[kCount], std::uint32_t lane) {
-  static_assert(kCount <= 32 && (kCount & (kCount - 1)) == 0);
-  int mask = 16;
-#pragma unroll
-  for (int count = kCount; count > 1; count /= 2, mask /= 2) {
-    const bool upper = (lane & mask) != 0;
-#pragma unroll
-    for (int i = 0; i < count / 2; ++i) {
-      const float kept = upper ? values[i + count / 2] : values[i];
-      const float given = upper ? values[i] : values[i + count / 2];
-      values[i] = kept + __shfl_xor_sync(~0u, given, mask);
-    }
-  }
-#pragma unroll
-  for (int m = 16 / kCount; m > 0; m /= 2) values[0] += __shfl_xor_sync(~0u, values[0], m);
-  return values[0];
-}
-
-/// Finished sums of a warp's rows, kept by one lane each until there are as many as lanes, so that the rest is done at once.
+/// Finished sums of a warp's rows, kept by one lane each until there are as many as lanes, so that the rest is done at
+/// once.
 template <int kTokens>
 struct Results {
   static constexpr std::uint32_t kLanes = 32 / kTokens;  ///< that share a token
@@ -143,13 +115,7 @@ struct Results {
   }
   __device__ __forceinline__ void store(const MatVecArgs& args) {
     const std::uint32_t token = threadIdx.x % 32 / kLanes;
-    if (product != nullptr && token < args.tokens) {
-      const MatVecProduct& p = *product;
-      float value = activation_of(p.activation, p.bias != nullptr ? gate + p.bias[row] : gate);
-      if (p.gated) value *= up;
-      float* y = p.y + static_cast<std::size_t>(token) * p.y_stride + row;
-      *y = p.accumulate ? value * p.scale + *y : value * p.scale;
-    }
+    if (product != nullptr && token < args.tokens) store_result(*product, token, row, gate, up);
     product = nullptr;
     count = 0;
   }
@@ -163,7 +129,7 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
   using Load = Unit<Form>;
   constexpr int kStages = S::kCount, kTokens = Products::kTokens;
   extern __shared__ __align__(16) std::byte memory[];
-  let_next_kernel_start();
+  let_next_in();
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::uint32_t groups = args.products[0].planes.groups;
   const std::uint32_t units = args.units;
@@ -172,7 +138,7 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
   const Products products(args, memory);
 
   constexpr std::uint32_t kStep = S::kParts * 32;  // units of a stage
-  RowWalk ahead(args, warp);                         // what is copied next
+  RowWalk ahead(args, warp);                       // what is copied next
   RowStream<Form> from;
   std::uint32_t left = units;  // of the row
   if (ahead.exists) {
@@ -193,7 +159,7 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
     end_copies();  // empty ones too: waiting counts them
   };
   for (int i = 0; i < kStages - 1; ++i) copy_next(ring_address + i * S::kBytes);
-  wait_for_kernel_before();
+  wait_for_previous();
   products.fill(args, groups, units);
   __syncthreads();
 
@@ -275,7 +241,8 @@ struct MatVecLauncher {
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
     config.numAttrs = facts.overlaps ? 1 : 0;
-    imago::cuda::check(cudaLaunchKernelEx(&config, matvec_kernel<Products>, take(Products::kTokens)), "a product of few tokens");
+    imago::cuda::check(cudaLaunchKernelEx(&config, matvec_kernel<Products>, take(Products::kTokens)),
+                       "a product of few tokens");
     return true;
   }
 
@@ -289,21 +256,19 @@ struct MatVecLauncher {
       args.q += static_cast<std::size_t>(now.tokens) * args.products[0].planes.groups * kGroup;
       args.scales += static_cast<std::size_t>(now.tokens) * args.products[0].planes.groups;
     }
-    for (int p = 0; p < args.count; ++p) args.products[p].y += static_cast<std::size_t>(now.tokens) * args.products[p].y_stride;
+    for (int p = 0; p < args.count; ++p)
+      args.products[p].y += static_cast<std::size_t>(now.tokens) * args.products[p].y_stride;
     args.tokens -= now.tokens;
     return now;
   }
 };
 
-/// Kernels exist for 1, 4 and 8 tokens in int8, for 1 and 4 of float32, float16, bfloat16 and fp8, for 1 of others and of exact
-/// products: the next larger one is taken, or several.
+/// Kernels exist for 1, 4 and 8 tokens in int8, for 1 and 4 of float32, float16, bfloat16 and fp8, for 1 of others and
+/// of exact products: the next larger one is taken, or several.
 template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream) {
   args.rows = 0;
-  for (int p = 0; p < args.count; ++p) {
-    args.products[p].first_row = args.rows;
-    args.rows += args.products[p].planes.rows;
-  }
+  for (int p = 0; p < args.count; ++p) args.rows += args.products[p].planes.rows;
   MatVecLauncher<Form> launcher{args, facts, stream};
   while (launcher.args.tokens > 0) {
     const std::uint32_t tokens = launcher.args.tokens;

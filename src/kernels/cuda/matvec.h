@@ -7,6 +7,7 @@
 
 #include "device/cuda/stream.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/matvec_stream_plan.h"
 #include "kernels/ops_args.h"
 
 namespace imago::kernels::cuda {
@@ -17,13 +18,10 @@ struct MatVecProduct {
   float* y;
   const float* bias;  ///< null: none
   std::uint32_t y_stride;
-  std::uint32_t first_row;  ///< of the launch; filled in by launch_matvec
   float scale;
   Activation activation;
   bool accumulate, gated;
 };
-
-inline constexpr int kMatVecProducts = 4;
 
 /// All of the same form and the same number of columns.
 struct MatVecArgs {
@@ -52,5 +50,10 @@ struct LaunchFacts {
 /// Queues one launch for up to eight tokens. `Form` of decode.cuh; int8 activations if `int8`, for coded forms only.
 template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream);
+
+/// Queues a product of one token by the kernel for chips that overlap launches; see matvec_stream.cuh. Coded forms take
+/// int8 activations. False, and nothing is done, if it is not for these matrices.
+template <class Form>
+bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream);
 
 }  // namespace imago::kernels::cuda

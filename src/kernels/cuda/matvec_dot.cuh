@@ -1,14 +1,14 @@
 #pragma once
 
-// The arithmetic of a matvec: what one unit of weights adds to the sums of its row, for all tokens, and where that finds the
-// activations. A way to multiply has
+// The arithmetic of a matvec: what one unit of weights adds to the sums of its row, for all tokens, and where that
+// finds the activations. A way to multiply has
 //   kTokens       how many at most
 //   bytes         of shared memory that the activations of a row of `units` need; stride, scales_at: see MatVecArgs
 //   fill          puts them there; all threads of a block
 //   add           adds a unit of weights
 //
-// Activations in shared memory lie in the order in which a warp asks for them: piece p (16 bytes) of unit u at p · stride + u, so
-// that neighbouring lanes, which have neighbouring units, read neighbouring pieces.
+// Activations in shared memory lie in the order in which a warp asks for them: piece p (16 bytes) of unit u at p ·
+// stride + u, so that neighbouring lanes, which have neighbouring units, read neighbouring pieces.
 
 #include <cstdint>
 
@@ -30,12 +30,13 @@ struct GroupFactors {
   static constexpr bool kShifts = Form::Scales::kHasMin || Form::Scales::kRow || Form::kZeroOfFormat != 0.0f;
   float scale[kParts], shift[kParts];
 
-  __device__ __forceinline__ GroupFactors(const Unit<Form>& unit, int i, float zero) {
-    const GroupScale s = unit.scale(i);
+  __device__ __forceinline__ GroupFactors(const GroupScale& s, float zero) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       scale[part] = s.scale[part] * Form::kStep;
-      shift[part] = s.scale[part] * (Form::Scales::kRow ? zero : Form::kZeroOfFormat) + s.min[part];
+      shift[part] = s.min[part];  // a product with 0 would not be left out: it might be NaN
+      if constexpr (Form::Scales::kRow) shift[part] += s.scale[part] * zero;
+      if constexpr (Form::kZeroOfFormat != 0.0f) shift[part] += s.scale[part] * Form::kZeroOfFormat;
     }
   }
 };
@@ -53,7 +54,9 @@ struct Int8Products {
 
   static std::uint32_t stride(std::uint32_t units) noexcept { return stage_stride<kPieces>(units); }
   static std::uint32_t scales_at(std::uint32_t units) noexcept { return kTokens * kPieces * 16 * stride(units); }
-  static std::uint32_t bytes(std::uint32_t units) noexcept { return scales_at(units) + kTokens * kGroups * 8 * stride(units); }
+  static std::uint32_t bytes(std::uint32_t units) noexcept {
+    return scales_at(units) + kTokens * kGroups * 8 * stride(units);
+  }
 
   __device__ __forceinline__ Int8Products(const MatVecArgs& args, std::byte* memory)
       : pieces(reinterpret_cast<uint4*>(memory)), scales(reinterpret_cast<float2*>(memory + args.scales_at)) {}
@@ -80,7 +83,7 @@ struct Int8Products {
     for (int i = 0; i < kGroups; ++i) {
       std::uint32_t codes[Load::kWords];
       unit.words(i, codes);
-      const GroupFactors<Form> factors(unit, i, zero);
+      const GroupFactors<Form> factors(unit.scale(i), zero);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         std::uint32_t x[Load::kWords];
@@ -149,9 +152,10 @@ struct ExactProducts {
       if (group >= groups) continue;
       std::uint32_t codes[Load::kWords];
       unit.words(i, codes);
-      const GroupFactors<Form> factors(unit, i, zero);
+      const GroupFactors<Form> factors(unit.scale(i), zero);
       constexpr int kParts = GroupFactors<Form>::kParts, kPartWords = Load::kWords / kParts;
-      const float4* from = reinterpret_cast<const float4*>(args.x) + group * 8 + (Load::kHalf && number % 2 != 0 ? 4 : 0);
+      const float4* from =
+          reinterpret_cast<const float4*>(args.x) + group * 8 + (Load::kHalf && number % 2 != 0 ? 4 : 0);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         float dot = 0, plain = 0;
@@ -183,8 +187,11 @@ struct PlainProducts {
 
   static std::uint32_t stride(std::uint32_t units) noexcept { return stage_stride<kPieces>(units); }
   static std::uint32_t scales_at(std::uint32_t) noexcept { return 0; }
-  static std::uint32_t bytes(std::uint32_t units) noexcept { return kStaged ? kTokens * stride(units) * kPieces * 16 : 0; }
-  __device__ __forceinline__ PlainProducts(const MatVecArgs&, std::byte* memory) : pieces(reinterpret_cast<float4*>(memory)) {}
+  static std::uint32_t bytes(std::uint32_t units) noexcept {
+    return kStaged ? kTokens * stride(units) * kPieces * 16 : 0;
+  }
+  __device__ __forceinline__ PlainProducts(const MatVecArgs&, std::byte* memory)
+      : pieces(reinterpret_cast<float4*>(memory)) {}
 
   __device__ __forceinline__ float4 load(const MatVecArgs& args, int t, std::uint32_t piece) const {
     const float* from = args.x + static_cast<std::size_t>(t) * args.x_stride + piece * kStep;
@@ -212,7 +219,8 @@ struct PlainProducts {
       float dot = 0;
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const float4 v = kStaged ? pieces[(t * kPieces + p) * args.stride + number] : load(args, t, number * kPieces + p);
+        const float4 v =
+            kStaged ? pieces[(t * kPieces + p) * args.stride + number] : load(args, t, number * kPieces + p);
         const float x[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int j = 0; j < kStep; ++j) dot += w[p * kStep + j] * x[j];

@@ -8,6 +8,7 @@
 #include "device/cuda/check.h"
 #include "imago/error.h"
 #include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/prepare.h"
@@ -27,7 +28,7 @@ ProductScratch::ProductScratch(std::shared_ptr<Device> device) : state_(std::mak
   // Less what kernels declare themselves, and what the system keeps.
   state_->facts.shared_bytes =
       static_cast<std::uint32_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) - (4u << 10);
-  state_->facts.overlaps = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+  state_->facts.overlaps = can_overlap();
 }
 ProductScratch::~ProductScratch() = default;
 ProductScratch::ProductScratch(ProductScratch&&) noexcept = default;
@@ -41,6 +42,12 @@ bool is_coded(Format format) {
 
 template <class Form>
 inline char form_tag;  // its address stands for the form
+
+/// Whether stream_matvec is there for the form: not for plain ones of more than 16 bits, and integers are too rare.
+template <class Form>
+inline constexpr bool kStreams = true;
+template <class T>
+inline constexpr bool kStreams<Plain<T>> = sizeof(T) <= 2 && !std::is_integral_v<T>;
 
 /// Products of the same form can share a launch.
 const void* form_of(Format format) {
@@ -74,14 +81,20 @@ class MatVecs {
         run_mixed(products[i]);
         continue;
       }
-      MatVecArgs args = activations(products[i].matrix->format());
-      const void* form = form_of(products[i].matrix->format());
+      const Format format = products[i].matrix->format();
+      const void* form = form_of(format);
+      MatVecArgs args{};
+      args.tokens = static_cast<std::uint32_t>(tokens_.count);
       for (std::size_t j = i; j < products.size() && args.count < kMatVecProducts; ++j) {
         if (done[j] || is_mixed(products[j]) || form_of(products[j].matrix->format()) != form) continue;
         args.products[args.count++] = product(products[j]);
         done[j] = true;
       }
-      launch(products[i].matrix->format(), args);
+      if (stream(format, args)) continue;
+      set_activations(format, args);
+      visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+        launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
+      });
     }
   }
 
@@ -97,7 +110,6 @@ class MatVecs {
             .y = p.y,
             .bias = p.epilogue.bias,
             .y_stride = static_cast<std::uint32_t>(p.y_stride == 0 ? p.matrix->rows() : p.y_stride),
-            .first_row = 0,
             .scale = p.epilogue.scale,
             .activation = p.epilogue.activation,
             .accumulate = p.epilogue.accumulate,
@@ -116,9 +128,23 @@ class MatVecs {
     finish_gated({gate, up, p.y, tokens_.count, rows, p.y_stride == 0 ? rows : p.y_stride, p.epilogue}, stream_);
   }
 
-  MatVecArgs activations(Format format) {
-    MatVecArgs args{};
-    args.tokens = static_cast<std::uint32_t>(tokens_.count);
+  /// True if this was done by the kernel for one token.
+  bool stream(Format format, MatVecArgs args) {
+    if (tokens_.count != 1 || is_coded(format) != uses_int8(format)) return false;
+    return visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+      if constexpr (kStreams<Form>) {
+        set_activations(format, args);
+        return stream_matvec<Form>(args, state_.facts, stream_.handle());
+      }
+      return false;
+    });
+  }
+  /// Whether float activations can be taken as they lie.
+  bool has_whole_groups() const {
+    return tokens_.x != nullptr && tokens_.cols % kGroup == 0 && reinterpret_cast<std::uintptr_t>(tokens_.x) % 16 == 0;
+  }
+
+  void set_activations(Format format, MatVecArgs& args) {
     const std::size_t padded = padded_cols(tokens_.cols);
     if (uses_int8(format)) {
       if (tokens_.q == nullptr && !quantized_) {
@@ -129,11 +155,11 @@ class MatVecs {
       }
       args.q = tokens_.q != nullptr ? tokens_.q : state_.q.data();
       args.scales = tokens_.q != nullptr ? tokens_.scales : state_.scales.data();
-      return args;
+      return;
     }
     args.x = tokens_.x;
     args.x_stride = static_cast<std::uint32_t>(padded);
-    if (tokens_.x == nullptr || padded != tokens_.cols || reinterpret_cast<std::uintptr_t>(tokens_.x) % 16 != 0) {
+    if (!has_whole_groups()) {
       if (!padded_) {
         state_.x.reserve(*state_.device, tokens_.count * padded);
         if (tokens_.x != nullptr) {
@@ -145,13 +171,6 @@ class MatVecs {
       }
       args.x = state_.x.data();
     }
-    return args;
-  }
-
-  void launch(Format format, const MatVecArgs& args) {
-    visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-      launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
-    });
   }
 
   const Tokens& tokens_;

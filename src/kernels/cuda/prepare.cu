@@ -7,6 +7,7 @@
 #include "device/cuda/check.h"
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/int8_form.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 
 namespace imago::kernels::cuda {
@@ -25,6 +26,7 @@ __device__ __forceinline__ std::size_t thread_number() {
 /// One thread per four columns of the padded rows.
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const float* x, std::uint32_t rows, std::uint32_t cols, bool aligned, Int8Out out) {
+  wait_for_previous();
   const std::uint32_t blocks = (cols + 31) / 32;
   const std::uint32_t pieces = blocks * (32 / kValues);
   const std::size_t row = thread_number() / pieces;
@@ -75,15 +77,14 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(const GatedArgs a) {
 void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, Stream& stream) {
   if (rows == 0 || cols == 0) return;
   const bool aligned = cols % 32 == 0 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
-  quantize_kernel<<<blocks_for(rows * (padded_cols(cols) / kValues)), kThreads, 0, stream.handle()>>>(
-      x, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols), aligned, out);
-  imago::cuda::check_launch("quantize");
+  launch_overlapped("quantize", quantize_kernel, blocks_for(rows * (padded_cols(cols) / kValues)), kThreads, 0, stream,
+                    x, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols), aligned, out);
 }
 
 void pad_rows(const float* x, std::size_t rows, std::size_t cols, float* to, Stream& stream) {
   const std::size_t padded = padded_cols(cols);
   pad_kernel<<<blocks_for(rows * padded), kThreads, 0, stream.handle()>>>(x, rows, static_cast<std::uint32_t>(cols),
-                                                                        static_cast<std::uint32_t>(padded), to);
+                                                                          static_cast<std::uint32_t>(padded), to);
   imago::cuda::check_launch("pad_rows");
 }
 

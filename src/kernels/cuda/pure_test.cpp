@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "imago/codec.h"
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/matvec_stream_plan.h"
 #include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sample_order.h"
 #include "kernels/ops.h"
@@ -121,6 +123,60 @@ TEST(CudaSampleOrder, StepsCoverAllBits) {
   EXPECT_EQ(distance_bin(3, 3), 0u);
   EXPECT_EQ(distance_bin(2, 3), 32u);
   EXPECT_EQ(distance_bin(-3e38f, 3e38f), kSampleBins - 1);
+}
+
+TEST(CudaStreamPlan, TeamsTakeEveryRowOnce) {
+  for (const std::uint32_t units : {1u, 64u, 65u, 128u, 172u, 448u, 896u, 1024u}) {
+    for (const std::vector<std::uint32_t>& rows :
+         {std::vector<std::uint32_t>{1}, {7}, {4096}, {14336}, {1, 1, 1}, {4096, 1024, 1024}, {2111, 2113, 5, 40000}}) {
+      StreamNeeds needs{.units = units, .lane_units = 2, .step_rows = 2, .ring_bytes = 4736, .multiprocessors = 132};
+      std::copy(rows.begin(), rows.end(), needs.rows);
+      const StreamPlan plan = plan_stream(needs);
+      ASSERT_NE(plan.column_warps, 0u);
+      EXPECT_GE(plan.column_warps * 64, units);
+      EXPECT_LE(plan.column_warps * plan.row_warps, kStreamWarps);
+      EXPECT_LE(plan.bytes, kStreamBlockBytes);
+      EXPECT_EQ(plan.teams, plan.blocks * plan.row_warps);
+      std::vector<std::vector<int>> taken;
+      for (const std::uint32_t count : rows) taken.emplace_back(count);
+      std::uint32_t most = 0;
+      for (std::uint32_t team = 0; team < plan.teams; ++team) {
+        std::uint32_t all = 0, steps = 0;
+        for (std::size_t p = 0; p < rows.size(); ++p) {
+          const TeamRows own(plan, static_cast<int>(p), team);
+          for (std::uint32_t i = 0; i < own.count; ++i) ++taken[p].at(own.first + i * plan.teams);
+          all += own.count;
+          steps += (own.count + 1) / 2;
+        }
+        EXPECT_LE(2 * steps * plan.column_warps, plan.team_sums);
+        most = std::max(most, all);
+      }
+      EXPECT_EQ(most, plan.team_outputs);
+      for (const std::vector<int>& product : taken) {
+        EXPECT_EQ(std::count(product.begin(), product.end(), 1), static_cast<std::ptrdiff_t>(product.size()));
+      }
+    }
+  }
+}
+
+TEST(CudaStreamPlan, WarpsOfATeamAreNeighbours) {
+  for (std::uint32_t units = 1; units <= 1024; units += 13) {
+    const StreamPlan plan = plan_stream(
+        {.units = units, .lane_units = 2, .step_rows = 1, .ring_bytes = 4736, .rows = {4096}, .multiprocessors = 132});
+    for (std::uint32_t warp = 0; warp < plan.column_warps * plan.row_warps; ++warp) {
+      EXPECT_EQ(team_of_warp(plan, warp), warp / plan.column_warps);
+    }
+  }
+}
+
+TEST(CudaStreamPlan, RowsThatAreTooLongAreRefused) {
+  EXPECT_EQ(plan_stream({.units = 1025, .lane_units = 2, .ring_bytes = 4736, .rows = {1}, .multiprocessors = 132})
+                .column_warps,
+            0u);
+  EXPECT_EQ(
+      plan_stream({.units = 64, .lane_units = 2, .ring_bytes = 4736, .rows = {90'000'000}, .multiprocessors = 132})
+          .column_warps,
+      0u);
 }
 
 TEST(CudaAttentionPlan, PartsCoverAllKeys) {

@@ -228,12 +228,7 @@ void Pass::queue_feed_forward(const BlockView& block) {
   const Tokens in = normed(block.feed_forward_norm, 0, tokens_, {&first, &layer.up});
   const GpuProduct product = hidden_product(layer, hidden_.data());
   multiply({&product, 1}, in);
-  Tokens hidden{.x = hidden_.data(), .count = tokens_, .cols = traits.feed_forward};
-  if (few(tokens_) && layer.down.narrow) {
-    kernels::cuda::quantize(hidden_.data(), tokens_, traits.feed_forward, int8(), stream_);
-    hidden.q = int8_.data();
-    hidden.scales = int8_scales_.data();
-  }
+  const Tokens hidden{.x = hidden_.data(), .count = tokens_, .cols = traits.feed_forward};
   finish_branch(layer.down, hidden, block.feed_forward_post_norm);
 }
 
