@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "math/products.h"
 
@@ -13,10 +15,37 @@ namespace {
 constexpr float kNever = std::numeric_limits<float>::max();
 /// A step that alone costs more than this part of its square times the curvature finds no partner that pays for it.
 constexpr float kWorthPairing = 0.5f;
+/// Of the scales and offsets that are tried beside those of a group. Nearer ones are found with codes fixed.
+constexpr GroupSearch::Four kNearFactors = {0.9f, 0.95f, 1.05f, 1.1f}, kFarFactors = {0.8f, 0.85f, 1.15f, 1.2f};
+
+using Lanes = float __attribute__((vector_size(16)));
+
+Lanes load(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+/// The least of costs[i] + factor · steps[i] · row[i]. In lanes by hand: compilers keep the order of comparisons.
+float least_together(const float* costs, const float* steps, const float* row, float factor, std::size_t count) {
+  constexpr std::size_t kLanes = sizeof(Lanes) / sizeof(float);
+  Lanes least = kNever + Lanes{}, other = least;
+  std::size_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    const Lanes cost = load(costs + i) + factor * load(steps + i) * load(row + i);
+    const Lanes next = load(costs + i + kLanes) + factor * load(steps + i + kLanes) * load(row + i + kLanes);
+    least = cost < least ? cost : least;
+    other = next < other ? next : other;
+  }
+  float found = kNever;
+  for (; i < count; ++i) found = std::min(found, costs[i] + factor * steps[i] * row[i]);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) found = std::min({found, least[lane], other[lane]});
+  return found;
+}
 
 }  // namespace
 
-void Descent::sweep(bool pairs) {
+void Descent::sweep() {
   for (std::size_t p = 0; p < strip_.panels(); ++p) {
     const std::size_t first = p * Feedback::kPanel, width = strip_.source.feedback.panel_width(p);
     slopes_.resize(strip_.rows * width);
@@ -25,17 +54,19 @@ void Descent::sweep(bool pairs) {
                std::span<const float>(strip_.source.inputs.products).subspan(first * strip_.cols, width * strip_.cols),
                slopes_);
     for (std::size_t row = 0; row < strip_.rows; ++row) {
-      sweep_row({row, first, width, slopes_.data() + row * width}, pairs);
+      sweep_row({row, first, width, slopes_.data() + row * width});
     }
   }
 }
 
-void Descent::sweep_row(const Row& at, bool pairs) {
+void Descent::sweep_row(const Row& at) {
   for (std::size_t i = 0; i < at.width; ++i) improve_code(at, i);
-  if (pairs) improve_pairs(at);
+  improve_pairs(at);
   for (std::size_t i = 0; i < at.width; i += strip_.scales.group) {
-    if (strip_.grid.adjusts_scales()) improve_scale(at, i);
+    if (!strip_.grid.adjusts_scales()) break;
+    improve_scale(at, i);
     if (strip_.grid.adjusts_offsets()) improve_offset(at, i);
+    search_scales(at, i);
   }
 }
 
@@ -82,28 +113,29 @@ void Descent::improve_pairs(const Row& at) {
     steps_[side].resize(at.width);
     costs_[side].resize(at.width);
   }
-  together_.resize(at.width);
   find_steps(at);
   for (std::size_t i = 0; i < at.width; ++i) {
     float least = 0;
     std::size_t partner = 0;
     int side = 0, partner_side = 0;
+    const float up = std::exchange(costs_[0][i], kNever), down = std::exchange(costs_[1][i], kNever);
     for (int a = 0; a < 2; ++a) {
-      const float step = steps_[a][i], alone = costs_[a][i];
+      const float step = steps_[a][i], alone = a == 0 ? up : down;
       if (step == 0 || alone > kWorthPairing * step * step * curvature(at, i)) continue;
       for (int b = 0; b < 2; ++b) {
         const float *row = products(at, i), *steps = steps_[b].data(), *costs = costs_[b].data();
-        for (std::size_t j = 0; j < at.width; ++j) together_[j] = costs[j] + 2 * step * steps[j] * row[j];
-        together_[i] = kNever;
-        const auto best = std::ranges::min_element(together_);
+        const float best = least_together(costs, steps, row, 2 * step, at.width);
         // What float32 may have rounded away is no gain.
-        if (alone + *best >= least - 1e-5f * std::abs(alone)) continue;
-        least = alone + *best;
-        partner = static_cast<std::size_t>(best - together_.begin());
+        if (alone + best >= least - 1e-5f * std::abs(alone)) continue;
+        least = alone + best;
+        partner = 0;
+        while (partner + 1 < at.width && costs[partner] + 2 * step * steps[partner] * row[partner] != best) ++partner;
         side = a;
         partner_side = b;
       }
     }
+    costs_[0][i] = up;
+    costs_[1][i] = down;
     if (least == 0) continue;
     take_step(at, i, side);
     take_step(at, partner, partner_side);
@@ -137,16 +169,56 @@ void Descent::improve_offset(const Row& at, std::size_t i) {
   offset = better;
 }
 
+/// Codes and scales hold each other where they are: others near them are tried together.
+void Descent::search_scales(const Row& at, std::size_t i) {
+  const RoundingGrid& grid = strip_.grid;
+  const std::size_t column = at.first + i, group = strip_.group_of(at.row, column), count = strip_.scales.group;
+  float &scale = strip_.scales.scales[group], &offset = strip_.scales.offsets[group];
+  if (scale == 0) return;
+  group_errors_.resize(count);
+  for (std::size_t k = 0; k < count; ++k) group_errors_[k] = error(at, i + k);
+  const float* weights = strip_.weights.data() + at.row * strip_.cols + column;
+  search_.begin({count, weights, group_errors_, at.slopes + i, products(at, i) + i, strip_.cols, damping()});
+  using Four = GroupSearch::Four;
+  const auto scales = [&](const Four& factors) {
+    Four near;
+    for (std::size_t k = 0; k < near.size(); ++k) {
+      const float nearest = grid.nearest_scale(at.row, column, scale * factors[k]);
+      near[k] = nearest == 0 ? scale : nearest;
+    }
+    return near;
+  };
+  const auto same = [](float value) { return Four{value, value, value, value}; };
+  search_.attempt(scales(kNearFactors), same(offset));
+  if (grid.adjusts_offsets()) {
+    Four offsets;
+    for (std::size_t k = 0; k < offsets.size(); ++k) {
+      offsets[k] = grid.nearest_offset(at.row, column, offset * kNearFactors[k]);
+    }
+    search_.attempt(same(scale), offsets);
+    search_.attempt(scales(kNearFactors), offsets);
+  } else {
+    search_.attempt(scales(kFarFactors), same(offset));
+  }
+  if (!search_.found()) return;
+  scale = search_.scale();
+  offset = search_.offset();
+  for (std::size_t k = 0; k < count; ++k) {
+    const float change = strip_.round(at.row, column + k, scale * search_.values()[k] - offset) - error(at, i + k);
+    if (change != 0) change_error(at, i + k, change);
+  }
+}
+
 /// How far the values of the group at `i` should move along direction_, codes fixed.
-float Descent::best_step(const Row& at, std::size_t i) const {
+float Descent::best_step(const Row& at, std::size_t i) {
+  moved_.assign(direction_.size(), 0);
   float along = 0, bend = 0;
   for (std::size_t k = 0; k < direction_.size(); ++k) {
     const float* row = products(at, i + k) + i;
-    float sum = damping() * direction_[k];
-    for (std::size_t l = 0; l < direction_.size(); ++l) sum += row[l] * direction_[l];
-    bend += direction_[k] * sum;
+    for (std::size_t l = 0; l < direction_.size(); ++l) moved_[l] += direction_[k] * row[l];
     along += direction_[k] * slope(at, i + k);
   }
+  for (std::size_t k = 0; k < direction_.size(); ++k) bend += direction_[k] * (moved_[k] + damping() * direction_[k]);
   return bend > 0 ? along / bend : 0;
 }
 

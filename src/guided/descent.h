@@ -6,17 +6,18 @@
 #include <cstddef>
 #include <vector>
 
+#include "guided/group_search.h"
 #include "guided/strip.h"
 
 namespace imago::guided {
 
 class Descent {
  public:
-  explicit Descent(Strip& strip) : strip_(strip) {}
+  explicit Descent(Strip& strip) : strip_(strip), search_(strip.source.levels) {}
 
-  /// All panels once: each code, pairs of codes too if asked for (twice the time), then the scale and offset of each
-  /// group.
-  void sweep(bool pairs);
+  /// All panels once: each code, pairs of codes, then the scale and offset of each group, first with its codes as they
+  /// are and then with others.
+  void sweep();
 
  private:
   /// One row in the columns of a panel.
@@ -25,14 +26,15 @@ class Descent {
     float* slopes;  ///< e · H of these columns
   };
 
-  void sweep_row(const Row& at, bool pairs);
+  void sweep_row(const Row& at);
   void improve_code(const Row& at, std::size_t i);
   void improve_pairs(const Row& at);
   void find_steps(const Row& at);
   void take_step(const Row& at, std::size_t i, int side);
   void improve_scale(const Row& at, std::size_t i);
   void improve_offset(const Row& at, std::size_t i);
-  float best_step(const Row& at, std::size_t i) const;
+  void search_scales(const Row& at, std::size_t i);
+  float best_step(const Row& at, std::size_t i);
   void move_group(const Row& at, std::size_t i, float step);
   void change_error(const Row& at, std::size_t i, float change);
 
@@ -47,10 +49,11 @@ class Descent {
   float curvature(const Row& at, std::size_t i) const { return products(at, i)[i] + damping(); }
 
   Strip& strip_;
-  std::vector<float> slopes_, direction_;
+  std::vector<float> slopes_, direction_, moved_;
   std::vector<float> steps_[2],
       costs_[2];  ///< of each column: the value's way to the next level up, and down; what it costs
-  std::vector<float> together_;
+  GroupSearch search_;
+  std::vector<float> group_errors_;
 };
 
 }  // namespace imago::guided
