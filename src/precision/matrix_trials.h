@@ -46,6 +46,8 @@ class MatrixTrials {
 bool fits(const DecoderMatrix& matrix, Format type) noexcept;
 std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept;
 
+MatrixTrial copy_of(const MatrixTrial& trial);
+
 /// Puts all parts into the model.
 void put(lm::MatrixSwap& swap, MatrixTrial trial);
 

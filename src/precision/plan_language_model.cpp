@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "guided/calibration.h"
 #include "guided/sketch.h"
@@ -118,7 +119,7 @@ class Planner {
                         (calibrates() ? static_cast<double>(windows_.calibrate.size() / options_.context) : 0);
     const double packing = watch.seconds() / static_cast<double>(smallest->weights) * weights;
     estimate.seconds = runs * window_seconds_ + 2 * packing;
-    estimate.memory_bytes = model_.bytes() + probe_->bytes() + budget_.bytes + 3 * sizeof(float) * largest;
+    estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_.bytes + 3 * sizeof(float) * largest;
     // The products, and what is made of them.
     if (!options_.plain && options_.rounding.value_or(Rounding::compensated) == Rounding::compensated) {
       const std::uint64_t products = matrices_.product_bytes();
@@ -157,9 +158,15 @@ class Planner {
     return allocate(tensors, budget_.bytes).value();  // plan_budget saw that it can be met
   }
 
-  void put_all(lm::MatrixSwap& swap, const MatrixTrials& trials, const Choices& choices) const {
+  void put_all(lm::MatrixSwap& swap, const MatrixTrials& trials, const Choices& choices) {
+    packed_.resize(choices.size());
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      put(swap, trials.encode(matrices_.all()[i], costs_[i][choices[i]].type));
+      const Format type = costs_[i][choices[i]].type;
+      if (!packed_[i] || packed_[i]->first != type) {
+        packed_[i].reset();  // not two of them at a time
+        packed_[i].emplace(type, trials.encode(matrices_.all()[i], type));
+      }
+      put(swap, copy_of(packed_[i]->second));
     }
   }
 
@@ -292,6 +299,8 @@ class Planner {
   std::optional<OutputProbe> probe_;
   double window_seconds_ = 0;
   std::vector<std::vector<TypeCost>> costs_;
+  /// Each matrix as it was put last: most choices stay from one round to the next, and packing takes its time.
+  std::vector<std::optional<std::pair<Format, MatrixTrial>>> packed_;
 };
 
 }  // namespace
