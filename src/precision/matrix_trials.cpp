@@ -5,7 +5,6 @@
 
 #include "base/parallel.h"
 #include "guided/compensate.h"
-#include "guided/encode_matrix.h"
 #include "imago/codec.h"
 
 namespace imago::precision {
@@ -21,6 +20,18 @@ lm::EncodedWeights packed(Format type, std::span<const std::byte> codes) {
 /// Rows that stand for all where each costs columns² operations: errors of different types in the same rows are to be
 /// compared, and vary little from row to row.
 constexpr std::size_t kSampledRows = 64;
+
+std::size_t sampling_step(std::size_t rows) { return std::max<std::size_t>(1, rows / kSampledRows); }
+
+/// Those rows, one behind the other. They are so few that all of them are looked at when they stand for a matrix.
+std::vector<float> sampled_rows(std::span<const float> weights, std::size_t cols) {
+  std::vector<float> sample;
+  for (std::size_t row = 0; row < weights.size() / cols; row += sampling_step(weights.size() / cols)) {
+    const std::span<const float> values = weights.subspan(row * cols, cols);
+    sample.insert(sample.end(), values.begin(), values.end());
+  }
+  return sample;
+}
 
 /// Calls error_of(row) for rows in equal distances and scales the sum up to all of them. Rows in their order: the same
 /// for any number of threads.
@@ -53,7 +64,7 @@ double error_by_columns(std::span<const float> weights, std::span<const float> g
 double error_by_products(std::span<const float> weights, std::span<const float> got, std::size_t cols,
                          std::span<const float> products) {
   const std::size_t rows = weights.size() / cols;
-  return sum_over_rows(rows, std::max<std::size_t>(1, rows / kSampledRows), [&](std::size_t row) {
+  return sum_over_rows(rows, sampling_step(rows), [&](std::size_t row) {
     std::vector<float> errors(cols), moved(cols);
     for (std::size_t i = 0; i < cols; ++i) errors[i] = weights[row * cols + i] - got[row * cols + i];
     for (std::size_t i = 0; i < cols; ++i) {  // symmetric, so rows of the products do for columns
@@ -66,8 +77,8 @@ double error_by_products(std::span<const float> weights, std::span<const float> 
   });
 }
 
-double output_error(std::span<const float> weights, std::span<const float> got, std::size_t cols,
-                    const guided::InputStatistics* known) {
+double mean_output_error(std::span<const float> weights, std::span<const float> got, std::size_t cols,
+                         const guided::InputStatistics* known) {
   if (known == nullptr) return error_by_columns(weights, got, cols, {});
   if (known->products.empty()) return error_by_columns(weights, got, cols, known->second_moments);
   return error_by_products(weights, got, cols, known->products);
@@ -83,20 +94,43 @@ std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept {
   return packed_bytes(type, static_cast<std::size_t>(matrix.weights));
 }
 
+const guided::InputStatistics* MatrixTrials::statistics(const DecoderMatrix& matrix, std::size_t expert) const {
+  const bool known = calibration_.find(matrix.name, expert) != nullptr;
+  return known ? &calibration_.require(matrix.name, expert, matrix.cols) : nullptr;
+}
+
+guided::EncodedMatrix MatrixTrials::pack(std::span<const float> weights, std::size_t cols, Format type,
+                                         const guided::InputStatistics* known) const {
+  const Rounding rounding = known != nullptr && guided::can_compensate(type) ? rounding_ : Rounding::nearest;
+  return guided::encode_matrix(weights, weights.size() / cols, cols, type, rounding, known);
+}
+
 MatrixTrial MatrixTrials::encode(const DecoderMatrix& matrix, Format type) const {
   MatrixTrial trial;
   for (const models::MatrixKey& key : matrix.parts) {
     const std::vector<float> weights = matrices_.weights(key);
-    const std::size_t rows = weights.size() / matrix.cols;
-    const guided::InputStatistics* known = calibration_.find(matrix.name, key.expert);
-    if (known != nullptr) known = &calibration_.require(matrix.name, key.expert, matrix.cols);
-    const Rounding rounding = known != nullptr && guided::can_compensate(type) ? rounding_ : Rounding::nearest;
-    const guided::EncodedMatrix encoded = guided::encode_matrix(weights, rows, matrix.cols, type, rounding, known);
-    const std::vector<float> back = guided::decode_matrix(encoded, type, rows, matrix.cols);
-    trial.output_error += output_error(weights, back, matrix.cols, known);
+    const guided::InputStatistics* known = statistics(matrix, key.expert);
+    const guided::EncodedMatrix encoded = pack(weights, matrix.cols, type, known);
+    const std::vector<float> back = guided::decode_matrix(encoded, type, weights.size() / matrix.cols, matrix.cols);
+    trial.output_error += mean_output_error(weights, back, matrix.cols, known);
     trial.parts.emplace_back(key, packed(type, encoded.codes));
   }
   return trial;
+}
+
+double MatrixTrials::output_error(const DecoderMatrix& matrix, Format type) const {
+  double sum = 0;
+  for (const models::MatrixKey& key : matrix.parts) {
+    const std::vector<float> weights = matrices_.weights(key);
+    const guided::InputStatistics* known = statistics(matrix, key.expert);
+    const std::vector<float> sample =
+        known == nullptr || known->products.empty() ? weights : sampled_rows(weights, matrix.cols);
+    const std::vector<float> back =
+        guided::decode_matrix(pack(sample, matrix.cols, type, known), type, sample.size() / matrix.cols, matrix.cols);
+    sum += mean_output_error(sample, back, matrix.cols, known) * static_cast<double>(weights.size()) /
+           static_cast<double>(sample.size());
+  }
+  return sum;
 }
 
 MatrixTrial MatrixTrials::original(const DecoderMatrix& matrix) const {

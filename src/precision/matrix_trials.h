@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "guided/calibration.h"
+#include "guided/encode_matrix.h"
 #include "imago/format.h"
 #include "imago/models.h"
 #include "lm/matrix_encoder.h"
@@ -33,10 +35,17 @@ class MatrixTrials {
 
   /// Throws UsageError for a calibration of another model.
   MatrixTrial encode(const DecoderMatrix& matrix, Format type) const;
+  /// The same `output_error`, without packing more rows than it is taken from.
+  double output_error(const DecoderMatrix& matrix, Format type) const;
   /// As the file has it.
   MatrixTrial original(const DecoderMatrix& matrix) const;
 
  private:
+  /// None for matrices that the calibration does not know.
+  const guided::InputStatistics* statistics(const DecoderMatrix& matrix, std::size_t expert) const;
+  guided::EncodedMatrix pack(std::span<const float> weights, std::size_t cols, Format type,
+                             const guided::InputStatistics* known) const;
+
   const DecoderMatrices& matrices_;
   const guided::Calibration& calibration_;
   Rounding rounding_;

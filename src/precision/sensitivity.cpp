@@ -77,9 +77,12 @@ std::vector<std::vector<TypeCost>> measure_costs(LanguageModel& model, const Dec
     std::ranges::copy_if(measured, std::back_inserter(wanted), [&](Format type) { return fits(matrix, type); });
     if (wanted.empty() && !fitting.empty()) wanted = types_to_measure(fitting, measured.front().bits());
     for (const Format type : fitting) {
-      MatrixTrial trial = trials.encode(matrix, type);
-      TypeCost cost{.type = type, .bytes = bytes_in(matrix, type), .output_error = trial.output_error};
-      if (std::ranges::find(wanted, type) != wanted.end()) {
+      TypeCost cost{.type = type, .bytes = bytes_in(matrix, type)};
+      if (std::ranges::find(wanted, type) == wanted.end()) {
+        cost.output_error = trials.output_error(matrix, type);
+      } else {
+        MatrixTrial trial = trials.encode(matrix, type);
+        cost.output_error = trial.output_error;
         lm::MatrixSwap swap(model);
         put(swap, std::move(trial));
         cost.divergence = probe.measure(matrix.first_block).divergence;

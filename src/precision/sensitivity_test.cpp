@@ -13,6 +13,7 @@
 #include "lm/language_model_state.h"
 #include "lm/matrix_encoder.h"
 #include "lm/scored_windows.h"
+#include "precision/collect.h"
 #include "precision/plan_windows.h"
 #include "testing/byte_model.h"
 #include "testing/one_thread.h"
@@ -53,6 +54,22 @@ class Sensitivity : public ::testing::Test {
   std::optional<testing::ByteModel> files_;
   std::string text_;
 };
+
+TEST_F(Sensitivity, SomeRowsHaveTheErrorOfTheWholeMatrix) {
+  const LanguageModel model = load();
+  const DecoderMatrices matrices(files_->path());
+  guided::Calibration calibration;
+  collect(model, ids(model), {.context = kContext, .products = true}, calibration);
+  for (const Rounding rounding : {Rounding::nearest, Rounding::compensated}) {
+    const MatrixTrials trials(matrices, calibration, rounding);
+    for (const DecoderMatrix& matrix : matrices.all()) {
+      for (const Format type : kTypes) {
+        const double whole = trials.encode(matrix, type).output_error;
+        EXPECT_NEAR(trials.output_error(matrix, type), whole, 1e-3 * whole) << matrix.name << " " << type.name();
+      }
+    }
+  }
+}
 
 TEST_F(Sensitivity, MeasuredCostsAreThoseOfModelsLoadedThatWay) {
   const LanguageModel reference = load();
