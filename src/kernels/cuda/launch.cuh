@@ -24,10 +24,10 @@ __device__ __forceinline__ void let_next_in() {
 /// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
 /// anything. What no work on the stream changes, such as weights, may be read before.
 ///
-/// The next kernel is let in afterwards. Were it let in before, it would still find the results of this one, but
-/// perhaps an old copy of what the kernel before this one read: a first-level cache forgets what it holds when a kernel
-/// comes to its multiprocessor, not when that kernel has waited. For the same reason a kernel that lets the next one in
-/// early, as products do, reads past that cache what it changes itself.
+/// The next kernel is let in afterwards. Were it let in before, it would still wait for this one, but results say that
+/// it may then read an old copy of what the kernel before this one read on the same multiprocessor: the first-level
+/// cache seems to forget what it holds when a kernel comes, not when that kernel has waited. For the same reason a
+/// kernel that lets the next one in early, as products do, reads past that cache what it changes itself.
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
