@@ -6,6 +6,7 @@
 
 #include "imago/error.h"
 #include "kernels/cuda/attention_work.h"
+#include "kernels/cuda/launch.h"
 
 namespace imago::kernels::cuda {
 

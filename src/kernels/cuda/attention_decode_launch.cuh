@@ -19,7 +19,7 @@ void launch_decode_of(const DecodeWork& work, const DecodePlan& plan, Stream& st
   }
   const dim3 blocks(static_cast<unsigned>(plan.splits), static_cast<unsigned>(plan.units));
   launch_overlapped_cluster("attention of few tokens", decode_attention<kSupers, kType>, blocks, 32 * kDecodeWarps,
-                            shared, plan.is_cluster ? static_cast<unsigned>(plan.splits) : 0, stream, work);
+                            shared, plan.is_cluster ? static_cast<unsigned>(plan.splits) : 0, stream.handle(), work);
 }
 
 template <CacheType kType>

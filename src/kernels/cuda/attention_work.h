@@ -39,9 +39,6 @@ struct AttentionWork {
   const std::int32_t* position;
 };
 
-/// Whether this build and device have clusters, and launches that overlap: see launch.cuh.
-bool can_overlap();
-
 /// Few tokens: see attention_decode.cuh. Heads of a multiple of 8 values up to 256.
 struct DecodeWork : AttentionWork {
   std::uint32_t chunks;     // of kDecodeHeads heads or fewer in a group

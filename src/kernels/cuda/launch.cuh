@@ -38,7 +38,7 @@ __device__ __forceinline__ void wait_for_previous() {
 /// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.
 template <class... Parameters, class... Arguments>
 void launch_overlapped_cluster(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
-                               std::size_t shared_bytes, unsigned cluster, imago::cuda::Stream& stream,
+                               std::size_t shared_bytes, unsigned cluster, CUstream_st* stream,
                                Arguments&&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
@@ -54,7 +54,7 @@ void launch_overlapped_cluster(const char* name, void (*kernel)(Parameters...), 
   config.gridDim = blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream.handle();
+  config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = count;
   imago::cuda::check(
@@ -63,8 +63,14 @@ void launch_overlapped_cluster(const char* name, void (*kernel)(Parameters...), 
 
 template <class... Parameters, class... Arguments>
 void launch_overlapped(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
-                       std::size_t shared_bytes, imago::cuda::Stream& stream, Arguments&&... arguments) {
+                       std::size_t shared_bytes, CUstream_st* stream, Arguments&&... arguments) {
   launch_overlapped_cluster(name, kernel, blocks, threads, shared_bytes, 0, stream,
+                            std::forward<Arguments>(arguments)...);
+}
+template <class... Parameters, class... Arguments>
+void launch_overlapped(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                       std::size_t shared_bytes, imago::cuda::Stream& stream, Arguments&&... arguments) {
+  launch_overlapped_cluster(name, kernel, blocks, threads, shared_bytes, 0, stream.handle(),
                             std::forward<Arguments>(arguments)...);
 }
 

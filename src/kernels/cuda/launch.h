@@ -2,8 +2,8 @@
 
 namespace imago::kernels::cuda {
 
-/// Whether kernels of this build can overlap on the present device: it is of sm_90 or later, and so is the code it
-/// runs.
+/// Whether this build and the present device have launches that overlap, and clusters: the device is of sm_90 or later,
+/// and so is the code it runs.
 bool can_overlap();
 
 }  // namespace imago::kernels::cuda

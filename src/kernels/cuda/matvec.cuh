@@ -231,18 +231,9 @@ struct MatVecLauncher {
     const int most = static_cast<int>(facts.shared_bytes);
     imago::cuda::check(cudaFuncSetAttribute(matvec_kernel<Products>, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                        "shared memory");
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(args.rows < blocks ? args.rows : blocks);
-    config.blockDim = dim3(warps * 32);
-    config.dynamicSmemBytes = bytes;
-    config.stream = stream;
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = facts.overlaps ? 1 : 0;
-    imago::cuda::check(cudaLaunchKernelEx(&config, matvec_kernel<Products>, take(Products::kTokens)),
-                       "a product of few tokens");
+    const std::uint32_t grid = args.rows < blocks ? args.rows : blocks;
+    launch_overlapped("a product of few tokens", matvec_kernel<Products>, grid, warps * 32, bytes, stream,
+                      take(Products::kTokens));
     return true;
   }
 

@@ -44,7 +44,6 @@ struct MatVecArgs {
 struct LaunchFacts {
   int multiprocessors = 132;
   std::uint32_t shared_bytes = 90 << 10;  ///< dynamic shared memory that a block may have
-  bool overlaps = false;  ///< programmatic dependent launch: weights are loaded while the kernel before still runs
 };
 
 /// Queues one launch for up to eight tokens. `Form` of decode.cuh; int8 activations if `int8`, for coded forms only.

@@ -195,17 +195,8 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
   imago::cuda::check(cudaFuncSetAttribute(matvec_stream<Lane>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(facts.shared_bytes)),
                      "shared memory");
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(plan.blocks);
-  config.blockDim = dim3(plan.column_warps * plan.row_warps * 32);
-  config.dynamicSmemBytes = plan.bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = facts.overlaps ? 1 : 0;
-  imago::cuda::check(cudaLaunchKernelEx(&config, matvec_stream<Lane>, args, plan), "a product of one token");
+  launch_overlapped("a product of one token", matvec_stream<Lane>, plan.blocks, plan.column_warps * plan.row_warps * 32,
+                    plan.bytes, stream, args, plan);
   return true;
 }
 

@@ -8,7 +8,6 @@
 #include "device/cuda/check.h"
 #include "imago/error.h"
 #include "kernels/cuda/decode.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/prepare.h"
@@ -28,7 +27,6 @@ ProductScratch::ProductScratch(std::shared_ptr<Device> device) : state_(std::mak
   // Less what kernels declare themselves, and what the system keeps.
   state_->facts.shared_bytes =
       static_cast<std::uint32_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) - (4u << 10);
-  state_->facts.overlaps = can_overlap();
 }
 ProductScratch::~ProductScratch() = default;
 ProductScratch::ProductScratch(ProductScratch&&) noexcept = default;
@@ -90,11 +88,8 @@ class MatVecs {
         args.products[args.count++] = product(products[j]);
         done[j] = true;
       }
-      if (stream(format, args)) continue;
       set_activations(format, args);
-      visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-        launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
-      });
+      launch(format, args);
     }
   }
 
@@ -128,17 +123,16 @@ class MatVecs {
     finish_gated({gate, up, p.y, tokens_.count, rows, p.y_stride == 0 ? rows : p.y_stride, p.epilogue}, stream_);
   }
 
-  /// True if this was done by the kernel for one token.
-  bool stream(Format format, MatVecArgs args) {
-    if (tokens_.count != 1 || is_coded(format) != uses_int8(format)) return false;
-    return visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+  void launch(Format format, const MatVecArgs& args) {
+    visit_form(format, [&]<class Form>(std::type_identity<Form>) {
       if constexpr (kStreams<Form>) {
-        set_activations(format, args);
-        return stream_matvec<Form>(args, state_.facts, stream_.handle());
+        const bool is_exact = Form::kCoded && !uses_int8(format);
+        if (!is_exact && stream_matvec<Form>(args, state_.facts, stream_.handle())) return;
       }
-      return false;
+      launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
     });
   }
+
   /// Whether float activations can be taken as they lie.
   bool has_whole_groups() const {
     return tokens_.x != nullptr && tokens_.cols % kGroup == 0 && reinterpret_cast<std::uintptr_t>(tokens_.x) % 16 == 0;
