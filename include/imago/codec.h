@@ -47,8 +47,8 @@ struct Int8Block {
   std::int8_t q[kValues];
 };
 
-/// Quantizes activations: scale = max|x| / 127 per block, halves away from zero; a short last block is padded with
-/// zeros. Values that are not finite give a block of zeros.
+/// Quantizes activations: the scale of a block is the best of a few near max|x| / 127, halves are rounded away from
+/// zero; a short last block is padded with zeros. Values that are not finite give a block of zeros.
 std::vector<Int8Block> quantize_activations(std::span<const float> x);
 
 /// Encodes one row. Sizes and importance as in `encode` above.

@@ -47,8 +47,9 @@ TEST_F(SweepModel, IsAsIfFilesHadBeenWritten) {
     EXPECT_EQ(point.bytes, written.to_bytes);
     const DivergenceReport wanted =
         measure_divergence(reference, LanguageModel::load(out), text_, {.context = kSweepContext});
-    // GGUF keeps rotary frequencies as float32 divisors, and the folder as settings.
-    EXPECT_NEAR(point.divergence.value().mean, wanted.mean, 1e-8 + 1e-3 * wanted.mean);
+    // GGUF keeps rotary frequencies as float32 divisors, and the folder as settings: the last bits of activations
+    // differ, and with them here and there the best scale of 32.
+    EXPECT_NEAR(point.divergence.value().mean, wanted.mean, 1e-8 + 1e-2 * wanted.mean);
     EXPECT_EQ(point.divergence->same_top, wanted.same_top);
     EXPECT_NEAR(report.perplexity.value(), wanted.reference_perplexity, 1e-9);
     EXPECT_EQ(point.cost(), point.divergence->mean);

@@ -11,6 +11,7 @@
 #include "imago/error.h"
 #include "quant/block_format.h"
 #include "quant/expanded.h"
+#include "quant/int8_scale.h"
 #include "quant/lanes_scalar.h"
 
 namespace imago {
@@ -127,22 +128,10 @@ std::vector<Int8Block> quantize_activations(std::span<const float> x) {
     const std::span<const float> part =
         x.subspan(b * Int8Block::kValues)
             .first(std::min<std::size_t>(Int8Block::kValues, x.size() - b * Int8Block::kValues));
-    float largest = 0;
-    bool all_finite = true;
-    for (const float v : part) {
-      all_finite = all_finite && std::isfinite(v);
-      largest = std::max(largest, std::fabs(v));
-    }
     Int8Block& block = blocks[b];
     block = {};
-    const float scale = largest / 127.0f;
-    const float inverse = 1.0f / scale;
-    if (!all_finite || !std::isfinite(inverse)) continue;
-    block.scale = scale;
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      block.q[i] = static_cast<std::int8_t>(round_half_away(part[i] * inverse));
-      block.sum += block.q[i];
-    }
+    block.scale = quant::quantize_to_int8(part, block.q);
+    for (const std::int8_t code : block.q) block.sum += code;
   }
   return blocks;
 }

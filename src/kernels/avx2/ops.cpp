@@ -1,6 +1,7 @@
 #include "kernels/avx2/ops.h"
 
 #include "kernels/avx2/ops_lanes.h"
+#include "quant/int8_scale.h"
 
 namespace imago::kernels::avx2 {
 

@@ -15,6 +15,13 @@ inline constexpr int kSumVectors = 2;
 /// a · b + c, rounded once.
 inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 
+/// What is left of v when the nearest integer is taken off; v at the nearest 64th.
+inline Floats nearest(Floats v) noexcept {
+  return {_mm256_round_ps(v.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+inline Floats rest_of(Floats v) noexcept { return v - nearest(v); }
+inline Floats nearest_64th(Floats v) noexcept { return nearest(v * splat(64.0f)) * splat(0x1p-6f); }
+
 /// The first `count` lanes, 0 < count < kLanes; the others are zero, not written, or `fill`.
 inline __m256i first_lanes(std::size_t count) noexcept {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

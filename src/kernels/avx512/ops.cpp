@@ -1,6 +1,7 @@
 #include "kernels/avx512/ops.h"
 
 #include "kernels/avx512/ops_lanes.h"
+#include "quant/int8_scale.h"
 
 namespace imago::kernels::avx512 {
 

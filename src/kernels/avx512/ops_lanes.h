@@ -15,6 +15,12 @@ inline constexpr int kSumVectors = 4;
 /// a · b + c, rounded once.
 inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 
+/// What is left of v when the nearest integer is taken off; v at the nearest 64th.
+inline Floats rest_of(Floats v) noexcept { return {_mm512_reduce_ps(v.v, _MM_FROUND_TO_NEAREST_INT)}; }
+inline Floats nearest_64th(Floats v) noexcept {
+  return {_mm512_roundscale_ps(v.v, 6 << 4 | _MM_FROUND_TO_NEAREST_INT)};
+}
+
 /// The first `count` lanes, 0 < count < kLanes; the others are zero, not written, or `fill`.
 inline __mmask16 first_lanes(std::size_t count) noexcept { return static_cast<__mmask16>((1u << count) - 1); }
 inline Floats load_first(const float* from, std::size_t count) noexcept {

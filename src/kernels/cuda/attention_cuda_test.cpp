@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/int8_definition.h"
 #include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
 #include "testing/random_values.h"
@@ -112,12 +113,17 @@ class Layer {
 
   void expect_int8(const std::vector<float>& y, std::size_t row) const {
     if (std::ranges::any_of(case_.positions, [](auto p) { return p < 0; })) return;
-    std::vector<std::int8_t> q(tokens() * blocks() * 32);
-    std::vector<float> scales(tokens() * blocks()), sums(2 * scales.size());
-    quantize_tokens(y, row, q, scales, sums);
-    ASSERT_EQ(codes_.values(), q) << case_.text() << ": int8 codes";
-    const std::vector<float2_pod> got = scales_.values();
-    for (std::size_t i = 0; i < scales.size(); ++i) ASSERT_EQ(got[i].x, scales[i]) << case_.text() << ": scale " << i;
+    const std::vector<std::int8_t> codes = codes_.values();
+    const std::vector<float2_pod> scales = scales_.values();
+    for (std::size_t t = 0; t < tokens(); ++t) {
+      const std::vector<Int8Block> wanted = testing::int8_of_gpu(std::span(y).subspan(t * row, row));
+      for (std::size_t b = 0; b < blocks(); ++b) {
+        const std::size_t at = t * blocks() + b;
+        ASSERT_TRUE(std::equal(wanted[b].q, wanted[b].q + 32, codes.begin() + static_cast<std::ptrdiff_t>(at) * 32))
+            << case_.text() << ": int8 codes " << at;
+        ASSERT_EQ(scales[at].x, wanted[b].scale) << case_.text() << ": scale " << at;
+      }
+    }
   }
 
   std::vector<GpuCache> fill(Device& device) {

@@ -94,7 +94,7 @@ TEST_F(GpuDequantize, ActivationsInInt8AreThoseOfTheHost) {
       const std::vector<std::int8_t> codes = from_device(q, stream);
       const std::vector<float2_pod> factors = from_device(scales, stream);
       for (std::size_t row = 0; row < kRows; ++row) {
-        const std::vector<Int8Block> want = quantize_activations(std::span(x).subspan(row * cols, cols));
+        const std::vector<Int8Block> want = testing::int8_of_gpu(std::span(x).subspan(row * cols, cols));
         for (std::size_t i = 0; i < padded; ++i) {
           ASSERT_EQ(codes[row * padded + i], want[i / 32].q[i % 32])
               << cols << " columns, row " << row << ", column " << i;

@@ -12,6 +12,7 @@
 #include "device/cuda/stream.h"
 #include "imago/codec.h"
 #include "imago/numeric.h"
+#include "kernels/cuda/int8_definition.h"
 #include "kernels/matrix.h"
 #include "testing/random_values.h"
 
@@ -69,7 +70,7 @@ inline ExpectedProduct expected_product(const PackedSample& m, std::span<const f
   ExpectedProduct e{std::vector<double>(tokens * m.rows), std::vector<double>(tokens * m.rows)};
   for (std::size_t t = 0; t < tokens; ++t) {
     std::vector<double> token(m.cols);
-    const std::vector<Int8Block> blocks = quantize_activations(x.subspan(t * m.cols, m.cols));
+    const std::vector<Int8Block> blocks = int8_of_gpu(x.subspan(t * m.cols, m.cols));
     for (std::size_t c = 0; c < m.cols; ++c) {
       const Int8Block& block = blocks[c / 32];
       token[c] = int8 ? static_cast<double>(block.scale) * block.q[c % 32] : static_cast<double>(x[t * m.cols + c]);

@@ -316,7 +316,7 @@ TEST_F(MatMul, ActivationsInInt8) {
   std::vector<std::int8_t> q(kTokens * kPadded);
   std::vector<float2_pod> scales(kTokens * kPadded / kGroup);
   for (std::size_t t = 0; t < kTokens; ++t) {
-    const std::vector<Int8Block> blocks = quantize_activations(std::span(x).subspan(t * kCols, kCols));
+    const std::vector<Int8Block> blocks = testing::int8_of_gpu(std::span(x).subspan(t * kCols, kCols));
     for (std::size_t c = 0; c < kCols; ++c) {
       const Int8Block& block = blocks[c / kGroup];
       q[t * kPadded + c] = block.q[c % kGroup];
@@ -332,7 +332,7 @@ TEST_F(MatMul, ActivationsInInt8) {
     for (const bool as_int8 : {false, true}) {
       Array<float> y(*device(), kTokens * m.rows);
       Tokens tokens{.x = x_there.data(), .q = nullptr, .scales = nullptr, .count = kTokens, .cols = kCols};
-      if (as_int8) tokens = {nullptr, q_there.data(), scales_there.data(), kTokens, kCols};
+      if (as_int8) tokens = {.q = q_there.data(), .scales = scales_there.data(), .count = kTokens, .cols = kCols};
       const GpuProduct product{.matrix = &*m.matrix, .up = nullptr, .y = y.data(), .y_stride = 0, .epilogue = {}};
       matmul({&product, 1}, tokens, arithmetic, *scratch_, *stream_);
       results[as_int8].resize(y.size());

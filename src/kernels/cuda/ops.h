@@ -35,7 +35,7 @@ struct NormArgs {
 };
 void norm(const NormArgs& args, Stream& stream);
 
-/// The int8 form of activations: scale = max|x| / 127 per 32 columns, as quantize_tokens of the host, bit for bit.
+/// The int8 form of activations: scale = max|x| / 127 per 32 columns, halves rounded away from zero.
 void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, Stream& stream);
 
 /// y = f(gate) · up; up null: y = f(gate). With the int8 form of y [rows][cols] where wanted; y null: only that.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/int8_definition.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
@@ -30,22 +31,21 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& wanted
   }
 }
 
-/// The int8 form of `x`, as the host makes it, against what the GPU wrote.
+/// The int8 form of `x` against what the GPU wrote.
 void expect_int8(const std::vector<float>& x, std::size_t cols, const std::vector<std::int8_t>& q,
                  const std::vector<float2_pod>& scales, const std::string& what) {
   const std::size_t blocks = (cols + 31) / 32, rows = x.size() / cols;
-  std::vector<std::int8_t> wanted_q(rows * blocks * 32);
-  std::vector<float> wanted_scales(rows * blocks), sums(rows * blocks * 2);
-  quantize_tokens(x, cols, wanted_q, wanted_scales, sums);
-  for (std::size_t i = 0; i < wanted_q.size(); ++i) {
-    ASSERT_EQ(q[i], wanted_q[i]) << what << ": code " << i % (blocks * 32) << " of row " << i / (blocks * 32)
-                                 << ", cols " << cols;
-  }
-  for (std::size_t b = 0; b < wanted_scales.size(); ++b) {
-    int sum = 0;
-    for (std::size_t i = 0; i < 32; ++i) sum += wanted_q[b * 32 + i];
-    ASSERT_EQ(scales[b].x, wanted_scales[b]) << what << ": scale " << b << ", cols " << cols;
-    ASSERT_EQ(scales[b].y, wanted_scales[b] * static_cast<float>(sum)) << what << ": sum " << b << ", cols " << cols;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::vector<Int8Block> wanted = testing::int8_of_gpu(std::span(x).subspan(row * cols, cols));
+    for (std::size_t b = 0; b < blocks; ++b) {
+      for (std::size_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(q[(row * blocks + b) * 32 + i], wanted[b].q[i])
+            << what << ": code " << b * 32 + i << " of row " << row << ", cols " << cols;
+      }
+      const float2_pod& scale = scales[row * blocks + b];
+      ASSERT_EQ(scale.x, wanted[b].scale) << what << ": scale " << b << " of row " << row << ", cols " << cols;
+      ASSERT_EQ(scale.y, wanted[b].scale * static_cast<float>(wanted[b].sum)) << what << ": sum " << b;
+    }
   }
 }
 

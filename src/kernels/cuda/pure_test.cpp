@@ -13,6 +13,7 @@
 #include "imago/codec.h"
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/int8_definition.h"
 #include "kernels/cuda/matvec_stream_plan.h"
 #include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sample_order.h"
@@ -40,17 +41,15 @@ std::vector<float> blocks_of_all_kinds() {
   return x;
 }
 
-TEST(CudaRounding, Int8IsThatOfTheHost) {
+TEST(CudaRounding, Int8HasTheLargestAt127) {
   const std::vector<float> x = blocks_of_all_kinds();
-  std::vector<std::int8_t> q(x.size());
-  std::vector<float> scales(x.size() / 32), sums(x.size() / 16);
-  quantize_tokens(x, 32, q, scales, sums);
-  for (std::size_t b = 0; b < scales.size(); ++b) {
+  const std::vector<Int8Block> wanted = testing::int8_of_gpu(x);
+  for (std::size_t b = 0; b < wanted.size(); ++b) {
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < 32; ++i) largest = std::max(largest, magnitude_bits(x[b * 32 + i]));
     const BlockScale block = int8_scale(largest);
-    ASSERT_EQ(block.scale, scales[b]) << b;
-    for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(int8_code(x[b * 32 + i], block), q[b * 32 + i]) << b << ", " << i;
+    ASSERT_EQ(block.scale, wanted[b].scale) << b;
+    for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(int8_code(x[b * 32 + i], block), wanted[b].q[i]) << b << ", " << i;
   }
 }
 

@@ -143,28 +143,77 @@ inline void activate(const ActivateArgs& a) noexcept {
 
 // ---- Quantization
 
-/// 32 values; the same bits as imago::quantize_activations. Magnitudes are compared as integers, in the order of
-/// which infinities and NaNs stand above all numbers.
-inline void quantize_block(const float* x, std::int8_t* q, float& scale, float* sums16) noexcept {
+/// The largest magnitude of 32 values. They are compared as integers, in the order of which infinities and NaNs stand
+/// above all numbers.
+inline std::int32_t largest_bits(const float* x) noexcept {
   const Ints magnitude = splat_int(0x7FFFFFFF);
   Ints largest = splat_int(0);
   for (int i = 0; i < 32; i += kLanes) largest = max_of(largest, bits_of(load_floats(x + i)) & magnitude);
-  const std::int32_t bits = max_lane(largest);
-  float top;
-  __builtin_memcpy(&top, &bits, 4);
-  scale = top / 127.0f;
-  float inverse = 1.0f / scale;
-  if (bits >= 0x7F800000 || inverse == kInfinity) scale = inverse = 0.0f;
+  return max_lane(largest);
+}
+
+/// Σ residual² of 32 values under each scale.
+inline void squared_residuals(const float* x, const float (&inverses)[4], float* squares) noexcept {
+  Floats sums[4];
+  for (int s = 0; s < 4; ++s) {
+    sums[s] = splat(0.0f);
+    for (int i = 0; i < 32; i += kLanes) {
+      const Floats t = load_floats(x + i) * splat(inverses[s]);
+      const Floats residual = nearest_64th(rest_of(t));
+      sums[s] = fused(residual, residual, sums[s]);
+    }
+  }
+  store_sums4(sums, squares);
+}
+
+/// The best scales but for their refinement, of `count` blocks; see quant/int8_scale.h. Step by step for all of them:
+/// each step is a chain of waiting within a block, and blocks do not wait for each other.
+template <int kMost>
+inline void int8_scales(const float* x, int count, quant::Int8Scale (&chosen)[kMost]) noexcept {
+  static_assert(quant::kInt8Scales == 4);
+  std::int32_t bits[kMost];
+  float tops[kMost], scales[kMost][4], inverses[kMost][4], squares[kMost][4];
+  for (int b = 0; b < count; ++b) bits[b] = largest_bits(x + b * 32);
+  __builtin_memcpy(tops, bits, sizeof tops);
+  for (int b = 0; b < count; ++b) {
+    for (int s = 0; s < 4; ++s) scales[b][s] = tops[b] / quant::kInt8Steps[s];
+    for (int s = 0; s < 4; ++s) inverses[b][s] = 1.0f / scales[b][s];
+  }
+  for (int b = 0; b < count; ++b) squared_residuals(x + b * 32, inverses[b], squares[b]);
+  for (int b = 0; b < count; ++b) {
+    for (int s = 0; s < 4; ++s) squares[b][s] *= quant::kInt8Squares[s];
+    std::int32_t keys[4];  // in the order of the squares: integers are compared without jumps, which none could foresee
+    __builtin_memcpy(keys, squares[b], sizeof keys);
+    const int low = keys[1] < keys[0] ? 1 : 0, high = keys[3] < keys[2] ? 3 : 2;
+    const int best = keys[high] < keys[low] ? high : low;
+    const bool is_zero = bits[b] >= 0x7F800000 || inverses[b][0] == kInfinity;
+    chosen[b] = is_zero ? quant::Int8Scale{0, 0} : quant::Int8Scale{scales[b][best], inverses[b][best]};
+  }
+}
+
+/// 32 values; the same bits as imago::quantize_activations.
+inline void quantize_block(const float* x, quant::Int8Scale chosen, std::int8_t* q, float& scale,
+                           float* sums16) noexcept {
+  Floats slope = splat(0.0f), power = splat(0.0f);
+  Ints sums[2];
   for (int half = 0; half < 2; ++half) {
-    Ints sum = splat_int(0);
+    sums[half] = splat_int(0);
     for (int i = half * 16; i < half * 16 + 16; i += kLanes) {
-      const Floats t = scale == 0.0f ? splat(0.0f) : load_floats(x + i) * splat(inverse);
+      const Floats t = chosen.scale == 0.0f ? splat(0.0f) : load_floats(x + i) * splat(chosen.inverse);
       // Halves away from zero: with the float below 0.5, since 0.5 itself would carry the float below 0.5 up to 1.
       const Ints sign = bits_of(t) & splat_int(-0x7FFFFFFF - 1);
       const Ints code = truncate(t + from_bits(sign | bits_of(splat(0x1.fffffep-2f))));
       store_low8(code, reinterpret_cast<std::byte*>(q + i));
-      sum = sum + code;
+      sums[half] = sums[half] + code;
+      const Floats steps = to_floats(code);
+      slope = fused(steps, nearest_64th(t - steps), slope);
+      power = fused(steps, steps, power);
     }
-    sums16[half] = scale * static_cast<float>(sum_lanes(sum));
   }
+  const Floats four[4] = {slope, power, to_floats(sums[0]), to_floats(sums[1])};
+  float totals[4];
+  store_sums4(four, totals);
+  scale = chosen.scale;
+  if (scale != 0.0f) scale *= 1.0f + totals[0] / totals[1];
+  for (int half = 0; half < 2; ++half) sums16[half] = scale * totals[2 + half];
 }

@@ -1,6 +1,7 @@
 #include "kernels/neon/ops.h"
 
 #include "kernels/neon/ops_lanes.h"
+#include "quant/int8_scale.h"
 
 namespace imago::kernels::neon {
 

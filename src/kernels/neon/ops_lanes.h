@@ -16,6 +16,10 @@ inline constexpr int kSumVectors = 4;
 /// a · b + c, rounded once.
 inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {vfmaq_f32(c.v, a.v, b.v)}; }
 
+/// What is left of v when the nearest integer is taken off; v at the nearest 64th.
+inline Floats rest_of(Floats v) noexcept { return v - Floats{vrndnq_f32(v.v)}; }
+inline Floats nearest_64th(Floats v) noexcept { return Floats{vrndnq_f32((v * splat(64.0f)).v)} * splat(0x1p-6f); }
+
 /// The first `count` lanes, 0 < count < kLanes; the others are zero, not written, or `fill`.
 inline Floats load_first(const float* from, std::size_t count) noexcept {
   float lanes[kLanes] = {};

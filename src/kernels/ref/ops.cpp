@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "imago/numeric.h"
+#include "quant/int8_scale.h"
 
 namespace imago::kernels::ref {
 
@@ -125,23 +126,13 @@ void run(const ScaleArgs& a) noexcept {
 void run(const QuantizeArgs& a) noexcept {
   for (std::size_t begin = 0; begin < a.cols; begin += 32) {
     const std::size_t end = std::min(begin + 32, a.cols);
-    float largest = 0;
-    bool all_finite = true;
-    for (std::size_t i = begin; i < end; ++i) {
-      all_finite = all_finite && std::isfinite(a.x[i]);
-      largest = std::max(largest, std::fabs(a.x[i]));
-    }
-    const float scale = largest / 127.0f;
-    const float inverse = 1.0f / scale;
-    const bool is_zero = !all_finite || !std::isfinite(inverse);
+    std::fill_n(a.q + begin, 32, std::int8_t{0});
+    const float scale = quant::quantize_to_int8({a.x + begin, end - begin}, a.q + begin);
     int sums[2] = {0, 0};
-    for (std::size_t i = begin; i < begin + 32; ++i) {
-      a.q[i] = is_zero || i >= end ? std::int8_t{0} : static_cast<std::int8_t>(round_half_away(a.x[i] * inverse));
-      sums[(i - begin) / 16] += a.q[i];
-    }
-    a.scales[begin / 32] = is_zero ? 0.0f : scale;
+    for (std::size_t i = 0; i < 32; ++i) sums[i / 16] += a.q[begin + i];
+    a.scales[begin / 32] = scale;
     for (std::size_t half = 0; half < 2; ++half) {
-      a.sums16[begin / 16 + half] = is_zero ? 0.0f : scale * static_cast<float>(sums[half]);
+      a.sums16[begin / 16 + half] = scale * static_cast<float>(sums[half]);
     }
   }
 }
