@@ -69,6 +69,10 @@ struct AttentionArgs {
   std::byte* scratch;
   bool exact = false;  ///< float32 products throughout
 };
+/// Both, in one launch where tokens do not see each other, such as the single token of a step. q and k are undefined
+/// afterwards.
+void place_and_attend(const PlaceArgs& place_args, const AttentionArgs& args, const TokenPlaces& places,
+                      Stream& stream);
 std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, const TokenPlaces& places);
 void attention(const AttentionArgs& args, const TokenPlaces& places, Stream& stream);
 

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/cache_tiles.cuh"
+#include "kernels/cuda/head_turn.cuh"
 #include "kernels/cuda/int8_form.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -138,6 +139,15 @@ __device__ __forceinline__ void add_pairs(float (*sums)[4], const std::uint32_t 
 struct ValueRows {
   const std::byte* row[4];
   bool inside[4];
+  __device__ __forceinline__ ValueRows(const std::byte* values, unsigned row_bytes, unsigned key, unsigned stop,
+                                       unsigned c) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const unsigned at = key + 2 * c + k % 2 + k / 2 * 8;
+      inside[k] = at < stop;
+      row[k] = values + std::size_t{at} * row_bytes;
+    }
+  }
 };
 
 template <int kSupers, CacheType kType>
@@ -211,20 +221,13 @@ inline constexpr bool kLoadsAhead = kSupers <= 2 && kType == CacheType::f16;
 /// on.
 template <int kSupers, CacheType kType>
 __device__ __forceinline__ void look_at_keys(const DecodeWork& a, DecodeState<kSupers, kType>& state,
-                                             Octet<kType> (&octets)[2][2 * kSupers], const std::byte* keys,
+                                             Octet<kType> (&octets)[2][2 * kSupers],
+                                             LoadedValues<kSupers, kType>& loaded, const std::byte* keys,
                                              const std::byte* values, unsigned key, unsigned next, unsigned stop,
                                              unsigned g, unsigned c) {
   const unsigned row_bytes = a.rows.row_bytes, head_values = a.rows.head_values;
-  ValueRows rows;
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const unsigned at = key + 2 * c + k % 2 + k / 2 * 8;
-    rows.inside[k] = at < stop;
-    rows.row[k] = values + std::size_t{at} * row_bytes;
-  }
+  const ValueRows rows(values, row_bytes, key, stop, c);
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
-  LoadedValues<kSupers, kType> loaded;
-  if constexpr (kEarly) loaded.load(rows, head_values, g);
 
   float s[4];
 #pragma unroll
@@ -272,6 +275,7 @@ __device__ __forceinline__ void look_at_keys(const DecodeWork& a, DecodeState<kS
     const Split near = split_halves(p[0], p[1]), far = split_halves(p[2], p[3]);
     const std::uint32_t weights[4] = {near.high, near.low, far.high, far.low};
     loaded.add_to(state.sums, weights);
+    if constexpr (kEarly) loaded.load(ValueRows(values, row_bytes, next, stop, c), head_values, g);
   }
 }
 
@@ -309,6 +313,60 @@ __device__ __forceinline__ void add_parts(unsigned first, unsigned step, unsigne
   }
 }
 
+/// The heads that a block puts in place: its queries into shared memory, turned; the token's key and value into the
+/// cache, by the block that has its last key. Nobody else reads them there.
+template <int kSupers, CacheType kType>
+class PlacedHeads {
+ public:
+  __device__ __forceinline__ PlacedHeads(const DecodeWork& a, std::size_t queries, std::size_t key, unsigned rows)
+      : a_(a), queries_(a.q + queries), key_(key), rows_(rows) {}
+
+  /// What no kernel of this step makes.
+  __device__ __forceinline__ void fetch_turn(std::int32_t position) { turn_.fetch(a_.turn, position); }
+
+  /// All threads of the block.
+  __device__ __forceinline__ void place(const GpuCache& cache, unsigned kv_head, std::int32_t position, bool has_last,
+                                        float* shared) {
+    const unsigned values = a_.rows.head_values;
+    const unsigned jobs = rows_ + (has_last ? 2 : 0);
+    FetchedHead<64 * kSupers> heads[2];
+    for (unsigned job = warp(); job < jobs; job += 2 * kDecodeWarps) {
+      heads[0].fetch(source(job), values);
+      if (job + kDecodeWarps < jobs) heads[1].fetch(source(job + kDecodeWarps), values);
+      finish(heads[0], job, cache, kv_head, position, shared);
+      if (job + kDecodeWarps < jobs) finish(heads[1], job + kDecodeWarps, cache, kv_head, position, shared);
+    }
+    __syncthreads();
+  }
+  /// Of `shared`, behind the queries.
+  __device__ __forceinline__ const float* key(const float* shared) const {
+    return shared + rows_ * a_.rows.head_values;
+  }
+  __device__ __forceinline__ const float* value(const float* shared) const { return key(shared) + a_.rows.head_values; }
+
+ private:
+  __device__ __forceinline__ void finish(const FetchedHead<64 * kSupers>& head, unsigned job, const GpuCache& cache,
+                                         unsigned kv_head, std::int32_t position, float* shared) {
+    const unsigned values = a_.rows.head_values;
+    float* const x = shared + job * values;
+    head.put(values, x);
+    const bool is_query = job < rows_, is_key = job == rows_;
+    if (is_query || is_key) turn_head(a_.turn, values, is_query ? a_.turn.q_norm : a_.turn.k_norm, turn_, x);
+    if (is_query) return;
+    store_head<kType>(a_.rows, (is_key ? cache.keys : cache.values) + kv_head * a_.rows.head_bytes, position, x);
+  }
+  static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
+  __device__ __forceinline__ const float* source(unsigned job) const {
+    return job < rows_ ? queries_ + job * a_.rows.head_values : (job == rows_ ? a_.k : a_.v) + key_;
+  }
+
+  const DecodeWork& a_;
+  const float* queries_;
+  std::size_t key_;
+  unsigned rows_;
+  FetchedTurn<64 * kSupers> turn_;
+};
+
 /// Grid: splits × units; a cluster for each unit if a.is_cluster. Block: kDecodeWarps warps. Shared:
 /// [warps][rows][head_values] sums.
 template <int kSupers, CacheType kType>
@@ -324,35 +382,69 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
   const unsigned head_values = a.rows.head_values, rows = min(a.group - chunk * 8, 8u);
   const unsigned count = rows * head_values, part_floats = rows * (head_values + 2);
   const std::size_t out = (std::size_t{token} * a.heads + kv_head * a.group + chunk * 8) * head_values;
-  wait_for_previous();
-  // All that depends on nothing is asked for at once.
   const std::int32_t position = a.position[token];
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
-  float query[2 * kSupers][8];
-  load_query<2 * kSupers>(query, a.q + out + g * head_values, g < rows, head_values, c);
-  if (position < 0) return;
   const unsigned first = first_key(position, a.window), end = static_cast<unsigned>(position) + 1;
   const unsigned per_split = keys_per_split(end - first, gridDim.x);
   const unsigned splits = (end - first + per_split - 1) / per_split;
   const bool has_keys = blockIdx.x < splits;
-  if (!has_keys && !(a.is_cluster && splits > 1)) return;  // a cluster combines together
   const unsigned begin = first + blockIdx.x * per_split, stop = min(begin + per_split, end);
-
-  if (has_keys && begin + warp * 16 < stop) {
-    const std::byte* const keys = cache.keys + kv_head * a.rows.head_bytes;
-    const std::byte* const values = cache.values + kv_head * a.rows.head_bytes;
-    Octet<kType> octets[2][2 * kSupers];
-    if constexpr (kLoadsAhead<kSupers, kType>) {
+  const std::byte* const keys = cache.keys + kv_head * a.rows.head_bytes;
+  const std::byte* const values = cache.values + kv_head * a.rows.head_bytes;
+  const std::size_t own_key = (std::size_t{token} * a.kv_heads + kv_head) * head_values;
+  PlacedHeads<kSupers, kType> heads(a, out, own_key, rows);
+  constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
+  Octet<kType> octets[2][2 * kSupers];
+  LoadedValues<kSupers, kType> loaded;
+  const bool places = a.k != nullptr && position >= 0 && has_keys;
+  const auto load_first = [&](unsigned limit) {
+    const unsigned key = begin + warp * 16;
+#pragma unroll
+    for (unsigned t = 0; t < 2; ++t) {
+      const unsigned at = key + 8 * t + g;
+      load_key<kSupers, kType>(octets[t], keys + std::size_t{at} * a.rows.row_bytes, at < limit, head_values, c);
+    }
+    loaded.load(ValueRows(values, a.rows.row_bytes, key, limit, c), head_values, g);
+  };
+  if (places) {
+    heads.fetch_turn(position);
+    if constexpr (kEarly) load_first(min(stop, end - 1));  // the last one is not there yet
+  }
+  wait_for_previous();
+  if (position < 0 || (!has_keys && !(a.is_cluster && splits > 1))) return;  // a cluster combines together
+  float query[2 * kSupers][8];
+  if (places) {
+    heads.place(cache, kv_head, position, stop == end, shared);
+    load_query<2 * kSupers>(query, shared + g * head_values, g < rows, head_values, c);
+    if constexpr (kEarly) {
 #pragma unroll
       for (unsigned t = 0; t < 2; ++t) {
-        const unsigned at = begin + warp * 16 + 8 * t + g;
-        load_key<kSupers, kType>(octets[t], keys + std::size_t{at} * a.rows.row_bytes, at < stop, head_values, c);
+        if (begin + warp * 16 + 8 * t + g + 1 != end) continue;
+#pragma unroll
+        for (unsigned i = 0; i < 2 * kSupers; ++i) {
+          octets[t][i].pairs = halves_of(heads.key(shared) + i * 32 + c * 8, i * 32 + c * 8 < head_values);
+        }
+      }
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        if (begin + warp * 16 + 2 * c + k % 2 + k / 2 * 8 + 1 != end) continue;
+#pragma unroll
+        for (unsigned i = 0; i < kSupers; ++i) {
+          loaded.octets[i][k].pairs = halves_of(heads.value(shared) + i * 64 + g * 8, i * 64 + g * 8 < head_values);
+        }
       }
     }
+    __syncthreads();  // sums will lie there
+  } else if (has_keys) {
+    load_query<2 * kSupers>(query, a.q + out + g * head_values, g < rows, head_values, c);
+    if constexpr (kEarly) load_first(stop);
+  }
+
+  if (has_keys && begin + warp * 16 < stop) {
     DecodeState<kSupers, kType> state;
     set_query<kSupers, kType>(state, query, a.scale);
     for (unsigned key = begin + warp * 16; key < stop; key += kDecodeKeys) {
-      look_at_keys<kSupers, kType>(a, state, octets, keys, values, key, key + kDecodeKeys, stop, g, c);
+      look_at_keys<kSupers, kType>(a, state, octets, loaded, keys, values, key, key + kDecodeKeys, stop, g, c);
     }
     state.total += __shfl_xor_sync(~0u, state.total, 1);
     state.total += __shfl_xor_sync(~0u, state.total, 2);

@@ -22,6 +22,26 @@ inline CacheRows cache_rows(const CacheShape& shape) {
           static_cast<std::uint32_t>(shape.head_values)};
 }
 
+/// What is done to heads before they meet: norms, where given, and rotation.
+struct HeadTurn {
+  const float* q_norm;  // [head_values]; null: none, or done before
+  const float* k_norm;
+  float eps;
+  const float* rope;  // null: none
+  std::uint32_t rotary;
+  RopePairs pairs;
+};
+
+/// `q_norm`, `k_norm`: the norms that are left to do.
+inline HeadTurn head_turn(const PlaceArgs& args, const float* q_norm, const float* k_norm) {
+  return {.q_norm = q_norm,
+          .k_norm = k_norm,
+          .eps = args.norm_eps,
+          .rope = args.rope,
+          .rotary = static_cast<std::uint32_t>(args.rotary),
+          .pairs = args.pairs};
+}
+
 inline constexpr std::size_t kMostHeadValues = 256;
 /// Throws UnsupportedError for heads that no kernel takes.
 void check_head_values(std::size_t head_values);
@@ -41,8 +61,13 @@ struct AttentionWork {
 
 /// Few tokens: see attention_decode.cuh. Heads of a multiple of 8 values up to 256.
 struct DecodeWork : AttentionWork {
-  std::uint32_t chunks;     // of kDecodeHeads heads or fewer in a group
-  bool is_cluster;          // the splits of a unit are one cluster
+  std::uint32_t chunks;  // of kDecodeHeads heads or fewer in a group
+  bool is_cluster;       // the splits of a unit are one cluster
+  // Where k is given, queries are turned here, and keys and values put into the cache. Of tokens that do not see each
+  // other, with one chunk.
+  const float* k;  // [tokens][kv_heads][head_values]
+  const float* v;
+  HeadTurn turn;
   std::uint32_t* counters;  // [units], zeros between launches
   float* parts;             // [units][splits][rows][head_values + 2]
 };

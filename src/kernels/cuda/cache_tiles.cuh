@@ -73,6 +73,13 @@ __device__ __forceinline__ Octet<kType> load_octet(const std::byte* row, unsigne
   return o;
 }
 
+/// Eight values as float16 has them, zeros if they are not there.
+__device__ __forceinline__ uint4 halves_of(const float* x, bool inside) {
+  if (!inside) return {0, 0, 0, 0};
+  const auto pair = [&](int i) { return half_of_float(x[i]) | std::uint32_t{half_of_float(x[i + 1])} << 16; };
+  return {pair(0), pair(2), pair(4), pair(6)};
+}
+
 __device__ __forceinline__ float q8_scale(const std::byte* row, unsigned block, bool inside) {
   return inside ? float_of_half(*reinterpret_cast<const std::uint16_t*>(row + block * kQ8Bytes)) : 0.0f;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The int8 form of activations, made by kernels that have the values in registers anyway. Bit for bit what
-// kernels::quantize_tokens gives; the arithmetic is in rounding.h.
+// The int8 form of activations, made by kernels that have the values in registers anyway; the arithmetic is in
+// rounding.h.
 
 #include <cstdint>
 
@@ -11,28 +11,33 @@
 namespace imago::kernels::cuda {
 
 /// One block of 32 columns spread over 32 / kValues neighbouring lanes of a warp, kValues in each, zeros past the last
-/// column. Writes this lane's codes to q (aligned to kValues bytes), and the block's first lane writes *scales. All
-/// lanes of the warp call it; those with `active` false hold zeros and write nothing, and all lanes of a block agree on
-/// it.
+/// column: this lane's codes, and the scale of them all. All lanes of the warp call it.
 template <int kValues>
-__device__ inline void store_int8_form(const float (&values)[kValues], bool active, std::int8_t* q,
-                                       float2_pod* scales) {
+__device__ inline BlockScale int8_codes(const float (&values)[kValues], std::int8_t (&codes)[kValues]) {
   static_assert(kValues == 1 || kValues == 2 || kValues == 4 || kValues == 8);
-  constexpr unsigned kLanes = 32 / kValues;
   std::uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) largest = max(largest, magnitude_bits(values[i]));
 #pragma unroll
-  for (unsigned step = 1; step < kLanes; step *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, step));
+  for (unsigned step = 1; step < 32 / kValues; step *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, step));
   const BlockScale block = int8_scale(largest);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) codes[i] = static_cast<std::int8_t>(int8_code(values[i], block));
+  return block;
+}
+
+/// Writes this lane's codes of such a block to q (aligned to kValues bytes), and the block's first lane writes *scales.
+/// All lanes of the warp call it; those with `active` false hold zeros and write nothing, and all lanes of a block
+/// agree on it.
+template <int kValues>
+__device__ inline void store_int8_form(const float (&values)[kValues], bool active, std::int8_t* q,
+                                       float2_pod* scales) {
+  constexpr unsigned kLanes = 32 / kValues;
   alignas(8) std::int8_t codes[kValues];
+  const BlockScale block = int8_codes(values, codes);
   int sum = 0;
 #pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    const int code = int8_code(values[i], block);
-    codes[i] = static_cast<std::int8_t>(code);
-    sum += code;
-  }
+  for (int i = 0; i < kValues; ++i) sum += codes[i];
 #pragma unroll
   for (unsigned step = 1; step < kLanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
   if (!active) return;

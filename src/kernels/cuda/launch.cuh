@@ -23,16 +23,11 @@ __device__ __forceinline__ void let_next_in() {
 
 /// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
 /// anything. What no work on the stream changes, such as weights, may be read before.
-///
-/// The next kernel is let in afterwards. Were it let in before, it would still wait for this one, but results say that
-/// it may then read an old copy of what the kernel before this one read on the same multiprocessor: the first-level
-/// cache seems to forget what it holds when a kernel comes, not when that kernel has waited. For the same reason a
-/// kernel that lets the next one in early, as products do, reads past that cache what it changes itself.
 __device__ __forceinline__ void wait_for_previous() {
+  let_next_in();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  let_next_in();
 }
 
 /// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.

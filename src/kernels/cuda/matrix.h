@@ -37,10 +37,17 @@ class GpuMatrix {
   Planes planes_;
 };
 
+/// y = x / rms(x) · weight, of a token.
+struct RmsNorm {
+  const float* weight = nullptr;  ///< null: y is x
+  float eps = 0;
+};
+
 /// Activations in device memory, in the forms that products read. Each form may be null: `multiply` makes what it needs
 /// and is not there in its scratch; kernels that produce activations (ops.h) write the int8 form along where they can.
 struct Tokens {
   const float* x = nullptr;            ///< [count][cols]
+  RmsNorm norm = {};                   ///< that products read x through, where no int8 form is given
   const std::int8_t* q = nullptr;      ///< [count][padded_cols(cols)]: int8 in blocks of 32, zeros behind cols
   const float2_pod* scales = nullptr;  ///< [count][padded_cols / 32]: {scale, scale · sum of q}
   std::size_t count = 0, cols = 0;
@@ -83,7 +90,8 @@ class ProductScratch {
 /// Queues all products. Few tokens (up to kMatVecTokens): one launch that streams the weights once, int8 activations
 /// with Arithmetic::fast where the type allows, float32 with exact. More: tensor cores; `fast` decodes tiles to bf16
 /// (wide float types by cuBLASLt as they are), `exact` computes in float32. Tolerances as on the host; bf16 counts as
-/// fast.
+/// fast. A norm before them costs next to nothing, but has limits: one token, `fast`, types with int8 activations
+/// (UsageError).
 void multiply(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream);
 

@@ -32,6 +32,9 @@ struct MatVecArgs {
   std::uint32_t x_stride;    ///< a multiple of 4
   const std::int8_t* q;      ///< int8 form: [tokens][groups · 32]
   const float2_pod* scales;  ///< int8 form: [tokens][groups]
+  // stream_matvec makes the int8 form by itself where q is null: of x, or of x / rms(x) · norm_weight.
+  const float* norm_weight;  ///< null: of x
+  float norm_eps;
   // Filled in by launch_matvec. Kernels could compute them, and would, time and again, for want of registers.
   std::uint32_t rows;       ///< of all products
   std::uint32_t units;      ///< of a row
@@ -51,7 +54,8 @@ template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream);
 
 /// Queues a product of one token by the kernel for chips that overlap launches; see matvec_stream.cuh. Coded forms take
-/// int8 activations. False, and nothing is done, if it is not for these matrices.
+/// int8 activations, or make them of x: whole groups, aligned to 16 bytes. False, and nothing is done, if it is not for
+/// these matrices.
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream);
 

@@ -15,8 +15,7 @@ __device__ __forceinline__ void store_result(const MatVecProduct& p, std::uint32
   float value = activation_of(p.activation, p.bias != nullptr ? gate + p.bias[row] : gate);
   if (p.gated) value *= up;
   float* y = p.y + static_cast<std::size_t>(token) * p.y_stride + row;
-  *y = p.accumulate ? value * p.scale + __ldcg(y)
-                    : value * p.scale;  // past the first-level cache: see wait_for_previous
+  *y = p.accumulate ? value * p.scale + *y : value * p.scale;
 }
 
 /// Sums kCount values over the lanes of a warp: lane i ends with the total of value i / (32 / kCount). At each step

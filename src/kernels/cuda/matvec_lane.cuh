@@ -8,7 +8,8 @@
 //   kUnitBytes, kGroupBytes, kHighBytes, kScaleBytes, kSuperBytes
 //               of a unit and of a group in the main codes; of a group, and of eight, in the other planes
 //   unit_count  of a row
-//   load        the activations
+//   kInt8       whether activations are in int8 form
+//   fetch       asks for the activations
 //   product     of the lane's units of one row, but for the scale of the whole row if there is one
 
 #include <cstdint>
@@ -63,12 +64,16 @@ class StreamLane {
   static constexpr int kUnits = kHalf ? 4 : 2, kUnitBytes = kHalf ? 16 : Codes::kBytes;
   static constexpr int kColumns = 64, kGroupBytes = Codes::kBytes;
   static constexpr int kHighBytes = Codes::kHighBytes, kScaleBytes = Scales::kBytes, kSuperBytes = Scales::kSuperBytes;
-  static constexpr bool kRowScales = Scales::kRow;
+  static constexpr bool kRowScales = Scales::kRow, kInt8 = true;
+  static constexpr int kNeighbours = kHalf ? 1 : 2 * kUnits;  ///< pieces of 16 activations side by side
+  /// Whether a form in shared memory is for this lane: with q6_k registers would not do.
+  static constexpr bool kTakesFormHere = Codes::kHighBytes <= 4;
 
   static constexpr std::uint32_t unit_count(std::uint32_t groups) noexcept { return kHalf ? 2 * groups : groups; }
 
-  /// `first`: of the warp's units.
-  __device__ __forceinline__ void load(const MatVecArgs& args, std::uint32_t first) {
+  /// Asks for the int8 form (matvec_form.cuh); `first`: of the warp's units.
+  template <class From>
+  __device__ __forceinline__ void fetch(const MatVecArgs& args, const From& from, std::uint32_t first) {
     const std::uint32_t units = unit_count(args.products[0].planes.groups), lane = threadIdx.x % 32;
     // Behind the last unit: another one, with zeros for activations. Rows have an even number of groups in memory.
     last_ = units - 1 - first;
@@ -77,7 +82,29 @@ class StreamLane {
     for (int u = 0; u < kUnits; ++u) {
       const std::uint32_t number = first + (kHalf ? 32 * u + lane : kUnits * lane + u);
       const bool exists = number < units;
-      load_unit(args, exists ? number : 0, u, exists);
+#pragma unroll
+      for (int i = 0; i < kWords / 4; ++i) {
+        uint4 v = {0, 0, 0, 0};
+        if (exists) v = from.piece(number * (kWords / 4) + i);
+        x_[u][4 * i] = v.x, x_[u][4 * i + 1] = v.y, x_[u][4 * i + 2] = v.z, x_[u][4 * i + 3] = v.w;
+      }
+      scale_[u] = exists ? from.scale(kHalf ? number / 2 : number) : 0.0f;
+    }
+  }
+
+  /// When it is there; `factor`: what the scales lack.
+  __device__ __forceinline__ void take(float factor) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const float scale = times(scale_[u], factor);
+      scale_[u] = scale * (1.0f / kFactor);
+#pragma unroll
+      for (int part = 0; part < (kShifts ? kParts : 0); ++part) {
+        std::int32_t sum = 0;
+#pragma unroll
+        for (int i = part * kPartWords; i < (part + 1) * kPartWords; ++i) sum = dot4(0x01010101u, x_[u][i], sum);
+        sum_[u][part] = times(scale, static_cast<float>(sum));
+      }
     }
   }
 
@@ -157,28 +184,6 @@ class StreamLane {
     return bytes >= kUnitBytes ? codes_at_ * (bytes / kUnitBytes) : codes_at_ / (kUnitBytes / (bytes > 0 ? bytes : 1));
   }
 
-  __device__ __forceinline__ void load_unit(const MatVecArgs& args, std::uint32_t number, int u, bool exists) {
-    const uint4* const from = reinterpret_cast<const uint4*>(args.q) + number * (kWords / 4);
-#pragma unroll
-    for (int i = 0; i < kWords / 4; ++i) {
-      const uint4 v = exists ? from[i] : uint4{0, 0, 0, 0};
-      x_[u][4 * i] = v.x, x_[u][4 * i + 1] = v.y, x_[u][4 * i + 2] = v.z, x_[u][4 * i + 3] = v.w;
-    }
-    const float scale = args.scales[kHalf ? number / 2 : number].x;
-    finish(u, exists ? scale : 0.0f);
-  }
-
-  __device__ __forceinline__ void finish(int u, float scale) {
-    scale_[u] = scale * (1.0f / kFactor);
-#pragma unroll
-    for (int part = 0; part < (kShifts ? kParts : 0); ++part) {
-      std::int32_t sum = 0;
-#pragma unroll
-      for (int i = part * kPartWords; i < (part + 1) * kPartWords; ++i) sum = dot4(0x01010101u, x_[u][i], sum);
-      sum_[u][part] = times(scale, static_cast<float>(sum));
-    }
-  }
-
   std::uint32_t codes_at_, last_;  // bytes into the slice; its last unit that exists
   std::uint32_t x_[kUnits][kWords];
   float scale_[kUnits], sum_[kUnits][kParts];
@@ -191,11 +196,11 @@ class StreamLane<Plain<T>> {
   using Form = Plain<T>;
   static constexpr int kValues = Unit<Form>::kValues, kUnits = 32 / kValues, kUnitBytes = 16;
   static constexpr int kColumns = 32, kGroupBytes = Form::kBytes, kHighBytes = 0, kScaleBytes = 0, kSuperBytes = 0;
-  static constexpr bool kRowScales = is_scaled(dtype_of<T>);
+  static constexpr bool kRowScales = is_scaled(dtype_of<T>), kInt8 = false;
 
   static constexpr std::uint32_t unit_count(std::uint32_t groups) noexcept { return Unit<Form>::count(groups); }
 
-  __device__ __forceinline__ void load(const MatVecArgs& args, std::uint32_t first) {
+  __device__ __forceinline__ void fetch(const MatVecArgs& args, std::uint32_t first) {
     const std::uint32_t units = unit_count(args.products[0].planes.groups);
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {

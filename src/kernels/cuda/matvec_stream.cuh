@@ -10,6 +10,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "device/cuda/check.h"
@@ -17,6 +18,7 @@
 #include "kernels/cuda/matvec.h"
 #include "kernels/cuda/matvec_feed.cuh"
 #include "kernels/cuda/matvec_finish.cuh"
+#include "kernels/cuda/matvec_form.cuh"
 #include "kernels/cuda/matvec_lane.cuh"
 #include "kernels/cuda/matvec_stream_plan.h"
 
@@ -53,8 +55,8 @@ __device__ __forceinline__ bool is_fetched(const MatVecArgs& args, std::uint32_t
   return args.count == 1 && i < 32;
 }
 
-/// Queues copies, as part of the next step's. Returns what y held, see is_fetched: copies of four bytes would go
-/// through the first-level cache (see wait_for_previous), and nobody waits for this load before the end.
+/// Queues copies, as part of the next step's. Returns what y held, see is_fetched: nobody waits for that before the
+/// end.
 template <class Lane>
 __device__ __forceinline__ float fetch_ends(const MatVecArgs& args, const StreamPlan& plan, std::uint32_t number,
                                             OutputEnd* ends) {
@@ -139,6 +141,39 @@ __device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const Stre
   }
 }
 
+/// Waits for the kernel before, and takes up what it has made. Calls `meanwhile` when that is asked for.
+template <class Lane, class Meanwhile>
+__device__ __forceinline__ void take_activations(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                                 Lane& columns, std::byte* memory, Meanwhile meanwhile) {
+  const std::uint32_t first = place.columns * (32 * Lane::kUnits);
+  if constexpr (!Lane::kInt8) {
+    wait_for_previous();
+    columns.fetch(args, first);
+    meanwhile();
+  } else if (!Lane::kTakesFormHere || !plan.keeps_form) {
+    wait_for_previous();
+    columns.fetch(args, FormThere{args}, first);
+    meanwhile();
+    columns.take(1.0f);
+  } else if constexpr (Lane::kTakesFormHere) {
+    const FormHere<Lane::kNeighbours> form(memory + plan.form_at, plan.column_warps);
+    float factor = 1;
+    if (args.q != nullptr) {
+      wait_for_previous();
+      bring_form(args, form, meanwhile);
+      __syncthreads();
+    } else {
+      const FormMaker maker(args);
+      wait_for_previous();
+      maker.make(form, meanwhile);
+      __syncthreads();
+      factor = maker.factor(form);
+    }
+    columns.fetch(args, form, first);
+    columns.take(factor);
+  }
+}
+
 template <class Lane>
 __global__ void __launch_bounds__(kStreamWarps * 32, 2)
     matvec_stream(const __grid_constant__ MatVecArgs args, const __grid_constant__ StreamPlan plan) {
@@ -150,11 +185,13 @@ __global__ void __launch_bounds__(kStreamWarps * 32, 2)
   const std::uint32_t ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) + warp * T::kRingBytes;
   RingFeed<Lane> feed(args, plan, place);
 #pragma unroll 1
-  for (int i = 0; i < T::kCount - 1; ++i) feed.copy_step(args, plan, place, ring + i * T::kBytes);
+  for (int i = 0; i < plan.early_steps; ++i) feed.copy_step(args, plan, place, ring + i * T::kBytes);
 
-  wait_for_previous();
   Lane columns;
-  columns.load(args, place.columns * (32 * Lane::kUnits));
+  take_activations(args, plan, place, columns, memory, [&] {
+#pragma unroll 1
+    for (int i = plan.early_steps; i < T::kCount - 1; ++i) feed.copy_step(args, plan, place, ring + i * T::kBytes);
+  });
   // Warp i ends what team i has begun.
   OutputEnd* const ends = reinterpret_cast<OutputEnd*>(memory + plan.ends_at) + warp * plan.team_outputs;
   const std::uint32_t number = warp * gridDim.x + blockIdx.x;
@@ -167,10 +204,31 @@ __global__ void __launch_bounds__(kStreamWarps * 32, 2)
   if (warp < plan.row_warps) finish_outputs<Lane>(args, plan, number, ends, before, sums + warp * plan.team_sums);
 }
 
+/// Not where lanes find what they want side by side in device memory.
+template <class Lane>
+bool keeps_form(const MatVecArgs& args) {
+  if constexpr (Lane::kInt8) return Lane::kTakesFormHere && (args.q == nullptr || Lane::kNeighbours > 1);
+  return false;
+}
+
+/// Steps to copy before the kernel before has ended. Activations are asked for behind them and wait for them: with all
+/// steps for longer than these save. Fewer yet where much is asked for, or where a row is over soon.
+template <class Lane>
+int early_steps(const MatVecArgs& args, const StreamPlan& plan) {
+  constexpr int kMost = Steps<Lane>::kCount - 1;
+  if constexpr (!Lane::kInt8) return kMost;
+  const std::uint32_t pieces = 2 * args.products[0].planes.groups;
+  const bool is_slow = args.q == nullptr || pieces > plan.column_warps * plan.row_warps * 32;
+  return std::min(kMost, is_slow || Lane::kUnitBytes < 16 ? 1 : 2);
+}
+
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream) {
   using Lane = StreamLane<Form>;
   if (args.tokens != 1) return false;
+  if constexpr (Lane::kInt8) {
+    if (args.q == nullptr && !Lane::kTakesFormHere) return false;
+  }
   const Planes& first = args.products[0].planes;
   const std::uint32_t stride = first.stride;
   StreamNeeds needs{.units = Lane::unit_count(first.groups),
@@ -179,6 +237,7 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
                     .ring_bytes = Steps<Lane>::kRingBytes,
                     .row_bytes = {stride * Lane::kGroupBytes, stride * Lane::kHighBytes, stride * Lane::kScaleBytes,
                                   stride / 8 * Lane::kSuperBytes},
+                    .keeps_form = keeps_form<Lane>(args),
                     .gated = args.products[0].gated,
                     .multiprocessors = static_cast<std::uint32_t>(facts.multiprocessors)};
   // One product that is gated, or some that are not; scales of groups are for the other kernel.
@@ -190,7 +249,12 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
     if (product.gated && !is_like_first(product.up)) return false;
     needs.rows[p] = product.planes.rows;
   }
-  const StreamPlan plan = plan_stream(needs);
+  StreamPlan plan = plan_stream(needs);
+  if (plan.column_warps == 0 && needs.keeps_form && args.q != nullptr) {  // no room for that
+    needs.keeps_form = false;
+    plan = plan_stream(needs);
+  }
+  plan.early_steps = early_steps<Lane>(args, plan);
   if (plan.column_warps == 0 || plan.bytes > facts.shared_bytes) return false;
   imago::cuda::check(cudaFuncSetAttribute(matvec_stream<Lane>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(facts.shared_bytes)),

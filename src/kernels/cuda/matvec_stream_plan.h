@@ -13,6 +13,8 @@ inline constexpr int kMatVecProducts = 4;  ///< of a launch, at most
 inline constexpr std::uint32_t kStreamWarps = 16;              ///< of a block, at most
 inline constexpr std::uint32_t kStreamRingBytes = 6656;        ///< of a warp, at most
 inline constexpr std::uint32_t kStreamEndBytes = 12;           ///< of an output
+inline constexpr std::uint32_t kStreamCodeBytes = 2112;        ///< of a warp's activations in shared memory
+inline constexpr std::uint32_t kStreamScales = 64;             ///< of them
 inline constexpr std::uint32_t kStreamBlockBytes = 112 << 10;  ///< two blocks on a multiprocessor
 
 /// What a form and its matrices ask of a plan.
@@ -23,6 +25,7 @@ struct StreamNeeds {
   std::uint32_t ring_bytes = 0;              ///< of a warp
   std::uint32_t rows[kMatVecProducts] = {};  ///< of the products
   std::uint32_t row_bytes[4] = {};           ///< in codes, high, scales, supers
+  bool keeps_form = false;                   ///< blocks have the int8 form of activations in shared memory
   bool gated = false;
   std::uint32_t multiprocessors = 0;
 };
@@ -39,12 +42,14 @@ struct StreamPlan {
   std::uint32_t blocks = 0;
   std::uint32_t column_parts = 0;  ///< 256 / column_warps, rounded up: divides small numbers
   std::uint32_t teams = 0;         ///< of all blocks
+  bool keeps_form = false;         ///< see StreamNeeds
+  int early_steps = 0;             ///< that are copied before the kernel before has ended; left to the launch
   Deal deals[kMatVecProducts];
   std::uint32_t team_outputs = 0;  ///< at most
   std::uint32_t row_bytes[4] = {};
-  std::uint32_t jumps[4] = {};                        ///< from a team's row to its next one
-  std::uint32_t team_sums = 0;                        ///< places for sums of a team, in floats
-  std::uint32_t ends_at = 0, sums_at = 0, bytes = 0;  ///< of shared memory; rings begin at 0
+  std::uint32_t jumps[4] = {};                                     ///< from a team's row to its next one
+  std::uint32_t team_sums = 0;                                     ///< places for sums of a team, in floats
+  std::uint32_t form_at = 0, ends_at = 0, sums_at = 0, bytes = 0;  ///< of shared memory; rings begin at 0
 };
 
 /// What a team has of a product: `count` rows from `first` on, StreamPlan::teams apart. Teams are numbered through all
@@ -71,6 +76,7 @@ inline StreamPlan plan_stream(const StreamNeeds& needs) {
   std::uint32_t outputs = 0;
   for (const std::uint32_t rows : needs.rows) outputs += rows;
   if (column_warps > kStreamWarps || outputs == 0) return plan;
+  plan.keeps_form = needs.keeps_form;
   plan.row_warps = kStreamWarps / column_warps;
   plan.column_parts = divide_up(256, column_warps);
   plan.blocks = 2 * needs.multiprocessors;
@@ -86,7 +92,9 @@ inline StreamPlan plan_stream(const StreamNeeds& needs) {
   }
   // The rows of every matrix begin with a new step.
   plan.team_sums = (plan.team_outputs * (needs.gated ? 2 : 1) + kMatVecProducts * (needs.step_rows - 1)) * column_warps;
-  plan.ends_at = column_warps * plan.row_warps * needs.ring_bytes;
+  plan.form_at = column_warps * plan.row_warps * needs.ring_bytes;
+  plan.ends_at = plan.form_at;
+  if (needs.keeps_form) plan.ends_at += column_warps * (kStreamCodeBytes + kStreamScales * 4) + kStreamWarps * 4;
   plan.sums_at = plan.ends_at + plan.row_warps * plan.team_outputs * kStreamEndBytes;
   plan.bytes = plan.sums_at + plan.row_warps * plan.team_sums * 4;
   if (plan.bytes <= kStreamBlockBytes) plan.column_warps = column_warps;

@@ -114,6 +114,45 @@ TEST_F(GpuMatVec, EveryFormatMatchesTheDefinition) {
   std::printf("%d products compared\n", compared);
 }
 
+/// Blocks of threads norm their token themselves where it is not too long, and else it is done before.
+TEST_F(GpuMatVec, NormsItsToken) {
+  for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::q8_0), Format(DType::int4),
+                              Format(BlockFormat::q6_k), Format(DType::binary)}) {
+    for (const std::size_t cols : {256, 2048, 4096, 8192, 14336}) {
+      const PackedSample m = packed_sample(format, 33, cols, 0, 3);
+      const GpuMatrix matrix(device(), m.source());
+      const std::vector<float> x = gaussian(cols, 4), weight = gaussian(cols, 5);
+      std::vector<float> weighted(cols);
+      double squares = 0;
+      for (std::size_t i = 0; i < cols; ++i) {
+        weighted[i] = x[i] * weight[i];
+        squares += double{x[i]} * double{x[i]};
+      }
+      const double factor = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-5);
+      const Array<float> input = on_device(x, *stream_), gpu_weight = on_device(weight, *stream_);
+      Array<float> y = on_device(std::vector<float>(33, 77.0f), *stream_);
+      const GpuProduct one{.matrix = &matrix, .y = y.data()};
+      multiply({&one, 1}, {.x = input.data(), .norm = {gpu_weight.data(), 1e-5f}, .count = 1, .cols = cols},
+               Arithmetic::fast, *scratch_, *stream_);
+      const std::vector<float> got = from_device(y, *stream_);
+      // Where a norm goes before, its values are rounded once more: some fall to another code.
+      const ExpectedProduct e = expected_product(m, weighted, 1, true);
+      const double bound = cols <= 8192 ? 1e-5 : 1e-3;
+      for (std::size_t r = 0; r < 33; ++r) {
+        ASSERT_NEAR(got[r], factor * e.y[r], factor * bound * e.magnitude[r] + 1e-6)
+            << format.name() << ", " << cols << " columns, row " << r;
+      }
+    }
+  }
+  const PackedSample plain = packed_sample(DType::float16, 4, 64, 0, 3);
+  const GpuMatrix matrix(device(), plain.source());
+  const Array<float> x(*device(), 64), y(*device(), 4);
+  const GpuProduct one{.matrix = &matrix, .y = y.data()};
+  EXPECT_THROW(multiply({&one, 1}, {.x = x.data(), .norm = {x.data(), 0}, .count = 1, .cols = 64}, Arithmetic::fast,
+                        *scratch_, *stream_),
+               UsageError);
+}
+
 TEST_F(GpuMatVec, GroupsOfScales) {
   for (const DTypeInfo& type : kDTypes) {
     if (!is_scaled(type.id)) continue;

@@ -47,16 +47,24 @@ inline constexpr bool kStreams = true;
 template <class T>
 inline constexpr bool kStreams<Plain<T>> = sizeof(T) <= 2 && !std::is_integral_v<T>;
 
+/// Past so many columns it is cheaper to make their int8 form once than in every block.
+constexpr std::size_t kOwnFormCols = 8192;
+
 /// Products of the same form can share a launch.
 const void* form_of(Format format) {
   return visit_form(format, []<class Form>(std::type_identity<Form>) -> const void* { return &form_tag<Form>; });
 }
 
-void check_products(std::span<const GpuProduct> products, const Tokens& tokens) {
+void check_products(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic) {
   for (const GpuProduct& p : products) {
     if (p.matrix->cols() != tokens.cols) {
       throw ShapeError(
           fmt::format("a matrix of {} columns cannot multiply tokens of {}", p.matrix->cols(), tokens.cols));
+    }
+    if (tokens.norm.weight != nullptr &&
+        (tokens.count != 1 || arithmetic != Arithmetic::fast || !is_coded(p.matrix->format()) ||
+         (p.up != nullptr && !is_coded(p.up->format())))) {
+      throw UsageError(fmt::format("a norm before {} is for the norm's own kernel", p.matrix->format().name()));
     }
     if (p.up != nullptr && (p.up->cols() != p.matrix->cols() || p.up->rows() != p.matrix->rows())) {
       throw ShapeError(fmt::format("a gate of {} × {} and an up of {} × {} do not belong together", p.matrix->rows(),
@@ -88,6 +96,7 @@ class MatVecs {
         args.products[args.count++] = product(products[j]);
         done[j] = true;
       }
+      if (stream_of_floats(format, args)) continue;
       set_activations(format, args);
       launch(format, args);
     }
@@ -123,14 +132,45 @@ class MatVecs {
     finish_gated({gate, up, p.y, tokens_.count, rows, p.y_stride == 0 ? rows : p.y_stride, p.epilogue}, stream_);
   }
 
-  void launch(Format format, const MatVecArgs& args) {
-    visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+  bool stream(Format format, const MatVecArgs& args) {
+    return visit_form(format, [&]<class Form>(std::type_identity<Form>) {
       if constexpr (kStreams<Form>) {
         const bool is_exact = Form::kCoded && !uses_int8(format);
-        if (!is_exact && stream_matvec<Form>(args, state_.facts, stream_.handle())) return;
+        return !is_exact && stream_matvec<Form>(args, state_.facts, stream_.handle());
+      } else {
+        return false;
       }
+    });
+  }
+
+  /// Blocks that make the int8 form themselves spare a launch.
+  bool stream_of_floats(Format format, MatVecArgs args) {
+    if (!uses_int8(format) || tokens_.q != nullptr || quantized_ || !has_whole_groups()) return false;
+    if (tokens_.cols > kOwnFormCols || reinterpret_cast<std::uintptr_t>(tokens_.norm.weight) % 16 != 0) return false;
+    args.x = tokens_.x;
+    args.norm_weight = tokens_.norm.weight;
+    args.norm_eps = tokens_.norm.eps;
+    return stream(format, args);
+  }
+
+  void launch(Format format, const MatVecArgs& args) {
+    if (stream(format, args)) return;
+    visit_form(format, [&]<class Form>(std::type_identity<Form>) {
       launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
     });
+  }
+
+  void make_int8_form(Int8Out out) {
+    if (tokens_.norm.weight == nullptr) {
+      return quantize(tokens_.x, tokens_.count, tokens_.cols, out, stream_);
+    }
+    norm({.x = const_cast<float*>(tokens_.x),  // without a branch it is only read
+          .weight = tokens_.norm.weight,
+          .int8 = out,
+          .rows = tokens_.count,
+          .cols = tokens_.cols,
+          .eps = tokens_.norm.eps},
+         stream_);
   }
 
   /// Whether float activations can be taken as they lie.
@@ -144,7 +184,7 @@ class MatVecs {
       if (tokens_.q == nullptr && !quantized_) {
         state_.q.reserve(*state_.device, tokens_.count * padded);
         state_.scales.reserve(*state_.device, tokens_.count * padded / kGroup);
-        quantize(tokens_.x, tokens_.count, tokens_.cols, {state_.q.data(), state_.scales.data()}, stream_);
+        make_int8_form({state_.q.data(), state_.scales.data()});
         quantized_ = true;
       }
       args.q = tokens_.q != nullptr ? tokens_.q : state_.q.data();
@@ -179,7 +219,7 @@ class MatVecs {
 void multiply(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream) {
   if (tokens.count == 0) return;
-  check_products(products, tokens);
+  check_products(products, tokens, arithmetic);
   if (tokens.count > kMatVecTokens) return matmul(products, tokens, arithmetic, scratch, stream);
   MatVecs(tokens, arithmetic, scratch.state(), stream).run(products);
 }

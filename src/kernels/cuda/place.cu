@@ -2,9 +2,8 @@
 // one token.
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/cache_rows.cuh"
+#include "kernels/cuda/head_turn.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reduce.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -16,44 +15,13 @@ struct Work {
   float* q;
   const float* k;
   const float* v;
-  const float* q_norm;  // null: none, or done before
-  const float* k_norm;
-  float eps;
-  const float* rope;
-  std::uint32_t rotary;
-  RopePairs pairs;
+  HeadTurn turn;
   std::uint32_t heads, kv_heads, tokens;
   CacheRows rows;
   const GpuCache* caches;
   const std::int32_t* sequence;
   const std::int32_t* position;
 };
-
-/// The two places of pair j in a head.
-__device__ uint2 pair_at(RopePairs pairs, unsigned half, unsigned j) {
-  return pairs == RopePairs::halves ? uint2{j, j + half} : uint2{2 * j, 2 * j + 1};
-}
-
-/// Values of the head through norm and rotation, in place in shared memory.
-__device__ void turn(const Work& a, float* x, const float* norm, std::int32_t position, unsigned lane) {
-  if (norm != nullptr) {
-    float squares = 0;
-    for (unsigned i = lane; i < a.rows.head_values; i += 32) squares += x[i] * x[i];
-    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.rows.head_values) + a.eps);
-    for (unsigned i = lane; i < a.rows.head_values; i += 32) x[i] = x[i] * factor * norm[i];
-    __syncwarp();
-  }
-  if (a.rope == nullptr) return;
-  const unsigned half = a.rotary / 2;
-  const float* const cosines = a.rope + static_cast<std::size_t>(position) * a.rotary;
-  for (unsigned j = lane; j < half; j += 32) {
-    const uint2 at = pair_at(a.pairs, half, j);
-    const float u = x[at.x], v = x[at.y], cos = cosines[j], sin = cosines[half + j];
-    x[at.x] = u * cos - v * sin;
-    x[at.y] = u * sin + v * cos;
-  }
-  __syncwarp();
-}
 
 template <CacheType kType>
 __global__ void __launch_bounds__(32 * kWarps) place_heads(Work a) {
@@ -71,22 +39,20 @@ __global__ void __launch_bounds__(32 * kWarps) place_heads(Work a) {
   const std::size_t from = (std::size_t{token} * (is_query ? a.heads : a.kv_heads) + head) * values;
   const float* const source = (is_query ? a.q : is_key ? a.k : a.v) + from;
   float* const x = room[warp];
-  for (unsigned i = lane; i < values; i += 32) x[i] = source[i];
-  __syncwarp();
+  FetchedHead<kMostHeadValues> fetched;
+  fetched.fetch(source, values);
   if (position < 0) return;
-  if (is_query || is_key) turn(a, x, is_query ? a.q_norm : a.k_norm, position, lane);
+  FetchedTurn<kMostHeadValues> turn;
+  if (is_query || is_key) turn.fetch(a.turn, position);
+  fetched.put(values, x);
+  if (is_query || is_key) turn_head(a.turn, values, is_query ? a.turn.q_norm : a.turn.k_norm, turn, x);
 
   if (is_query) {
     for (unsigned i = lane; i < values; i += 32) a.q[from + i] = x[i];
     return;
   }
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
-  std::byte* const row = (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes +
-                         static_cast<std::size_t>(position) * a.rows.row_bytes;
-  for (unsigned first = 0; first < values; first += 32) {
-    const bool inside = first + lane < values;
-    store_cache_values<kType>(row, first, inside ? x[first + lane] : 0.0f, inside);
-  }
+  store_head<kType>(a.rows, (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes, position, x);
 }
 
 /// A norm over whole rows goes before, by itself: no warp sees a row. Returns the norm that is left to do.
@@ -116,12 +82,7 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
   const Work work{.q = args.q,
                   .k = args.k,
                   .v = args.v,
-                  .q_norm = q_norm,
-                  .k_norm = k_norm,
-                  .eps = args.norm_eps,
-                  .rope = args.rope,
-                  .rotary = static_cast<std::uint32_t>(args.rotary),
-                  .pairs = args.pairs,
+                  .turn = head_turn(args, q_norm, k_norm),
                   .heads = static_cast<std::uint32_t>(args.heads),
                   .kv_heads = static_cast<std::uint32_t>(shape.heads),
                   .tokens = static_cast<std::uint32_t>(places.tokens),

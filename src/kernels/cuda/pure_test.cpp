@@ -128,7 +128,12 @@ TEST(CudaStreamPlan, TeamsTakeEveryRowOnce) {
   for (const std::uint32_t units : {1u, 64u, 65u, 128u, 172u, 448u, 896u, 1024u}) {
     for (const std::vector<std::uint32_t>& rows :
          {std::vector<std::uint32_t>{1}, {7}, {4096}, {14336}, {1, 1, 1}, {4096, 1024, 1024}, {2111, 2113, 5, 40000}}) {
-      StreamNeeds needs{.units = units, .lane_units = 2, .step_rows = 2, .ring_bytes = 4736, .multiprocessors = 132};
+      StreamNeeds needs{.units = units,
+                        .lane_units = 2,
+                        .step_rows = 2,
+                        .ring_bytes = 4736,
+                        .keeps_form = units <= 448,
+                        .multiprocessors = 132};
       std::copy(rows.begin(), rows.end(), needs.rows);
       const StreamPlan plan = plan_stream(needs);
       ASSERT_NE(plan.column_warps, 0u);

@@ -2,10 +2,13 @@
 // is the place in the order where a sum over the first candidates reaches a bound, and a few histograms find it. Sums
 // are taken in integers, so the result does not depend on the order in which threads add.
 
+#include <cooperative_groups.h>
+
 #include <cstdint>
 
 #include "device/cuda/check.h"
 #include "imago/error.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/sample_order.h"
@@ -271,23 +274,46 @@ __global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
   if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(chosen.id);
 }
 
-__global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::size_t cols, std::int32_t* out) {
-  __shared__ Mass room[33];
+constexpr unsigned kArgmaxBlocks = 8;  // of a row, as a cluster: one would read for longer than all else takes
+constexpr std::uint32_t kArgmaxSplits = 1 << 14;  // rows of more values
+
+/// Grid: blocks of a row × rows.
+__global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uint32_t cols, std::int32_t* out) {
+  __shared__ Mass room[33], part;
+  wait_for_previous();
+  const float* const row = x + blockIdx.y * std::size_t{cols};
+  const std::uint32_t each = (cols / gridDim.x + 3) / 4 * 4;  // a multiple of 16 bytes
+  const std::uint32_t begin = min(blockIdx.x * each, cols),
+                      end = blockIdx.x + 1 == gridDim.x ? cols : min(begin + each, cols);
   Mass best = 0;
-  each_value(x + blockIdx.x * cols, static_cast<std::uint32_t>(cols), [&](float value, std::uint32_t i) {
-    if (value == value) best = max(best, static_cast<Mass>(order_key(value)) << 32 | static_cast<Mass>(~i));
+  each_value(row + begin, end - begin, [&](float value, std::uint32_t i) {
+    if (value == value) best = max(best, static_cast<Mass>(order_key(value)) << 32 | static_cast<Mass>(~(begin + i)));
   });
   best = team_reduce<Mass>(best, 0, room, [](Mass a, Mass b) { return a > b ? a : b; });
+#if __CUDA_ARCH__ >= 900
+  if (gridDim.x > 1) {
+    const auto cluster = cooperative_groups::this_cluster();
+    if (threadIdx.x == 0) part = best;
+    cluster.sync();
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      for (unsigned block = 1; block < gridDim.x; ++block) best = max(best, *cluster.map_shared_rank(&part, block));
+    }
+    cluster.sync();  // until what lies in the other blocks has been read
+  }
+#endif
   // The key of -infinity is not 0: nothing but NaN leaves it so.
-  if (threadIdx.x == 0) out[blockIdx.x] = best == 0 ? 0 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    out[blockIdx.y] = best == 0 ? 0 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+  }
 }
 
 }  // namespace
 
 void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream) {
   if (rows == 0 || cols == 0) return;
-  argmax_rows<<<static_cast<unsigned>(rows), kThreads, 0, stream.handle()>>>(x, cols, out);
-  imago::cuda::check_launch("argmax");
+  const unsigned blocks = can_overlap() && cols > kArgmaxSplits ? kArgmaxBlocks : 1;
+  launch_overlapped_cluster("argmax", argmax_rows, dim3(blocks, static_cast<unsigned>(rows)), kThreads, 0,
+                            blocks > 1 ? blocks : 0, stream.handle(), x, static_cast<std::uint32_t>(cols), out);
 }
 
 std::size_t sample_scratch_bytes(std::size_t) { return 0; }

@@ -176,5 +176,23 @@ TEST_F(CudaSample, Argmax) {
   EXPECT_EQ(out.values(), (std::vector<std::int32_t>{static_cast<std::int32_t>(largest), 17, 3, 1}));
 }
 
+TEST_F(CudaSample, ArgmaxOfLongRows) {
+  for (const std::size_t cols : {16385, 40001, 128256}) {
+    std::vector<float> x = testing::gaussian(2 * cols, 23);
+    for (const std::size_t at : {std::size_t{0}, cols / 8, cols / 2 + 1, cols - 1}) {
+      x[at] = x[cols + at] = 100;
+      x[cols + cols / 3] = 100;  // a draw, but for what stands before it
+      const OnDevice<float> gpu = up(x);
+      const OnDevice<std::int32_t> out = zeros<std::int32_t>(2);
+      argmax(gpu.data(), 2, cols, out.data(), stream());
+      stream().wait();
+      EXPECT_EQ(out.values(), (std::vector<std::int32_t>{static_cast<std::int32_t>(at),
+                                                         static_cast<std::int32_t>(std::min(at, cols / 3))}))
+          << cols;
+      x[at] = x[cols + at] = 0;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace imago::kernels::cuda

@@ -110,6 +110,7 @@ class Decoder final : public Accelerator {
   /// Logits that are wanted here, in pieces.
   void queue_logits(std::size_t first, std::size_t rows, std::span<float> logits) {
     const std::size_t most = pass_->most_logit_rows();
+    if (rows > most) pass_->settle();  // the output norm adds what is left, of all rows or of none
     for (std::size_t done = 0; done < rows; done += most) {
       const std::size_t count = std::min(most, rows - done);
       pass_->queue_output(first + done, count);
@@ -128,7 +129,6 @@ class Decoder final : public Accelerator {
     }
     if (batch.rows == 0) return;
     if (batch.logits.empty()) return pass_->queue_output(batch.first_row, batch.rows);  // for a choice
-    pass_->settle();
     queue_logits(batch.first_row, batch.rows, batch.logits);
   }
 

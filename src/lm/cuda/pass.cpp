@@ -103,6 +103,10 @@ Tokens Pass::normed(const NormView& norm, std::size_t first, std::size_t rows,
   const bool quantized = few(rows) && std::any_of(readers.begin(), readers.end(), is_narrow);
   floats = floats || !quantized || !std::all_of(readers.begin(), readers.end(), is_narrow);
   float* const x = x_.data() + first * traits.width;
+  if (rows == 1 && quantized && !floats && norm.weight != nullptr && pending_.branch == nullptr &&
+      traits.norm == models::NormKind::rms) {
+    return {.x = x, .norm = {norm.weight, static_cast<float>(traits.norm_eps)}, .count = 1, .cols = traits.width};
+  }
   kernels::cuda::NormArgs args{.x = x,
                                .branch = pending_.branch == nullptr ? nullptr : pending_.branch + first * traits.width,
                                .branch_factor = pending_.factor,
@@ -189,7 +193,6 @@ void Pass::queue_attention(const BlockView& block, std::size_t index, std::span<
       place.rotary = traits.rotary;
       place.pairs = traits.rope_pairs;
     }
-    kernels::cuda::place(place, places, stream_);
     kernels::cuda::AttentionArgs attention{.q = place.q,
                                            .y = attended_.data() + group.first * q_values,
                                            .heads = traits.heads,
@@ -203,7 +206,7 @@ void Pass::queue_attention(const BlockView& block, std::size_t index, std::span<
       attention.int8 = {int8_.data() + group.first * padded,
                         int8_scales_.data() + group.first * padded / kernels::cuda::kGroup};
     }
-    kernels::cuda::attention(attention, places, stream_);
+    kernels::cuda::place_and_attend(place, attention, places, stream_);
   }
   Tokens attended{.x = attended_.data(), .count = tokens_, .cols = q_values};
   if (quantized) {
