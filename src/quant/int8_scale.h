@@ -2,7 +2,7 @@
 
 // The scale of 32 activations in int8. The obvious one makes the largest magnitude 127 steps. Others, under which it is
 // a few steps less, round the rest in other ways: what is rounded away is as good as random, its sum over 32 values
-// scatters, and the best of four scales loses a seventh less. A least-squares fit to the codes then takes another 3 %
+// scatters, and the best of four scales loses a seventh less. A least-squares fit to the codes then takes another 2 %
 // off.
 //
 // Kernels of every kind give the same bits: residuals are rounded to 64ths of a step, and sums of their products are

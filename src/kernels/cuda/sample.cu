@@ -279,7 +279,7 @@ constexpr std::uint32_t kArgmaxSplits = 1 << 14;  // rows of more values
 
 /// Grid: blocks of a row × rows.
 __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uint32_t cols, std::int32_t* out) {
-  __shared__ Mass room[33], part;
+  __shared__ Mass room[33];
   wait_for_previous();
   const float* const row = x + blockIdx.y * std::size_t{cols};
   const std::uint32_t each = (cols / gridDim.x + 3) / 4 * 4;  // a multiple of 16 bytes
@@ -292,6 +292,7 @@ __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uin
   best = team_reduce<Mass>(best, 0, room, [](Mass a, Mass b) { return a > b ? a : b; });
 #if __CUDA_ARCH__ >= 900
   if (gridDim.x > 1) {
+    __shared__ Mass part;
     const auto cluster = cooperative_groups::this_cluster();
     if (threadIdx.x == 0) part = best;
     cluster.sync();
