@@ -1,11 +1,13 @@
 #include "guided/compensate.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.h"
 #include "guided/descent.h"
 #include "guided/importance.h"
+#include "guided/level_lanes.h"
 #include "guided/strip.h"
 #include "math/products.h"
 #include "weights/scheme.h"
@@ -24,7 +26,7 @@ constexpr int kSweeps = 4;
 /// All columns in order, each from where the errors of those before have moved it.
 class StripRounder {
  public:
-  explicit StripRounder(Strip& strip) : strip_(strip), feedback_(strip.source.feedback) {}
+  explicit StripRounder(Strip& strip) : strip_(strip), feedback_(strip.source.feedback), levels_(strip.source.levels) {}
 
   void run() {
     RoundingGrid& grid = strip_.grid;
@@ -81,42 +83,58 @@ class StripRounder {
     const std::size_t group = strip_.group_of(row, column);
     float &scale = strip_.scales.scales[group], &offset = strip_.scales.offsets[group];
     const float chosen = scale, chosen_offset = offset;
-    float least = group_error(column, current, scale, offset);
+    float least = group_errors(column, current, {scale, scale, scale, scale}, {offset, offset, offset, offset})[0];
+    Four scales, offsets;
+    std::size_t waiting = 0;
+    const auto compare = [&] {
+      const Four errors = group_errors(column, current, scales, offsets);
+      const std::size_t count = std::exchange(waiting, 0);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (errors[i] >= least) continue;
+        least = errors[i];
+        scale = scales[i];
+        offset = offsets[i];
+      }
+    };
     const auto consider = [&](float some_scale, float some_offset) {
-      const float error = group_error(column, current, some_scale, some_offset);
-      if (error >= least) return;
-      least = error;
-      scale = some_scale;
-      offset = some_offset;
+      scales[waiting] = some_scale;
+      offsets[waiting] = some_offset;
+      if (++waiting == scales.size()) compare();
     };
     if (!grid.adjusts_offsets()) {
       for (const float factor : {0.8f, 0.85f, 0.9f, 0.95f, 1.05f, 1.1f, 1.15f, 1.2f}) {
         consider(grid.nearest_scale(row, column, chosen * factor), chosen_offset);
       }
-      return;
-    }
-    constexpr float kFactors[] = {0.8f, 0.9f, 1.0f, 1.1f, 1.2f};
-    for (const float factor : kFactors) {
-      const float some_scale = grid.nearest_scale(row, column, chosen * factor);
-      for (const float other : kFactors) {
-        consider(some_scale, grid.nearest_offset(row, column, chosen_offset * other));
+    } else {
+      constexpr float kFactors[] = {0.8f, 0.9f, 1.0f, 1.1f, 1.2f};
+      for (const float factor : kFactors) {
+        const float some_scale = grid.nearest_scale(row, column, chosen * factor);
+        for (const float other : kFactors) {
+          consider(some_scale, grid.nearest_offset(row, column, chosen_offset * other));
+        }
       }
     }
+    if (waiting == 0) return;
+    for (std::size_t i = waiting; i < scales.size(); ++i) scales[i] = chosen, offsets[i] = chosen_offset;
+    compare();
   }
 
-  float group_error(std::size_t column, const float* current, float scale, float offset) const {
-    const Levels& levels = strip_.source.levels;
-    float sum = 0;
+  Four group_errors(std::size_t column, const float* current, const Four& scales, const Four& offsets) const {
+    using Lanes = LevelLanes::Lanes;
+    const Lanes scale = LevelLanes::load(scales), offset = LevelLanes::load(offsets), zero{};
+    Lanes sum{};
     for (std::size_t k = 0; k < strip_.scales.group; ++k) {
-      const std::size_t place = levels.nearest(scale == 0 ? 0 : (current[k] + offset) / scale);
-      const float error = current[k] - (scale * levels.value(place) - offset);
+      const Lanes steps = (current[k] + offset) / scale;
+      const Lanes value = levels_.nearest_values(scale == zero ? zero : steps);
+      const Lanes error = current[k] - (scale * value - offset);
       sum += strip_.source.importance[column + k] * error * error;
     }
-    return sum;
+    return {sum[0], sum[1], sum[2], sum[3]};
   }
 
   Strip& strip_;
   const Feedback& feedback_;
+  LevelLanes levels_;
   std::vector<float> current_, unit_;
 };
 

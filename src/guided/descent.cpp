@@ -16,7 +16,7 @@ constexpr float kNever = std::numeric_limits<float>::max();
 /// A step that alone costs more than this part of its square times the curvature finds no partner that pays for it.
 constexpr float kWorthPairing = 0.5f;
 /// Of the scales and offsets that are tried beside those of a group. Nearer ones are found with codes fixed.
-constexpr GroupSearch::Four kNearFactors = {0.9f, 0.95f, 1.05f, 1.1f}, kFarFactors = {0.8f, 0.85f, 1.15f, 1.2f};
+constexpr Four kNearFactors = {0.9f, 0.95f, 1.05f, 1.1f}, kFarFactors = {0.8f, 0.85f, 1.15f, 1.2f};
 
 using Lanes = float __attribute__((vector_size(16)));
 
@@ -179,7 +179,6 @@ void Descent::search_scales(const Row& at, std::size_t i) {
   for (std::size_t k = 0; k < count; ++k) group_errors_[k] = error(at, i + k);
   const float* weights = strip_.weights.data() + at.row * strip_.cols + column;
   search_.begin({count, weights, group_errors_, at.slopes + i, products(at, i) + i, strip_.cols, damping()});
-  using Four = GroupSearch::Four;
   const auto scales = [&](const Four& factors) {
     Four near;
     for (std::size_t k = 0; k < near.size(); ++k) {
@@ -189,16 +188,17 @@ void Descent::search_scales(const Row& at, std::size_t i) {
     return near;
   };
   const auto same = [](float value) { return Four{value, value, value, value}; };
-  search_.attempt(scales(kNearFactors), same(offset));
   if (grid.adjusts_offsets()) {
     Four offsets;
     for (std::size_t k = 0; k < offsets.size(); ++k) {
       offsets[k] = grid.nearest_offset(at.row, column, offset * kNearFactors[k]);
     }
-    search_.attempt(same(scale), offsets);
-    search_.attempt(scales(kNearFactors), offsets);
+    const Four near = scales(kNearFactors);
+    const Trial trials[] = {{near, same(offset)}, {same(scale), offsets}, {near, offsets}};
+    search_.attempt(trials);
   } else {
-    search_.attempt(scales(kFarFactors), same(offset));
+    const Trial trials[] = {{scales(kNearFactors), same(offset)}, {scales(kFarFactors), same(offset)}};
+    search_.attempt(trials);
   }
   if (!search_.found()) return;
   scale = search_.scale();

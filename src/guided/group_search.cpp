@@ -5,56 +5,58 @@ namespace imago::guided {
 void GroupSearch::begin(const ColumnGroup& group) {
   group_ = group;
   change_ = 0;
-  slopes_.resize(group.count);
-  tried_.resize(group.count);
   values_.resize(group.count);
 }
 
-/// The value of Levels::nearest in each lane.
-inline GroupSearch::Lanes GroupSearch::nearest_values(Lanes t) const noexcept {
-  if (!levels_.consecutive()) return nearest_of_uneven(t);
-  const Lanes above = t < low_ ? low_ : t, limited = above > high_ ? high_ : above;
-  return (limited + Levels::kMagic) - Levels::kMagic;
+void GroupSearch::attempt(std::span<const Trial> trials) {
+  switch (trials.size()) {
+    case 1: return attempt_all<1>(trials.data());
+    case 2: return attempt_all<2>(trials.data());
+    case 3: return attempt_all<3>(trials.data());
+    default:
+      for (const Trial& trial : trials) attempt_all<1>(&trial);
+  }
 }
 
-GroupSearch::Lanes GroupSearch::nearest_of_uneven(Lanes t) const noexcept {
-  constexpr std::size_t kFewLevels = 16;
-  Lanes values = low_;
-  if (levels_.size() > kFewLevels) {
-    for (std::size_t lane = 0; lane < Four().size(); ++lane) values[lane] = levels_.value(levels_.nearest(t[lane]));
-    return values;
+/// Each column waits for the one before; trials do not wait for each other, and share what they read.
+template <std::size_t kTrials>
+void GroupSearch::attempt_all(const Trial* trials) {
+  Lanes scale[kTrials], offset[kTrials], inverse[kTrials], total[kTrials];
+  for (std::size_t t = 0; t < kTrials; ++t) {
+    scale[t] = LevelLanes::load(trials[t].scales);
+    offset[t] = LevelLanes::load(trials[t].offsets);
+    inverse[t] = 1 / scale[t];
+    total[t] = Lanes{};
   }
-  for (std::size_t place = 1; place < levels_.size(); ++place) {
-    values = t > levels_.midpoint(place - 1) + Lanes{} ? levels_.value(place) + Lanes{} : values;
-  }
-  return values;
-}
-
-void GroupSearch::attempt(const Four& scales, const Four& offsets) {
-  Lanes scale{}, offset{}, total{};
-  for (std::size_t lane = 0; lane < scales.size(); ++lane) {
-    scale[lane] = scales[lane];
-    offset[lane] = offsets[lane];
-  }
-  const Lanes inverse = 1 / scale;
+  slopes_.resize(kTrials * group_.count);
+  tried_.resize(kTrials * group_.count);
   Lanes* const slopes = slopes_.data();
-  for (std::size_t i = 0; i < group_.count; ++i) slopes[i] = group_.slopes[i] + Lanes{};
+  for (std::size_t i = 0; i < kTrials * group_.count; ++i) slopes[i] = group_.slopes[i / kTrials] + Lanes{};
   for (std::size_t i = 0; i < group_.count; ++i) {
     const float* const row = group_.products + i * group_.stride;
     const float curvature = row[i] + group_.damping, value = group_.weights[i] - group_.errors[i];
-    const Lanes slope = slopes[i] + group_.damping * group_.errors[i];
-    const Lanes wanted = value + slope * (1 / curvature);
-    tried_[i] = nearest_values((wanted + offset) * inverse);
-    const Lanes change = value - (scale * tried_[i] - offset);
-    total += change * (2 * slope + change * curvature);
-    for (std::size_t k = i + 1; k < group_.count; ++k) slopes[k] += change * row[k];
+    const float damped = group_.damping * group_.errors[i], inverse_curvature = 1 / curvature;
+    Lanes change[kTrials];
+    for (std::size_t t = 0; t < kTrials; ++t) {
+      const Lanes slope = slopes[i * kTrials + t] + damped;
+      const Lanes wanted = value + slope * inverse_curvature;
+      const Lanes tried = levels_.nearest_values((wanted + offset[t]) * inverse[t]);
+      tried_[i * kTrials + t] = tried;
+      change[t] = value - (scale[t] * tried - offset[t]);
+      total[t] += change[t] * (2 * slope + change[t] * curvature);
+    }
+    for (std::size_t k = i + 1; k < group_.count; ++k) {
+      for (std::size_t t = 0; t < kTrials; ++t) slopes[k * kTrials + t] += change[t] * row[k];
+    }
   }
-  for (std::size_t lane = 0; lane < scales.size(); ++lane) {
-    if (!(total[lane] < change_)) continue;
-    change_ = total[lane];
-    scale_ = scales[lane];
-    offset_ = offsets[lane];
-    for (std::size_t i = 0; i < group_.count; ++i) values_[i] = tried_[i][lane];
+  for (std::size_t t = 0; t < kTrials; ++t) {
+    for (std::size_t lane = 0; lane < Four().size(); ++lane) {
+      if (!(total[t][lane] < change_)) continue;
+      change_ = total[t][lane];
+      scale_ = trials[t].scales[lane];
+      offset_ = trials[t].offsets[lane];
+      for (std::size_t i = 0; i < group_.count; ++i) values_[i] = tried_[i * kTrials + t][lane];
+    }
   }
 }
 

@@ -3,12 +3,11 @@
 // Other scales for a group of columns, each tried with codes that suit it. Once codes were chosen for a scale, neither
 // gets better alone: together they can.
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "guided/levels.h"
+#include "guided/level_lanes.h"
 
 namespace imago::guided {
 
@@ -23,21 +22,27 @@ struct ColumnGroup {
   float damping = 0;  ///< that belongs to the diagonal of H
 };
 
+/// Four scales with their offsets.
+struct Trial {
+  Four scales, offsets;
+};
+
 /// Not thread-safe.
 class GroupSearch {
-  using Lanes = float __attribute__((vector_size(16)));
+  using Lanes = LevelLanes::Lanes;
 
  public:
-  explicit GroupSearch(const Levels& levels)
-      : levels_(levels), low_(levels.low() + Lanes{}), high_(levels.high() + Lanes{}) {}
-
-  using Four = std::array<float, 4>;  ///< tried at once
+  explicit GroupSearch(const Levels& levels) : levels_(levels) {}
 
   /// Forgets what was found. What the group points to must stay until the last attempt.
   void begin(const ColumnGroup& group);
   /// Rounds the columns in order with each scale and its offset, from where the errors of those before have moved them,
   /// and keeps the best since begin(). REQUIRES: no scale is 0.
-  void attempt(const Four& scales, const Four& offsets);
+  void attempt(std::span<const Trial> trials);
+  void attempt(const Four& scales, const Four& offsets) {
+    const Trial trial{scales, offsets};
+    attempt({&trial, 1});
+  }
 
   /// Whether something lowers the error; the others say what.
   bool found() const noexcept { return change_ < 0; }
@@ -47,13 +52,12 @@ class GroupSearch {
   std::span<const float> values() const noexcept { return values_; }
 
  private:
-  Lanes nearest_values(Lanes t) const noexcept;
-  Lanes nearest_of_uneven(Lanes t) const noexcept;
+  template <std::size_t kTrials>
+  void attempt_all(const Trial* trials);
 
-  const Levels& levels_;
-  Lanes low_, high_;
+  LevelLanes levels_;
   ColumnGroup group_;
-  std::vector<Lanes> slopes_, tried_;  ///< of each column
+  std::vector<Lanes> slopes_, tried_;  ///< of each column, in each trial
   float change_ = 0, scale_ = 0, offset_ = 0;
   std::vector<float> values_;
 };

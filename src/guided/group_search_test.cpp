@@ -61,7 +61,7 @@ TEST(GroupSearch, FindsTheBestOfAllThatWereTried) {
   for (std::size_t i = 0; i < example.count; ++i) {
     values_before.push_back((example.weights[i] - example.errors[i]) / before);
   }
-  const GroupSearch::Four scales{0.2f, 0.3f, 0.4f, 0.5f}, offsets{0, 0.01f, -0.01f, 0.02f};
+  const Four scales{0.2f, 0.3f, 0.4f, 0.5f}, offsets{0, 0.01f, -0.01f, 0.02f};
   GroupSearch all(levels), alone(levels);
   all.begin(example.group());
   all.attempt(scales, offsets);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "guided/level_lanes.h"
 #include "imago/codec.h"
 
 namespace imago::guided {
@@ -62,6 +63,19 @@ Levels Levels::of(DType dtype) {
     case NumberKind::narrow_float: break;
   }
   return Levels(float_values(dtype));
+}
+
+LevelLanes::Lanes LevelLanes::nearest_of_uneven(Lanes t) const noexcept {
+  constexpr std::size_t kFewLevels = 16;
+  Lanes values = low_;
+  if (levels_.size() > kFewLevels) {
+    for (std::size_t lane = 0; lane < Four().size(); ++lane) values[lane] = levels_.value(levels_.nearest(t[lane]));
+    return values;
+  }
+  for (std::size_t place = 1; place < levels_.size(); ++place) {
+    values = t > levels_.midpoint(place - 1) + Lanes{} ? levels_.value(place) + Lanes{} : values;
+  }
+  return values;
 }
 
 }  // namespace imago::guided
