@@ -1,6 +1,7 @@
 #include "guided/compensate.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -83,7 +84,7 @@ class StripRounder {
     const std::size_t group = strip_.group_of(row, column);
     float &scale = strip_.scales.scales[group], &offset = strip_.scales.offsets[group];
     const float chosen = scale, chosen_offset = offset;
-    float least = group_errors(column, current, {scale, scale, scale, scale}, {offset, offset, offset, offset})[0];
+    float least = std::numeric_limits<float>::infinity();
     Four scales, offsets;
     std::size_t waiting = 0;
     const auto compare = [&] {
@@ -101,6 +102,7 @@ class StripRounder {
       offsets[waiting] = some_offset;
       if (++waiting == scales.size()) compare();
     };
+    consider(chosen, chosen_offset);  // first: it stays where others are no better
     if (!grid.adjusts_offsets()) {
       for (const float factor : {0.8f, 0.85f, 0.9f, 0.95f, 1.05f, 1.1f, 1.15f, 1.2f}) {
         consider(grid.nearest_scale(row, column, chosen * factor), chosen_offset);

@@ -18,7 +18,7 @@ constexpr float kWorthPairing = 0.5f;
 /// Of the scales and offsets that are tried beside those of a group. Nearer ones are found with codes fixed.
 constexpr Four kNearFactors = {0.9f, 0.95f, 1.05f, 1.1f}, kFarFactors = {0.8f, 0.85f, 1.15f, 1.2f};
 
-using Lanes = float __attribute__((vector_size(16)));
+using Lanes = LevelLanes::Lanes;
 
 Lanes load(const float* from) {
   Lanes lanes;

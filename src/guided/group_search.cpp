@@ -8,19 +8,9 @@ void GroupSearch::begin(const ColumnGroup& group) {
   values_.resize(group.count);
 }
 
-void GroupSearch::attempt(std::span<const Trial> trials) {
-  switch (trials.size()) {
-    case 1: return attempt_all<1>(trials.data());
-    case 2: return attempt_all<2>(trials.data());
-    case 3: return attempt_all<3>(trials.data());
-    default:
-      for (const Trial& trial : trials) attempt_all<1>(&trial);
-  }
-}
-
 /// Each column waits for the one before; trials do not wait for each other, and share what they read.
 template <std::size_t kTrials>
-void GroupSearch::attempt_all(const Trial* trials) {
+void GroupSearch::attempt(const Trial (&trials)[kTrials]) {
   Lanes scale[kTrials], offset[kTrials], inverse[kTrials], total[kTrials];
   for (std::size_t t = 0; t < kTrials; ++t) {
     scale[t] = LevelLanes::load(trials[t].scales);
@@ -59,5 +49,9 @@ void GroupSearch::attempt_all(const Trial* trials) {
     }
   }
 }
+
+template void GroupSearch::attempt(const Trial (&)[1]);
+template void GroupSearch::attempt(const Trial (&)[2]);
+template void GroupSearch::attempt(const Trial (&)[3]);
 
 }  // namespace imago::guided

@@ -38,11 +38,8 @@ class GroupSearch {
   void begin(const ColumnGroup& group);
   /// Rounds the columns in order with each scale and its offset, from where the errors of those before have moved them,
   /// and keeps the best since begin(). REQUIRES: no scale is 0.
-  void attempt(std::span<const Trial> trials);
-  void attempt(const Four& scales, const Four& offsets) {
-    const Trial trial{scales, offsets};
-    attempt({&trial, 1});
-  }
+  template <std::size_t kTrials>
+  void attempt(const Trial (&trials)[kTrials]);
 
   /// Whether something lowers the error; the others say what.
   bool found() const noexcept { return change_ < 0; }
@@ -52,9 +49,6 @@ class GroupSearch {
   std::span<const float> values() const noexcept { return values_; }
 
  private:
-  template <std::size_t kTrials>
-  void attempt_all(const Trial* trials);
-
   LevelLanes levels_;
   ColumnGroup group_;
   std::vector<Lanes> slopes_, tried_;  ///< of each column, in each trial

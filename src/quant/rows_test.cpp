@@ -134,6 +134,7 @@ TEST(Activations, QuantizeToInt8) {
   ASSERT_EQ(blocks.size(), 3u);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const Int8Block& block = blocks[i / 32];
+    // Half a step, and what the fit of the scale moves 127 of them.
     EXPECT_NEAR(block.scale * static_cast<float>(block.q[i % 32]), x[i], 0.7f * block.scale);
   }
   for (const Int8Block& block : blocks) {

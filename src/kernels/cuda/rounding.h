@@ -1,6 +1,7 @@
 #pragma once
 
-// The roundings behind int8 activations and q8_0 caches, for host and device alike: the same bits on both. On the
+// The roundings behind int8 activations of the GPU and q8_0 caches, for the device, and for the host, whose tests see
+// the same bits. On the
 // device each product is rounded by itself, since a fused multiply-subtract would see digits that the host has rounded
 // away.
 

@@ -143,57 +143,39 @@ inline void activate(const ActivateArgs& a) noexcept {
 
 // ---- Quantization
 
-/// The largest magnitude of 32 values. They are compared as integers, in the order of which infinities and NaNs stand
-/// above all numbers.
-inline std::int32_t largest_bits(const float* x) noexcept {
+/// The best scale but for its refinement; see quant/int8_scale.h. Magnitudes are compared as integers, in the order of
+/// which infinities and NaNs stand above all numbers.
+inline quant::Int8Scale int8_scale(const float* x) noexcept {
+  static_assert(quant::kInt8Scales == 4);
   const Ints magnitude = splat_int(0x7FFFFFFF);
   Ints largest = splat_int(0);
   for (int i = 0; i < 32; i += kLanes) largest = max_of(largest, bits_of(load_floats(x + i)) & magnitude);
-  return max_lane(largest);
-}
-
-/// Σ residual² of 32 values under each scale.
-inline void squared_residuals(const float* x, const float (&inverses)[4], float* squares) noexcept {
+  const std::int32_t bits = max_lane(largest);
+  float top, scales[4], inverses[4], squares[4];
+  __builtin_memcpy(&top, &bits, sizeof top);
+  for (int s = 0; s < 4; ++s) scales[s] = top / quant::kInt8Steps[s];
+  for (int s = 0; s < 4; ++s) inverses[s] = 1.0f / scales[s];
+  if (bits >= 0x7F800000 || inverses[0] == kInfinity) return {0, 0};
   Floats sums[4];
   for (int s = 0; s < 4; ++s) {
     sums[s] = splat(0.0f);
     for (int i = 0; i < 32; i += kLanes) {
-      const Floats t = load_floats(x + i) * splat(inverses[s]);
-      const Floats residual = nearest_64th(rest_of(t));
+      const Floats residual = nearest_64th(rest_of(load_floats(x + i) * splat(inverses[s])));
       sums[s] = fused(residual, residual, sums[s]);
     }
   }
   store_sums4(sums, squares);
-}
-
-/// The best scales but for their refinement, of `count` blocks; see quant/int8_scale.h. Step by step for all of them:
-/// each step is a chain of waiting within a block, and blocks do not wait for each other.
-template <int kMost>
-inline void int8_scales(const float* x, int count, quant::Int8Scale (&chosen)[kMost]) noexcept {
-  static_assert(quant::kInt8Scales == 4);
-  std::int32_t bits[kMost];
-  float tops[kMost], scales[kMost][4], inverses[kMost][4], squares[kMost][4];
-  for (int b = 0; b < count; ++b) bits[b] = largest_bits(x + b * 32);
-  __builtin_memcpy(tops, bits, sizeof tops);
-  for (int b = 0; b < count; ++b) {
-    for (int s = 0; s < 4; ++s) scales[b][s] = tops[b] / quant::kInt8Steps[s];
-    for (int s = 0; s < 4; ++s) inverses[b][s] = 1.0f / scales[b][s];
-  }
-  for (int b = 0; b < count; ++b) squared_residuals(x + b * 32, inverses[b], squares[b]);
-  for (int b = 0; b < count; ++b) {
-    for (int s = 0; s < 4; ++s) squares[b][s] *= quant::kInt8Squares[s];
-    std::int32_t keys[4];  // in the order of the squares: integers are compared without jumps, which none could foresee
-    __builtin_memcpy(keys, squares[b], sizeof keys);
-    const int low = keys[1] < keys[0] ? 1 : 0, high = keys[3] < keys[2] ? 3 : 2;
-    const int best = keys[high] < keys[low] ? high : low;
-    const bool is_zero = bits[b] >= 0x7F800000 || inverses[b][0] == kInfinity;
-    chosen[b] = is_zero ? quant::Int8Scale{0, 0} : quant::Int8Scale{scales[b][best], inverses[b][best]};
-  }
+  for (int s = 0; s < 4; ++s) squares[s] *= quant::kInt8Squares[s];
+  std::int32_t keys[4];  // in the order of the squares: integers are compared without jumps, which none could foresee
+  __builtin_memcpy(keys, squares, sizeof keys);
+  const int low = keys[1] < keys[0] ? 1 : 0, high = keys[3] < keys[2] ? 3 : 2;
+  const int best = keys[high] < keys[low] ? high : low;
+  return {scales[best], inverses[best]};
 }
 
 /// 32 values; the same bits as imago::quantize_activations.
-inline void quantize_block(const float* x, quant::Int8Scale chosen, std::int8_t* q, float& scale,
-                           float* sums16) noexcept {
+inline void quantize_block(const float* x, std::int8_t* q, float& scale, float* sums16) noexcept {
+  const quant::Int8Scale chosen = int8_scale(x);
   Floats slope = splat(0.0f), power = splat(0.0f);
   Ints sums[2];
   for (int half = 0; half < 2; ++half) {

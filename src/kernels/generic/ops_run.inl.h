@@ -45,21 +45,10 @@ void run(const ScaleArgs& a) noexcept {
 }
 
 void run(const QuantizeArgs& a) noexcept {
-  constexpr std::size_t kTogether = 8;
-  const auto quantize = [&](const float* x, std::size_t first, std::size_t count) {
-    quant::Int8Scale chosen[kTogether];
-    int8_scales(x, static_cast<int>(count), chosen);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t b = first + i;
-      quantize_block(x + i * 32, chosen[i], a.q + b * 32, a.scales[b], a.sums16 + b * 2);
-    }
-  };
   const std::size_t whole = a.cols / 32;
-  for (std::size_t b = 0; b < whole; b += kTogether) {
-    quantize(a.x + b * 32, b, whole - b < kTogether ? whole - b : kTogether);
-  }
+  for (std::size_t b = 0; b < whole; ++b) quantize_block(a.x + b * 32, a.q + b * 32, a.scales[b], a.sums16 + b * 2);
   if (a.cols % 32 == 0) return;
   float last[32] = {};
   __builtin_memcpy(last, a.x + whole * 32, a.cols % 32 * sizeof(float));
-  quantize(last, whole, 1);
+  quantize_block(last, a.q + whole * 32, a.scales[whole], a.sums16 + whole * 2);
 }
