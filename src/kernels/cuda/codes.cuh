@@ -24,13 +24,14 @@ struct Codes1 {
   }
 };
 
-/// Bits 2k, 2k + 1 of byte j of word w: weight 16w + 4k + j.
+/// Bits 2k, 2k + 1 of byte j of word w: weight 8k + 4w + j. What belongs together, also in halves of a group, has the same
+/// place in both words.
 struct Codes2 {
   static constexpr int kBytes = 8, kHighBytes = 0, kBits = 2;
   static constexpr bool kSigned = false;
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
     IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) out[i] = codes[i / 4] >> 2 * (i % 4) & 0x03030303u;
+    for (int i = 0; i < 8; ++i) out[i] = codes[i % 2] >> 2 * (i / 2) & 0x03030303u;
   }
 };
 
@@ -42,7 +43,7 @@ struct Codes3 {
     IMAGO_UNROLL
     for (int i = 0; i < 8; ++i) {
       const std::uint32_t third = (i < 2 ? high[0] << (2 - i) : high[0] >> (i < 2 ? 0 : i - 2)) & 0x04040404u;
-      out[i] = (codes[i / 4] >> 2 * (i % 4) & 0x03030303u) | third;
+      out[i] = (codes[i % 2] >> 2 * (i / 2) & 0x03030303u) | third;
     }
   }
 };
@@ -77,7 +78,7 @@ struct Codes6 {
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
     IMAGO_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t upper = (i % 4 < 3 ? high[i / 4] << (4 - 2 * (i % 4)) : high[i / 4] >> 2) & 0x30303030u;
+      const std::uint32_t upper = (i < 6 ? high[i % 2] << (4 - i / 2 * 2) : high[i % 2] >> 2) & 0x30303030u;
       out[i] = (codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu) | upper;
     }
   }

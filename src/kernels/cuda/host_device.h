@@ -152,6 +152,19 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
+/// The upper 16 bits of a word, by a product: shifts share a pipe with the pick_bytes around this.
+IMAGO_HD std::uint32_t upper_half(std::uint32_t word) noexcept {
+#ifdef __CUDA_ARCH__
+  std::uint32_t upper;
+  asm("{.reg .u64 wide; .reg .u32 low; mul.wide.u32 wide, %1, 65536; mov.b64 {low, %0}, wide;}"
+      : "=r"(upper)
+      : "r"(word));
+  return upper;
+#else
+  return word >> 16;
+#endif
+}
+
 /// sum + Σ of the products of four signed bytes.
 IMAGO_HD std::int32_t dot4(std::uint32_t a, std::uint32_t b, std::int32_t sum) noexcept {
 #ifdef __CUDA_ARCH__

@@ -22,6 +22,7 @@ constexpr std::size_t kPlaneAlignment = 256;
 constexpr std::size_t kSuperGroups = 8;
 constexpr std::size_t kBehind =
     4096;  // kernels read pieces of rows up to this size, of which the last may end behind its plane
+constexpr std::size_t kTogether = 8;  // rows; so may the last of them
 
 std::uint32_t word_at(const std::uint8_t* codes) noexcept {
   std::uint32_t word;
@@ -29,10 +30,11 @@ std::uint32_t word_at(const std::uint8_t* codes) noexcept {
   return word;
 }
 
-template <int kShift>
+/// Every kStep'th word of four codes.
+template <int kShift, int kStep = 1>
 std::uint32_t merge(const std::uint8_t* codes, int words) noexcept {
   std::uint32_t merged = 0;
-  for (int k = 0; k < words; ++k) merged |= word_at(codes + 4 * k) << kShift * k;
+  for (int k = 0; k < words; ++k) merged |= word_at(codes + 4 * kStep * k) << kShift * k;
   return merged;
 }
 
@@ -52,7 +54,7 @@ void put_codes(std::type_identity<Codes1>, const std::uint8_t* c, std::byte* to,
   put(to, 0, merge<1>(c, 8));
 }
 void put_codes(std::type_identity<Codes2>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
-  for (std::size_t w = 0; w < 2; ++w) put(to, w, merge<2>(c + 16 * w, 4));
+  for (std::size_t w = 0; w < 2; ++w) put(to, w, merge<2, 2>(c + 4 * w, 4));
 }
 void put_codes(std::type_identity<Codes4>, const std::uint8_t* c, std::byte* to, std::byte*) noexcept {
   for (std::size_t w = 0; w < 4; ++w) put(to, w, merge<4>(c + 8 * w, 2));
@@ -340,6 +342,7 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   supers_at = scales_at + aligned(scales_row * m.rows);
   row_scales_at = supers_at + aligned(supers_row * m.rows);
   bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
+  if (m.rows % kTogether != 0) bytes += (kTogether - 1) * codes_row;
 }
 
 Planes PlaneLayout::planes(const std::byte* base) const noexcept {

@@ -272,8 +272,8 @@ void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstrea
       using T = typename Form::Value;
       if constexpr (sizeof(T) <= 4 && !std::is_integral_v<T>) {
         if (tokens > 1 && launcher.template run<PlainProducts<T, 4, true>>()) continue;
-        if (launcher.template run<PlainProducts<T, 1, true>>()) continue;
       }
+      if (launcher.template run<PlainProducts<T, 1, true>>()) continue;
       launcher.template run<PlainProducts<T, 1, false>>();
     }
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -183,6 +184,32 @@ TEST_F(GpuMatVec, NanWeightsGiveNan) {
     encode(type, m.decoded, {m.scales, m.scale_group}, m.bytes);
     const std::vector<float> y = product(GpuMatrix(device(), m.source()), gaussian(3 * 64, 4), 3, Arithmetic::fast);
     for (std::size_t i = 0; i < 60; ++i) EXPECT_EQ(std::isnan(y[i]), i % 20 == 5) << name(type) << " row " << i % 20;
+  }
+}
+
+/// What kernels read past the end of a row, scales of the next one, must not reach its result.
+TEST_F(GpuMatVec, InfiniteScalesStayInTheirRows) {
+  for (const BlockFormat format : {BlockFormat::q4_0, BlockFormat::q8_0, BlockFormat::entity_q4_0}) {
+    for (const std::size_t cols : {32, 96, 4128, 4608, 8736}) {
+      PackedSample m = packed_sample(format, 20, cols, 0, 3);
+      const std::size_t block = m.bytes.size() / (20 * cols / 32);
+      const float infinity = std::numeric_limits<float>::infinity();
+      const std::uint16_t half = 0x7C00;
+      for (const std::size_t row : {0, 5, 19}) {
+        for (std::size_t b = 0; b < std::min<std::size_t>(16, cols / 32); ++b) {
+          std::byte* scale = m.bytes.data() + (row * (cols / 32) + b) * block;
+          if (format == BlockFormat::entity_q4_0) {
+            std::memcpy(scale, &infinity, 4);
+          } else {
+            std::memcpy(scale, &half, 2);
+          }
+        }
+      }
+      const std::vector<float> y = product(GpuMatrix(device(), m.source()), gaussian(cols, 4), 1, Arithmetic::fast);
+      for (std::size_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(std::isfinite(y[i]), i != 0 && i != 5 && i != 19) << name(format) << ", " << cols << ", row " << i;
+      }
+    }
   }
 }
 

@@ -41,11 +41,11 @@ bool is_coded(Format format) {
 template <class Form>
 inline char form_tag;  // its address stands for the form
 
-/// Whether stream_matvec is there for the form: not for plain ones of more than 16 bits, and integers are too rare.
+/// Whether stream_matvec is there for the form: not for plain ones of more than 16 bits.
 template <class Form>
 inline constexpr bool kStreams = true;
 template <class T>
-inline constexpr bool kStreams<Plain<T>> = sizeof(T) <= 2 && !std::is_integral_v<T>;
+inline constexpr bool kStreams<Plain<T>> = sizeof(T) <= 2;
 
 /// Past so many columns it is cheaper to make their int8 form once than in every block.
 constexpr std::size_t kOwnFormCols = 8192;

@@ -124,38 +124,51 @@ TEST(CudaSampleOrder, StepsCoverAllBits) {
   EXPECT_EQ(distance_bin(-3e38f, 3e38f), kSampleBins - 1);
 }
 
-TEST(CudaStreamPlan, TeamsTakeEveryRowOnce) {
-  for (const std::uint32_t units : {1u, 64u, 65u, 128u, 172u, 448u, 896u, 1024u}) {
-    for (const std::vector<std::uint32_t>& rows :
-         {std::vector<std::uint32_t>{1}, {7}, {4096}, {14336}, {1, 1, 1}, {4096, 1024, 1024}, {2111, 2113, 5, 40000}}) {
-      StreamNeeds needs{.units = units,
-                        .lane_units = 2,
-                        .step_rows = 2,
-                        .ring_bytes = 4736,
-                        .keeps_form = units <= 448,
-                        .multiprocessors = 132};
-      std::copy(rows.begin(), rows.end(), needs.rows);
-      const StreamPlan plan = plan_stream(needs);
+StreamNeeds tile_needs(std::uint32_t pieces, const std::vector<std::uint32_t>& rows) {
+  StreamNeeds needs{.warps = 8,
+                    .pieces = pieces,
+                    .warp_pieces = 64,
+                    .tile_rows = 8,
+                    .ring_bytes = 9472,
+                    .x_bytes = 640,
+                    .multiprocessors = 132};
+  std::copy(rows.begin(), rows.end(), needs.rows);
+  return needs;
+}
+
+TEST(CudaStreamPlan, TeamsTakeEveryTileOnce) {
+  for (const std::uint32_t pieces : {1u, 2u, 5u, 8u, 9u, 10u, 22u, 28u, 43u, 56u, 120u}) {
+    for (const std::vector<std::uint32_t>& rows : {std::vector<std::uint32_t>{1},
+                                                   {7},
+                                                   {4096},
+                                                   {14336},
+                                                   {1, 1, 1},
+                                                   {4096, 1024, 1024},
+                                                   {2111, 2113, 5, 40000},
+                                                   {2'000'000}}) {
+      const StreamPlan plan = plan_stream(tile_needs(pieces, rows));
       ASSERT_NE(plan.column_warps, 0u);
-      EXPECT_GE(plan.column_warps * 64, units);
-      EXPECT_LE(plan.column_warps * plan.row_warps, kStreamWarps);
-      EXPECT_LE(plan.bytes, kStreamBlockBytes);
+      EXPECT_GE(plan.column_warps * plan.warp_pieces, pieces);
+      EXPECT_LT((plan.column_warps - 1) * plan.warp_pieces, pieces);
+      EXPECT_LE(plan.column_warps * plan.row_warps, 8u);
+      // Activations of very long rows leave no room for a second block.
+      const std::uint32_t together = pieces > 43 ? 1 : 16 / (plan.column_warps * plan.row_warps);
+      EXPECT_LE(together * (plan.bytes + kStreamReservedBytes), kStreamSharedBytes);
       EXPECT_EQ(plan.teams, plan.blocks * plan.row_warps);
       std::vector<std::vector<int>> taken;
-      for (const std::uint32_t count : rows) taken.emplace_back(count);
+      for (const std::uint32_t count : rows) taken.emplace_back((count + 7) / 8);
       std::uint32_t most = 0;
       for (std::uint32_t team = 0; team < plan.teams; ++team) {
-        std::uint32_t all = 0, steps = 0;
+        std::uint32_t all = 0;
         for (std::size_t p = 0; p < rows.size(); ++p) {
-          const TeamRows own(plan, static_cast<int>(p), team);
+          const TeamTiles own(plan, static_cast<int>(p), team);
           for (std::uint32_t i = 0; i < own.count; ++i) ++taken[p].at(own.first + i * plan.teams);
           all += own.count;
-          steps += (own.count + 1) / 2;
         }
-        EXPECT_LE(2 * steps * plan.column_warps, plan.team_sums);
         most = std::max(most, all);
       }
-      EXPECT_EQ(most, plan.team_outputs);
+      EXPECT_EQ(most, plan.team_tiles);
+      EXPECT_GE(plan.own_bytes, plan.sums_at + most * 8 * 4) << pieces;
       for (const std::vector<int>& product : taken) {
         EXPECT_EQ(std::count(product.begin(), product.end(), 1), static_cast<std::ptrdiff_t>(product.size()));
       }
@@ -164,23 +177,22 @@ TEST(CudaStreamPlan, TeamsTakeEveryRowOnce) {
 }
 
 TEST(CudaStreamPlan, WarpsOfATeamAreNeighbours) {
-  for (std::uint32_t units = 1; units <= 1024; units += 13) {
-    const StreamPlan plan = plan_stream(
-        {.units = units, .lane_units = 2, .step_rows = 1, .ring_bytes = 4736, .rows = {4096}, .multiprocessors = 132});
+  for (std::uint32_t pieces = 1; pieces <= 56; ++pieces) {
+    const StreamPlan plan = plan_stream(tile_needs(pieces, {4096}));
+    ASSERT_NE(plan.column_warps, 0u) << pieces;
     for (std::uint32_t warp = 0; warp < plan.column_warps * plan.row_warps; ++warp) {
       EXPECT_EQ(team_of_warp(plan, warp), warp / plan.column_warps);
     }
   }
 }
 
-TEST(CudaStreamPlan, RowsThatAreTooLongAreRefused) {
-  EXPECT_EQ(plan_stream({.units = 1025, .lane_units = 2, .ring_bytes = 4736, .rows = {1}, .multiprocessors = 132})
-                .column_warps,
-            0u);
-  EXPECT_EQ(
-      plan_stream({.units = 64, .lane_units = 2, .ring_bytes = 4736, .rows = {90'000'000}, .multiprocessors = 132})
-          .column_warps,
-      0u);
+TEST(CudaStreamPlan, WhatDoesNotFitIsRefused) {
+  EXPECT_EQ(plan_stream(tile_needs(8 * 64 + 1, {1})).column_warps, 0u);  // pieces of a warp
+  EXPECT_EQ(plan_stream(tile_needs(8 * 40, {1})).column_warps, 0u);      // activations
+  StreamNeeds rows = tile_needs(9, {1});
+  rows.warp_pieces = 1;
+  EXPECT_EQ(plan_stream(rows).column_warps, 0u);
+  EXPECT_EQ(plan_stream(tile_needs(8, {0})).column_warps, 0u);
 }
 
 TEST(CudaAttentionPlan, PartsCoverAllKeys) {

@@ -1,0 +1,170 @@
+#pragma once
+
+// Tiles of coded weights on their way through shared memory: where they lie in the ring of a warp, and which come next.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/matvec_outputs.cuh"
+#include "kernels/cuda/matvec_ring.cuh"
+
+namespace imago::kernels::cuda {
+
+inline constexpr std::uint32_t kTileWarps = 8;                  ///< of a block
+inline constexpr std::uint32_t kTileRows = 8, kPartGroups = 8;  ///< 256 columns are a part
+inline constexpr int kTileRingBytes = 13440;                    ///< of a warp, at most
+
+/// A number that the compiler shall keep instead of working it out time and again.
+__device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
+
+/// A tile in the ring of a warp. kGrouped: dtypes with scales for groups.
+template <class Form, bool kGrouped>
+struct TileSlice {
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  /// Of a tile: enough columns for whole lines of memory, and few enough for several tiles in a ring.
+  static constexpr int kParts = Codes::kBytes == 32 ? 1 : Codes::kBytes == 4 ? 4 : 2;
+  static constexpr int kGroups = kParts * kPartGroups;
+  static constexpr int kCodeRow = kGroups * Codes::kBytes, kHighRow = kGroups * Codes::kHighBytes;
+  static constexpr int kScaleRow = kGroups * (kGrouped ? 4 : Scales::kBytes);
+  static constexpr int kSuperRow = Scales::kSuperBytes > 0 ? 8 : 0;
+  /// From row to row: so much more that lanes which read together find different banks. In rows of 256 bytes neighbours
+  /// of 64 bytes, or of 16 in 8-bit codes, change places in every other row instead.
+  static constexpr int kExchanged = kCodeRow < 256 ? 0 : Codes::kBytes == 32 ? 16 : 64;
+  static constexpr int stride(int row) noexcept { return row == 0 || row >= 256 ? row : row + (row == 128 ? 32 : 16); }
+  static constexpr int kCodeStride = stride(kCodeRow), kHighStride = stride(kHighRow);
+  static constexpr int kHighAt = kTileRows * kCodeStride, kScalesAt = kHighAt + kTileRows * kHighStride;
+  static constexpr int kSupersAt = kScalesAt + kTileRows * kScaleRow;
+  static constexpr int kBytes = kSupersAt + kTileRows * kSuperRow;
+  /// In a ring: enough for memory to be busy, and no more, for the first-level cache lives on what is left.
+  static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6500 + kBytes - 1) / kBytes + 1);
+  static constexpr int kCount = std::min(kMost, kEnough);
+  static_assert(kCount >= 3 && kBytes % 16 == 0 && (Scales::kSuperBytes == 0 || kParts == 2));
+};
+
+/// A team's tiles on their way into a warp's ring, piece by piece. The last piece of a row may reach past its end, into
+/// what follows, and so may the last tile: nobody looks at that.
+/// kSingle: warps have one piece of a row.
+template <class Form, bool kGrouped, bool kSingle>
+class TileFeed {
+ public:
+  using S = TileSlice<Form, kGrouped>;
+
+  __device__ __forceinline__ TileFeed(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                      std::uint32_t lane) {
+    const std::uint32_t row = lane / 4, c = lane % 4;
+    codes_to_ = lane / kCodeLanes * S::kCodeStride + (lane % kCodeLanes * 16 ^ lane / kCodeLanes % 2 * S::kExchanged);
+    keep(codes_to_);
+    if constexpr (S::kHighRow > 0) {
+      high_to_ = S::kHighAt + row * S::kHighStride + c * kHighPiece;
+      keep(high_to_);
+    }
+    if constexpr (S::kScaleRow > 0) {
+      scales_to_ = S::kScalesAt + row * S::kScaleRow + c * kScalePiece;
+      keep(scales_to_);
+    }
+    if constexpr (S::kSuperRow > 0) {
+      supers_to_ = S::kSupersAt + row * 8 + c * 4;
+      keep(supers_to_);
+    }
+    is_first_two_ = c < 2;
+    open(args, plan, place, lane);
+  }
+  /// Copies a piece of a tile, if there is one.
+  __device__ __forceinline__ void copy_step(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                            std::uint32_t lane, std::uint32_t to) {
+    if (left_ > 0) {
+      copy(args, plan, lane, to);
+      if (kSingle || ++piece_ == plan.warp_pieces) {
+        piece_ = 0;
+        move(plan.jumps);
+        if (--left_ == 0) open(args, plan, place, lane);
+      } else {
+        move(plan.piece_steps);
+      }
+    }
+    end_copies();  // empty ones too: waiting counts them
+  }
+
+ private:
+  /// Codes are copied in whole lines of 128 bytes where rows have them, by eight lanes each.
+  static constexpr int kCodeLanes = S::kCodeRow >= 128 ? 8 : 4, kCodeRows = 32 / kCodeLanes;
+  static constexpr int kHighPiece = 16;
+  static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / 4;
+
+  /// Of a piece of a row.
+  static __device__ __forceinline__ std::uint32_t scale_bytes(const MatVecArgs& args) {
+    return kGrouped ? 4 * (S::kGroups >> args.products[0].planes.scale_shift) : S::kScaleRow;
+  }
+
+  /// The next matrix: a product's, or a gate's and then that of its `up`.
+  __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                       std::uint32_t lane) {
+    const bool gated = args.products[0].gated;
+    const int matrices = gated ? 2 : args.count;
+    for (; left_ == 0 && next_ < matrices; ++next_) {
+      const TeamTiles tiles(plan, gated ? 0 : next_, place.number);
+      const Planes& p = gated && next_ == 1 ? args.products[0].up : args.products[gated ? 0 : next_].planes;
+      left_ = tiles.count;
+      const std::uint32_t piece = place.columns;
+      const auto begin = [&](const std::byte* base, int plane, std::uint32_t row, std::uint32_t offset) {
+        return base + static_cast<std::size_t>(tiles.first * kTileRows + row) * plan.row_bytes[plane] + offset;
+      };
+      codes_ = begin(p.codes, 0, lane / kCodeLanes, piece * S::kCodeRow + lane % kCodeLanes * 16);
+      if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, lane / 4, piece * S::kHighRow + lane % 4 * kHighPiece);
+      if constexpr (S::kScaleRow > 0) {
+        const std::byte* scales = kGrouped ? reinterpret_cast<const std::byte*>(p.row_scales) : p.scales;
+        scales_ = begin(scales, 2, lane / 4, piece * scale_bytes(args) + lane % 4 * kScalePiece);
+      }
+      if constexpr (S::kSuperRow > 0) {
+        supers_ = begin(p.supers, 3, lane / 4, piece * (2 * Form::Scales::kSuperBytes) + lane % 4 * 4);
+      }
+    }
+  }
+  template <class Bytes>
+  __device__ __forceinline__ void move(const Bytes (&bytes)[4]) {
+    codes_ += bytes[0];
+    if constexpr (S::kHighRow > 0) high_ += bytes[1];
+    if constexpr (S::kScaleRow > 0) scales_ += bytes[2];
+    if constexpr (S::kSuperRow > 0) supers_ += bytes[3];
+  }
+  __device__ __forceinline__ void copy(const MatVecArgs& args, const StreamPlan& plan, std::uint32_t lane,
+                                       std::uint32_t to) const {
+#pragma unroll
+    for (int r = 0; r < static_cast<int>(kTileRows); r += kCodeRows) {
+      const std::byte* const from = codes_ + r * static_cast<std::size_t>(plan.row_bytes[0]);
+#pragma unroll
+      for (int i = 0; i < S::kCodeRow; i += 16 * kCodeLanes) {
+        copy_async<16>(to + codes_to_ + (r * S::kCodeStride + i), from + i);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < S::kHighRow; i += 4 * kHighPiece) copy_async<kHighPiece>(to + high_to_ + i, high_ + i);
+    if constexpr (kGrouped) {
+      const std::uint32_t count = S::kGroups >> args.products[0].planes.scale_shift;
+#pragma unroll
+      for (std::uint32_t i = 0; i < S::kGroups; i += 4) {
+        if (lane % 4 + i < count) copy_async<4>(to + scales_to_ + 4 * i, scales_ + 4 * i);
+      }
+    } else if constexpr (S::kScaleRow > 0) {
+      copy_async<kScalePiece>(to + scales_to_, scales_);
+    }
+    if constexpr (S::kSuperRow > 0) {
+      // Of two bytes they come with a neighbour.
+      const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(supers_) & ~std::uintptr_t{3};
+      if (is_first_two_) copy_async<4>(to + supers_to_, reinterpret_cast<const std::byte*>(from));
+    }
+  }
+
+  std::uint32_t left_ = 0, piece_ = 0;  // tiles of the matrix
+  int next_ = 0;                        // the matrix behind
+  std::uint32_t codes_to_, high_to_, scales_to_, supers_to_;
+  bool is_first_two_;
+  const std::byte* codes_;
+  const std::byte* high_;
+  const std::byte* scales_;
+  const std::byte* supers_;
+};
+
+}  // namespace imago::kernels::cuda

@@ -1,0 +1,129 @@
+#pragma once
+
+// Where the tiles of a streaming matvec get their activations: a warp fetches the int8 form of its own columns, or
+// makes it, of x or of its RMS norm. A kernel of its own for that costs as much as a small product. The factor of the
+// norm is one number for all columns, so nobody waits for it: results are multiplied with it at the end.
+
+#include <cstdint>
+
+#include "kernels/cuda/int8_form.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_tile.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace imago::kernels::cuda {
+
+/// Eight activations of a lane: the fourth part of group lane / 4 of 256 columns.
+struct LaneX {
+  float4 first = {0, 0, 0, 0}, second = {0, 0, 0, 0};
+
+  __device__ __forceinline__ LaneX() = default;
+  __device__ __forceinline__ LaneX(const float* from, std::uint32_t column) {
+    first = *reinterpret_cast<const float4*>(from + column);
+    second = *reinterpret_cast<const float4*>(from + column + 4);
+  }
+  __device__ __forceinline__ float squares() const {
+    return first.x * first.x + first.y * first.y + first.z * first.z + first.w * first.w + second.x * second.x +
+           second.y * second.y + second.z * second.z + second.w * second.w;
+  }
+};
+
+/// Waits for the kernel before, and takes up what it has made. Calls `meanwhile` when the first of that is asked for.
+template <class Lane, bool kSingle>
+class TileX {
+ public:
+  __device__ __forceinline__ TileX(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place)
+      : args_(args), first_(place.columns), step_(plan.column_warps), parts_(plan.warp_pieces * kParts) {}
+
+  /// Of an int8 form that is there.
+  template <class Meanwhile>
+  __device__ __forceinline__ void fetch(const Lane& lane, Meanwhile meanwhile) const {
+    wait_for_previous();
+    for (std::uint32_t part = 0; part < parts_; part += kFetched) {
+      uint2 codes[kFetched];
+      float2 scales[kFetched];
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) {
+        const std::uint32_t group = group_of(part + i);
+        const bool exists = part + i < parts_ && group < groups();
+        codes[i] = exists ? reinterpret_cast<const uint2*>(args_.q)[group * 4 + threadIdx.x % 4] : uint2{0, 0};
+        scales[i] = exists ? reinterpret_cast<const float2*>(args_.scales)[group] : float2{0, 0};
+      }
+      if (part == 0) meanwhile();
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) {
+        if (part + i < parts_) lane.put(args_, part + i, codes[i], scales[i]);
+      }
+    }
+  }
+
+  /// Of x. Returns this lane's part of the sum of squares.
+  template <class Meanwhile>
+  __device__ __forceinline__ float make(const Lane& lane, Meanwhile meanwhile) const {
+    LaneX weights[kMade];  // they do not depend on the kernel before: asked for while that one runs
+#pragma unroll
+    for (std::uint32_t i = 0; i < kMade; ++i) weights[i] = weight(i);
+    wait_for_previous();
+    float squares = 0;
+    for (std::uint32_t part = 0;;) {
+      LaneX x[kMade];
+#pragma unroll
+      for (std::uint32_t i = 0; i < kMade; ++i) {
+        if (exists(part + i)) x[i] = LaneX(args_.x, column(part + i));
+      }
+      if (part == 0) meanwhile();
+#pragma unroll
+      for (std::uint32_t i = 0; i < kMade; ++i) {
+        if (part + i < parts_) put(lane, part + i, x[i], weights[i]);
+        squares += x[i].squares();
+      }
+      part += kMade;
+      if (part >= parts_) return squares;
+#pragma unroll
+      for (std::uint32_t i = 0; i < kMade; ++i) weights[i] = weight(part + i);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kParts = Lane::S::kParts;
+  // Parts that are on their way together.
+  static constexpr std::uint32_t kFetched = kSingle ? kParts : 8, kMade = 2;
+
+  __device__ __forceinline__ std::uint32_t groups() const { return args_.products[0].planes.groups; }
+  __device__ __forceinline__ std::uint32_t group_of(std::uint32_t part) const {
+    return ((part / kParts * step_ + first_) * kParts + part % kParts) * kPartGroups + threadIdx.x % 32 / 4;
+  }
+  __device__ __forceinline__ std::uint32_t column(std::uint32_t part) const {
+    return group_of(part) * static_cast<std::uint32_t>(kGroup) + threadIdx.x % 4 * 8;
+  }
+  __device__ __forceinline__ bool exists(std::uint32_t part) const {
+    return part < parts_ && group_of(part) < groups();
+  }
+  __device__ __forceinline__ LaneX weight(std::uint32_t part) const {
+    if (args_.norm_weight != nullptr && exists(part)) return LaneX(args_.norm_weight, column(part));
+    LaneX ones;
+    ones.first = ones.second = {1, 1, 1, 1};
+    return ones;
+  }
+  __device__ __forceinline__ void put(const Lane& lane, std::uint32_t part, const LaneX& x, const LaneX& w) const {
+    const float values[8] = {x.first.x * w.first.x,   x.first.y * w.first.y,   x.first.z * w.first.z,
+                             x.first.w * w.first.w,   x.second.x * w.second.x, x.second.y * w.second.y,
+                             x.second.z * w.second.z, x.second.w * w.second.w};
+    alignas(8) std::int8_t codes[8];
+    float2 scale = {int8_codes(values, codes).scale, 0};
+    const uint2 words = *reinterpret_cast<const uint2*>(codes);
+    if constexpr (Lane::kHasSum && Lane::kHalves == 1) {
+      std::int32_t sum = dot4(0x01010101u, words.x, dot4(0x01010101u, words.y, 0));
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      scale.y = times(scale.x, static_cast<float>(sum));
+    }
+    lane.put(args_, part, words, scale);
+  }
+
+  const MatVecArgs& args_;
+  std::uint32_t first_, step_;  // the warp's first piece, and from one to the next
+  std::uint32_t parts_;         // of all its pieces
+};
+
+}  // namespace imago::kernels::cuda

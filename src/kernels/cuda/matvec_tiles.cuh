@@ -1,0 +1,136 @@
+#pragma once
+
+// The matvec of one token and coded weights. A warp keeps the activations of its columns and streams tiles of eight
+// rows through a ring of its own in shared memory, the copies of all steps but one always under way: no barriers but
+// those of a warp until the end, where sums of the warps that share rows meet.
+//
+// Weights never depend on the kernel before. Where a block of it ends, one of this takes its place and fills its rings,
+// and touches activations when the whole of it has ended.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/cuda/check.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_tile.cuh"
+#include "kernels/cuda/matvec_tile_x.cuh"
+
+namespace imago::kernels::cuda {
+
+/// By a warp: its columns of all tiles of its team, summed up in `sums`.
+template <bool kSingle, class Lane, class Feed>
+__device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                               std::uint32_t lane, Lane& columns, Feed& feed, std::uint32_t ring,
+                                               std::uint32_t sums) {
+  using S = typename Lane::S;
+  std::uint32_t tiles = 0;
+  for (int p = 0; p < args.count; ++p) tiles += TeamTiles(plan, p, place.number).count;
+  if (args.products[0].gated) tiles *= 2;
+  sums += lane;  // four lanes have a row
+  const std::uint32_t end = ring + S::kCount * S::kBytes;
+  std::uint32_t at = ring, free = end - S::kBytes;  // the next step, the one that is done with
+  const bool is_first_of_row = lane % 4 == 0;
+#pragma unroll 1
+  for (; tiles > 0; --tiles) {
+    float result = 0;
+    std::uint32_t piece = 0;
+#pragma unroll 1
+    do {
+      wait_for_copies<S::kCount - 2>();
+      __syncwarp();
+      feed.copy_step(args, plan, place, lane, free);
+      if constexpr (!kSingle) columns.take(args, plan, place, piece);
+      if (kSingle || piece * plan.column_warps + place.columns < plan.pieces) result += columns.product(at);
+      free = at;
+      at = at + S::kBytes == end ? ring : at + S::kBytes;
+    } while (!kSingle && ++piece < plan.warp_pieces);
+    result += __shfl_xor_sync(~0u, result, 1);
+    result += __shfl_xor_sync(~0u, result, 2);
+    if (is_first_of_row) store_shared(sums, __float_as_uint(result));
+    sums += kTileRows * 4;
+  }
+}
+
+/// kSingle: warps have one piece of a row.
+template <class Form, bool kGrouped, bool kSingle>
+__global__ void __launch_bounds__(kTileWarps * 32, 2)
+    matvec_tiles(const __grid_constant__ MatVecArgs args, const __grid_constant__ StreamPlan plan) {
+  using Lane = TileLane<Form, kGrouped>;
+  using S = TileSlice<Form, kGrouped>;
+  extern __shared__ __align__(16) std::byte memory[];
+  let_next_in();
+  const WarpPlace place(plan);
+  std::uint32_t lane = threadIdx.x % 32;
+  keep(lane);
+  const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+  std::uint32_t ring = base + place.warp * (S::kCount * S::kBytes);
+  keep(ring);
+  TileFeed<Form, kGrouped, kSingle> feed(args, plan, place, lane);
+#pragma unroll 1
+  for (int i = 0; i < plan.early_steps; ++i) feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
+
+  StreamOutputs<kTileRows, kTileWarps, Form::Scales::kRow && !kGrouped> outputs(args, plan, place, base);
+  Lane columns(args, plan, place, lane, base + plan.own_at + place.warp * plan.own_bytes);
+  const TileX<Lane, kSingle> x(args, plan, place);
+  const auto meanwhile = [&] {
+#pragma unroll 1
+    for (int i = plan.early_steps; i < S::kCount - 1; ++i) {
+      feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
+    }
+    outputs.fetch();
+  };
+  if (args.q != nullptr) {
+    x.fetch(columns, meanwhile);
+  } else {
+    const float squares = warp_sum(x.make(columns, meanwhile));
+    if (lane == 0) store_shared(outputs.squares(), __float_as_uint(squares));
+  }
+  __syncwarp();
+  columns.take(args, plan, place, 0);
+  multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+  wait_for_copies<0>();
+  __syncthreads();
+  outputs.finish(args.q == nullptr && args.norm_weight != nullptr);
+}
+
+/// Steps to copy before the kernel before has ended. Activations are asked for behind them and wait for them: with all
+/// steps for longer than these save.
+template <class S>
+int early_steps(const MatVecArgs& args) {
+  return args.q == nullptr || S::kBytes < 2000 ? 1 : 2;
+}
+
+template <class Form, bool kGrouped>
+bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
+  using S = TileSlice<Form, kGrouped>;
+  StreamNeeds needs = matrices;
+  needs.warps = kTileWarps;
+  const Planes& first = args.products[0].planes;
+  needs.pieces = (first.groups + S::kGroups - 1) / S::kGroups;
+  needs.warp_pieces = 64;
+  needs.tile_rows = kTileRows;
+  needs.ring_bytes = S::kCount * S::kBytes;
+  needs.x_bytes = TileLane<Form, kGrouped>::kXBytes;
+  needs.x_rest = TileLane<Form, kGrouped>::kZeroBytes;
+  needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
+  needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
+  needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.stride * Form::Scales::kBytes;
+  needs.row_bytes[3] = first.stride / 8 * Form::Scales::kSuperBytes;
+  const std::uint32_t scale_bytes = kGrouped ? (S::kGroups >> first.scale_shift) * 4 : S::kScaleRow;
+  const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, scale_bytes, 2 * Form::Scales::kSuperBytes};
+  std::copy(std::begin(piece_bytes), std::end(piece_bytes), needs.piece_bytes);
+  StreamPlan plan = plan_stream(needs);
+  plan.early_steps = early_steps<S>(args);
+  if (plan.column_warps == 0 || plan.bytes > facts.shared_bytes) return false;
+  const auto kernel = plan.warp_pieces == 1 ? matvec_tiles<Form, kGrouped, true> : matvec_tiles<Form, kGrouped, false>;
+  imago::cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(facts.shared_bytes)),
+      "shared memory");
+  launch_overlapped("a product of one token", kernel, plan.blocks, plan.column_warps * plan.row_warps * 32, plan.bytes,
+                    stream, args, plan);
+  return true;
+}
+
+}  // namespace imago::kernels::cuda
