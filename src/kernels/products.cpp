@@ -10,6 +10,7 @@
 #include "imago/error.h"
 #include "kernels/matrix.h"
 #include "kernels/matrix_activations.h"
+#include "kernels/stretches.h"
 
 namespace imago::kernels {
 
@@ -17,6 +18,9 @@ namespace {
 
 // Panels are handed out in pairs: exact products share tables and decoded tokens between two.
 constexpr std::size_t kPanelsPerUnit = 2;
+
+// In bytes, see unit_cost: some microseconds.
+constexpr std::size_t kShortestStretch = 64 << 10;
 
 void check_shape(std::size_t values, std::size_t wanted, const char* what) {
   if (values != wanted) throw ShapeError(fmt::format("{} values of {}, not {}", values, what, wanted));
@@ -56,7 +60,7 @@ void check_product(const Product& product, std::size_t cols, std::size_t batch) 
 
 }  // namespace
 
-/// The products of one arithmetic, side by side on a line as long as their cost; each thread takes a stretch of it.
+/// The products of one arithmetic, side by side on a line as long as their cost; threads take stretches of it.
 struct ProductRegion {
   std::span<const Product> products;
   Arithmetic arithmetic;
@@ -103,11 +107,10 @@ struct ProductRegion {
       total_units += units(product);
     }
     const std::size_t threads = std::min(static_cast<std::size_t>(pool_threads()), total_units);
-    parallel_for(threads, 1, [&](std::size_t begin, std::size_t end) {
-      const auto cut = [&](std::size_t thread) {
-        return total / threads * thread + total % threads * thread / threads;
-      };
-      const std::size_t from = cut(begin), to = cut(end);
+    if (threads == 0) return;
+    const Stretches stretches(total, threads, kShortestStretch);
+    parallel_for_dynamic(stretches.count(), 1, [&](std::size_t number, std::size_t) {
+      const auto [from, to] = stretches[number];
       std::size_t start = 0;  // of the product on the line
       for (const Product& product : products) {
         if (!takes(product)) continue;
