@@ -44,14 +44,11 @@ void decode(const AttentionArgs& args, const TokenPlaces& places, const Attentio
                                    : args.shape.type == CacheType::f16 ? kClusterKeysF16
                                                                        : kClusterKeys;
   const DecodePlan plan = plan_for(args.shape, args.heads, places, args.window, cluster_keys);
-  DecodeWork work{common,
-                  static_cast<std::uint32_t>((common.group + kDecodeHeads - 1) / kDecodeHeads),
-                  plan.is_cluster,
-                  nullptr,
-                  nullptr,
-                  {},
-                  reinterpret_cast<std::uint32_t*>(args.scratch),
-                  reinterpret_cast<float*>(args.scratch + kDecodeCounterBytes)};
+  DecodeWork work{common};
+  work.chunks = static_cast<std::uint32_t>((common.group + kDecodeHeads - 1) / kDecodeHeads);
+  work.is_cluster = plan.is_cluster;
+  work.counters = reinterpret_cast<std::uint32_t*>(args.scratch);
+  work.parts = reinterpret_cast<float*>(args.scratch + kDecodeCounterBytes);
   if (unplaced != nullptr) {
     work.k = unplaced->k;
     work.v = unplaced->v;

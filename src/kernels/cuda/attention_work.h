@@ -61,15 +61,15 @@ struct AttentionWork {
 
 /// Few tokens: see attention_decode.cuh. Heads of a multiple of 8 values up to 256.
 struct DecodeWork : AttentionWork {
-  std::uint32_t chunks;  // of kDecodeHeads heads or fewer in a group
-  bool is_cluster;       // the splits of a unit are one cluster
+  std::uint32_t chunks = 1;  // of kDecodeHeads heads or fewer in a group
+  bool is_cluster = false;   // the splits of a unit are one cluster
   // Where k is given, queries are turned here, and keys and values put into the cache. Of tokens that do not see each
   // other, with one chunk.
-  const float* k;  // [tokens][kv_heads][head_values]
-  const float* v;
-  HeadTurn turn;
-  std::uint32_t* counters;  // [units], zeros between launches
-  float* parts;             // [units][splits][rows][head_values + 2]
+  const float* k = nullptr;  // [tokens][kv_heads][head_values]
+  const float* v = nullptr;
+  HeadTurn turn = {};
+  std::uint32_t* counters = nullptr;  // [units], zeros between launches
+  float* parts = nullptr;             // [units][splits][rows][head_values + 2]
 };
 template <CacheType kType>
 void launch_decode(const DecodeWork& work, const DecodePlan& plan, Stream& stream);
