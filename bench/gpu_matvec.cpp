@@ -59,9 +59,8 @@ Source make_source(Format format, std::size_t rows, std::size_t cols) {
 /// 0: nothing is asked.
 double target_of(Format format) {
   const double bits = format.bits();
-  if (bits > 3 && bits < 4) return 0;
-  if (format.is_block() && bits < 3) return 0.55;
-  if (bits <= 2) return 0.55;
+  if (bits < 3) return 0.55;
+  if (bits < 4) return 0;
   return bits >= 8 ? 0.85 : 0.75;
 }
 

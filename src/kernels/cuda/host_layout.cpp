@@ -22,7 +22,6 @@ constexpr std::size_t kPlaneAlignment = 256;
 constexpr std::size_t kSuperGroups = 8;
 constexpr std::size_t kBehind =
     4096;  // kernels read pieces of rows up to this size, of which the last may end behind its plane
-constexpr std::size_t kTogether = 8;  // rows; so may the last of them
 
 std::uint32_t word_at(const std::uint8_t* codes) noexcept {
   std::uint32_t word;
@@ -342,7 +341,7 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   supers_at = scales_at + aligned(scales_row * m.rows);
   row_scales_at = supers_at + aligned(supers_row * m.rows);
   bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
-  if (m.rows % kTogether != 0) bytes += (kTogether - 1) * codes_row;
+  if (m.rows % kTileRows != 0) bytes += (kTileRows - 1) * codes_row;
 }
 
 Planes PlaneLayout::planes(const std::byte* base) const noexcept {

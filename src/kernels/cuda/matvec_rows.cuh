@@ -4,13 +4,10 @@
 // the matrix pass by in shared memory: see matvec_tiles.cuh, of which this differs in that a warp takes one row at a
 // time and multiplies floats.
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
-#include "device/cuda/check.h"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matvec_outputs.cuh"
+#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_unit.cuh"
 #include "kernels/cuda/shared_loads.cuh"
 
@@ -171,12 +168,8 @@ bool launch_rows(const MatVecArgs& args, const StreamNeeds& matrices, const Laun
   needs.ring_bytes = Lane::kCount * Lane::kBytes;
   needs.row_bytes[0] = args.products[0].planes.stride * Plain<T>::kBytes;
   const StreamPlan plan = plan_stream(needs);
-  if (plan.column_warps == 0 || plan.bytes > facts.shared_bytes) return false;
-  imago::cuda::check(cudaFuncSetAttribute(matvec_rows<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(facts.shared_bytes)),
-                     "shared memory");
-  launch_overlapped("a product of one token", matvec_rows<T>, plan.blocks, plan.column_warps * plan.row_warps * 32,
-                    plan.bytes, stream, args, plan);
+  if (!is_possible(plan, facts)) return false;
+  launch_stream(matvec_rows<T>, args, plan, facts, stream);
   return true;
 }
 

@@ -19,9 +19,9 @@ inline constexpr std::uint32_t kStreamReservedBytes = 1 << 10;  ///< of each blo
 /// piece of a row, or several in turn. Between these there are those of the other warps, so that what all read at a
 /// time lies together.
 struct StreamNeeds {
-  std::uint32_t warps = 0;        ///< of a block, at most; two such blocks fill a multiprocessor
-  std::uint32_t pieces = 0;       ///< of a row
-  std::uint32_t warp_pieces = 1;  ///< that a warp may have
+  std::uint32_t warps = 0;   ///< of a block, at most; two such blocks fill a multiprocessor
+  std::uint32_t pieces = 0;  ///< of a row
+  bool takes_turns = false;  ///< a warp may have several pieces
   std::uint32_t tile_rows = 1;
   std::uint32_t ring_bytes = 0;              ///< of a warp
   std::uint32_t x_bytes = 0;                 ///< that a warp keeps of the activations of a piece
@@ -84,7 +84,7 @@ inline StreamPlan plan_stream(const StreamNeeds& needs, std::uint32_t rounds, bo
   for (const std::uint32_t rows : needs.rows) tiles += divide_up(rows, needs.tile_rows);
   plan.pieces = needs.pieces;
   plan.warp_pieces = divide_up(needs.pieces, needs.warps);
-  if (tiles == 0 || plan.warp_pieces > needs.warp_pieces) return plan;
+  if (tiles == 0 || (plan.warp_pieces > 1 && !needs.takes_turns)) return plan;
   const std::uint32_t column_warps = divide_up(needs.pieces, plan.warp_pieces);
   plan.row_warps = needs.warps / column_warps;
   plan.column_parts = divide_up(256, column_warps);

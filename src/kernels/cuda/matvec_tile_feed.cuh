@@ -11,9 +11,9 @@
 
 namespace imago::kernels::cuda {
 
-inline constexpr std::uint32_t kTileWarps = 8;                  ///< of a block
-inline constexpr std::uint32_t kTileRows = 8, kPartGroups = 8;  ///< 256 columns are a part
-inline constexpr int kTileRingBytes = 13440;                    ///< of a warp, at most
+inline constexpr std::uint32_t kTileWarps = 8;   ///< of a block
+inline constexpr std::uint32_t kPartGroups = 8;  ///< 256 columns are a part
+inline constexpr int kTileRingBytes = 13440;     ///< of a warp, at most
 
 /// A number that the compiler shall keep instead of working it out time and again.
 __device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
@@ -41,6 +41,12 @@ struct TileSlice {
   static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6500 + kBytes - 1) / kBytes + 1);
   static constexpr int kCount = std::min(kMost, kEnough);
   static_assert(kCount >= 3 && kBytes % 16 == 0 && (Scales::kSuperBytes == 0 || kParts == 2));
+
+  /// What a row of a tile has in the planes of a matrix. Groups with scales of their own share them with up to three.
+  static constexpr std::uint32_t kSuperBytes = Scales::kSuperBytes * kParts;
+  IMAGO_HD static std::uint32_t scale_bytes(const Planes& p) noexcept {
+    return kGrouped ? 4 * (kGroups >> p.scale_shift) : kScaleRow;
+  }
 };
 
 /// A team's tiles on their way into a warp's ring, piece by piece. The last piece of a row may reach past its end, into
@@ -93,11 +99,6 @@ class TileFeed {
   static constexpr int kHighPiece = 16;
   static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / 4;
 
-  /// Of a piece of a row.
-  static __device__ __forceinline__ std::uint32_t scale_bytes(const MatVecArgs& args) {
-    return kGrouped ? 4 * (S::kGroups >> args.products[0].planes.scale_shift) : S::kScaleRow;
-  }
-
   /// The next matrix: a product's, or a gate's and then that of its `up`.
   __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                        std::uint32_t lane) {
@@ -115,10 +116,10 @@ class TileFeed {
       if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, lane / 4, piece * S::kHighRow + lane % 4 * kHighPiece);
       if constexpr (S::kScaleRow > 0) {
         const std::byte* scales = kGrouped ? reinterpret_cast<const std::byte*>(p.row_scales) : p.scales;
-        scales_ = begin(scales, 2, lane / 4, piece * scale_bytes(args) + lane % 4 * kScalePiece);
+        scales_ = begin(scales, 2, lane / 4, piece * S::scale_bytes(args.products[0].planes) + lane % 4 * kScalePiece);
       }
       if constexpr (S::kSuperRow > 0) {
-        supers_ = begin(p.supers, 3, lane / 4, piece * (2 * Form::Scales::kSuperBytes) + lane % 4 * 4);
+        supers_ = begin(p.supers, 3, lane / 4, piece * S::kSuperBytes + lane % 4 * 4);
       }
     }
   }

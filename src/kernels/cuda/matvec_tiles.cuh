@@ -7,13 +7,10 @@
 // Weights never depend on the kernel before. Where a block of it ends, one of this takes its place and fills its rings,
 // and touches activations when the whole of it has ended.
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <cstdint>
 
-#include "device/cuda/check.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_tile.cuh"
 #include "kernels/cuda/matvec_tile_x.cuh"
 
@@ -109,7 +106,7 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   needs.warps = kTileWarps;
   const Planes& first = args.products[0].planes;
   needs.pieces = (first.groups + S::kGroups - 1) / S::kGroups;
-  needs.warp_pieces = 64;
+  needs.takes_turns = true;
   needs.tile_rows = kTileRows;
   needs.ring_bytes = S::kCount * S::kBytes;
   needs.x_bytes = TileLane<Form, kGrouped>::kXBytes;
@@ -118,18 +115,13 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
   needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.stride * Form::Scales::kBytes;
   needs.row_bytes[3] = first.stride / 8 * Form::Scales::kSuperBytes;
-  const std::uint32_t scale_bytes = kGrouped ? (S::kGroups >> first.scale_shift) * 4 : S::kScaleRow;
-  const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, scale_bytes, 2 * Form::Scales::kSuperBytes};
+  const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first), S::kSuperBytes};
   std::copy(std::begin(piece_bytes), std::end(piece_bytes), needs.piece_bytes);
   StreamPlan plan = plan_stream(needs);
   plan.early_steps = early_steps<S>(args);
-  if (plan.column_warps == 0 || plan.bytes > facts.shared_bytes) return false;
-  const auto kernel = plan.warp_pieces == 1 ? matvec_tiles<Form, kGrouped, true> : matvec_tiles<Form, kGrouped, false>;
-  imago::cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(facts.shared_bytes)),
-      "shared memory");
-  launch_overlapped("a product of one token", kernel, plan.blocks, plan.column_warps * plan.row_warps * 32, plan.bytes,
-                    stream, args, plan);
+  if (!is_possible(plan, facts)) return false;
+  launch_stream(plan.warp_pieces == 1 ? matvec_tiles<Form, kGrouped, true> : matvec_tiles<Form, kGrouped, false>, args,
+                plan, facts, stream);
   return true;
 }
 

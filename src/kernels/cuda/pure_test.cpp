@@ -127,7 +127,7 @@ TEST(CudaSampleOrder, StepsCoverAllBits) {
 StreamNeeds tile_needs(std::uint32_t pieces, const std::vector<std::uint32_t>& rows) {
   StreamNeeds needs{.warps = 8,
                     .pieces = pieces,
-                    .warp_pieces = 64,
+                    .takes_turns = true,
                     .tile_rows = 8,
                     .ring_bytes = 9472,
                     .x_bytes = 640,
@@ -187,10 +187,9 @@ TEST(CudaStreamPlan, WarpsOfATeamAreNeighbours) {
 }
 
 TEST(CudaStreamPlan, WhatDoesNotFitIsRefused) {
-  EXPECT_EQ(plan_stream(tile_needs(8 * 64 + 1, {1})).column_warps, 0u);  // pieces of a warp
-  EXPECT_EQ(plan_stream(tile_needs(8 * 40, {1})).column_warps, 0u);      // activations
+  EXPECT_EQ(plan_stream(tile_needs(8 * 40, {1})).column_warps, 0u);  // activations
   StreamNeeds rows = tile_needs(9, {1});
-  rows.warp_pieces = 1;
+  rows.takes_turns = false;
   EXPECT_EQ(plan_stream(rows).column_warps, 0u);
   EXPECT_EQ(plan_stream(tile_needs(8, {0})).column_warps, 0u);
 }
