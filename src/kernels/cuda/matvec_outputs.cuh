@@ -26,6 +26,37 @@ struct WarpPlace {
   }
 };
 
+/// The matrices of a launch in the order in which teams take them: a product's after the other, or a gate's and then
+/// that of its `up`.
+class MatrixWalk {
+ public:
+  /// Calls f(planes, first tile) with the next one of which the team has tiles, and sets `left` to how many; 0: there
+  /// is none. REQUIRES: none are left of the one before.
+  template <class F>
+  __device__ __forceinline__ void next(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+                                       std::uint32_t& left, F f) {
+    const bool gated = args.products[0].gated;
+    const int matrices = gated ? 2 : args.count;
+    for (; left == 0 && next_ < matrices; ++next_) {
+      const TeamTiles tiles(plan, gated ? 0 : next_, place.number);
+      const Planes& p = gated && next_ == 1 ? args.products[0].up : args.products[gated ? 0 : next_].planes;
+      left = tiles.count;
+      f(p, tiles.first);
+    }
+  }
+
+  /// The team's tiles of all matrices.
+  static __device__ __forceinline__ std::uint32_t tiles(const MatVecArgs& args, const StreamPlan& plan,
+                                                        const WarpPlace& place) {
+    std::uint32_t count = 0;
+    for (int p = 0; p < args.count; ++p) count += TeamTiles(plan, p, place.number).count;
+    return args.products[0].gated ? 2 * count : count;
+  }
+
+ private:
+  int next_ = 0;
+};
+
 /// One output of a thread.
 struct StreamOutput {
   bool exists = false, gated = false, accumulates = false;

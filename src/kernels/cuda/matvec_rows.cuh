@@ -86,21 +86,15 @@ class RowFeed {
   }
 
  private:
-  /// The next matrix: a product's, or a gate's and then that of its `up`.
   __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place) {
-    const bool gated = args.products[0].gated;
-    const int matrices = gated ? 2 : args.count;
-    for (; left_ == 0 && next_ < matrices; ++next_) {
-      const TeamTiles rows(plan, gated ? 0 : next_, place.number);
-      left_ = rows.count;
-      const Planes& p = gated && next_ == 1 ? args.products[0].up : args.products[gated ? 0 : next_].planes;
-      from_ = p.codes + static_cast<std::size_t>(rows.first) * plan.row_bytes[0] +
+    walk_.next(args, plan, place, left_, [&](const Planes& p, std::uint32_t first) {
+      from_ = p.codes + static_cast<std::size_t>(first) * plan.row_bytes[0] +
               (place.columns * Lane::kBytes + threadIdx.x % 32 * 16);
-    }
+    });
   }
 
   std::uint32_t left_ = 0;  // rows of the matrix
-  int next_ = 0;            // the matrix behind
+  MatrixWalk walk_;
   const std::byte* from_ = nullptr;
 };
 
@@ -111,9 +105,7 @@ __device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const Stre
                                               std::uint32_t sums) {
   constexpr int kUnrolled = Lane::kCount == 4 ? 4 : 1, kShare = 32 / kUnrolled;  // lanes that have a row's total
   const std::uint32_t lane = threadIdx.x % 32;
-  int rows = 0;
-  for (int p = 0; p < args.count; ++p) rows += static_cast<int>(TeamTiles(plan, p, place.number).count);
-  if (args.products[0].gated) rows *= 2;
+  int rows = static_cast<int>(MatrixWalk::tiles(args, plan, place));
   sums += lane / kShare * 4;
   std::uint32_t at = 0, free = (Lane::kCount - 1) * Lane::kBytes;  // of the ring: the next row, the one done with
 #pragma unroll 1

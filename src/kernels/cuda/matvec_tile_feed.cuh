@@ -99,18 +99,12 @@ class TileFeed {
   static constexpr int kHighPiece = 16;
   static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / 4;
 
-  /// The next matrix: a product's, or a gate's and then that of its `up`.
   __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                        std::uint32_t lane) {
-    const bool gated = args.products[0].gated;
-    const int matrices = gated ? 2 : args.count;
-    for (; left_ == 0 && next_ < matrices; ++next_) {
-      const TeamTiles tiles(plan, gated ? 0 : next_, place.number);
-      const Planes& p = gated && next_ == 1 ? args.products[0].up : args.products[gated ? 0 : next_].planes;
-      left_ = tiles.count;
+    walk_.next(args, plan, place, left_, [&](const Planes& p, std::uint32_t first) {
       const std::uint32_t piece = place.columns;
       const auto begin = [&](const std::byte* base, int plane, std::uint32_t row, std::uint32_t offset) {
-        return base + static_cast<std::size_t>(tiles.first * kTileRows + row) * plan.row_bytes[plane] + offset;
+        return base + static_cast<std::size_t>(first * kTileRows + row) * plan.row_bytes[plane] + offset;
       };
       codes_ = begin(p.codes, 0, lane / kCodeLanes, piece * S::kCodeRow + lane % kCodeLanes * 16);
       if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, lane / 4, piece * S::kHighRow + lane % 4 * kHighPiece);
@@ -118,10 +112,8 @@ class TileFeed {
         const std::byte* scales = kGrouped ? reinterpret_cast<const std::byte*>(p.row_scales) : p.scales;
         scales_ = begin(scales, 2, lane / 4, piece * S::scale_bytes(args.products[0].planes) + lane % 4 * kScalePiece);
       }
-      if constexpr (S::kSuperRow > 0) {
-        supers_ = begin(p.supers, 3, lane / 4, piece * S::kSuperBytes + lane % 4 * 4);
-      }
-    }
+      if constexpr (S::kSuperRow > 0) supers_ = begin(p.supers, 3, lane / 4, piece * S::kSuperBytes + lane % 4 * 4);
+    });
   }
   template <class Bytes>
   __device__ __forceinline__ void move(const Bytes (&bytes)[4]) {
@@ -159,7 +151,7 @@ class TileFeed {
   }
 
   std::uint32_t left_ = 0, piece_ = 0;  // tiles of the matrix
-  int next_ = 0;                        // the matrix behind
+  MatrixWalk walk_;
   std::uint32_t codes_to_, high_to_, scales_to_, supers_to_;
   bool is_first_two_;
   const std::byte* codes_;

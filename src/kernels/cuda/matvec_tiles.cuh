@@ -22,9 +22,7 @@ __device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const Str
                                                std::uint32_t lane, Lane& columns, Feed& feed, std::uint32_t ring,
                                                std::uint32_t sums) {
   using S = typename Lane::S;
-  std::uint32_t tiles = 0;
-  for (int p = 0; p < args.count; ++p) tiles += TeamTiles(plan, p, place.number).count;
-  if (args.products[0].gated) tiles *= 2;
+  std::uint32_t tiles = MatrixWalk::tiles(args, plan, place);
   sums += lane;  // four lanes have a row
   const std::uint32_t end = ring + S::kCount * S::kBytes;
   std::uint32_t at = ring, free = end - S::kBytes;  // the next step, the one that is done with
