@@ -51,7 +51,7 @@ int run(int argc, const char* const* argv) {
   program.footer(
       "'imago COMMAND --help' tells more about a command, 'imago man' all.\n"
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
-      "Environment: IMAGO_MODEL names the model where none is given, IMAGO_KERNELS=ref|avx2|avx512|neon limits the "
+      "Environment: IMAGO_MODEL names the model where none is given, IMAGO_KERNELS=ref|avx2|avx512|amx|neon limits the "
       "kernels used, NO_COLOR=1 turns colours off.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago morph folder model.gguf --to q4_k\n  imago doctor");
   const std::vector<Command> commands = add_commands(program);

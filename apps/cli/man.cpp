@@ -76,7 +76,7 @@ constexpr const char* kClosing = R"(.SH ENVIRONMENT
 The language model of commands that are given none.
 .TP
 .B IMAGO_KERNELS
-ref, avx2, avx512 or neon: the most that kernels may use of the processor.
+ref, avx2, avx512, amx or neon: the most that kernels may use of the processor.
 .TP
 .B NO_COLOR
 If it is set and not empty, nothing is coloured.

@@ -9,6 +9,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -23,6 +27,30 @@ namespace {
 bool has_f16c() noexcept {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+/// Tiles are 8 KiB of registers that a process must ask for: the system saves them only for those that did. A system
+/// without the call, or one that hides them, says no.
+bool may_use_tiles() noexcept {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+/// Names that compilers of this age do not know in __builtin_cpu_supports.
+bool has_tiles_of_bfloat16() noexcept {
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;  // leaf 7.0, EDX
+  constexpr unsigned kAvx512Bf16 = 1u << 5;                     // leaf 7.1, EAX
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) {
+    return false;
+  }
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0 || (eax & kAvx512Bf16) == 0) return false;
+  return may_use_tiles();
 }
 #endif
 
@@ -40,6 +68,7 @@ CpuFeatures detect() noexcept {
   if (avx512) found |= kAvx512;
   if (avx512 && __builtin_cpu_supports("avx512vnni")) found |= kVnni;
   if (avx512 && __builtin_cpu_supports("avx512vbmi")) found |= kVbmi;
+  if ((found & kVnni) != 0 && has_tiles_of_bfloat16()) found |= kAmx;
 #elif defined(__aarch64__) && defined(__linux__)
   // NEON itself is part of every 64-bit Arm.
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) found |= kNeonDot;
@@ -56,6 +85,7 @@ constexpr Limit kLimits[] = {
     {"ref", kNoFeatures},
     {"avx2", kAvx2},
     {"avx512", kAvx2 | kAvx512 | kVnni | kVbmi},
+    {"amx", kAvx2 | kAvx512 | kVnni | kVbmi | kAmx},
     {"neon", kNeonDot},
 };
 
@@ -63,7 +93,7 @@ constexpr Limit kLimits[] = {
 
 std::vector<CpuFeatureName> known_cpu_features() {
 #if defined(__x86_64__)
-  return {{kAvx2, "avx2"}, {kAvx512, "avx512"}, {kVnni, "avx512vnni"}, {kVbmi, "avx512vbmi"}};
+  return {{kAvx2, "avx2"}, {kAvx512, "avx512"}, {kVnni, "avx512vnni"}, {kVbmi, "avx512vbmi"}, {kAmx, "amx"}};
 #elif defined(__aarch64__)
   return {{kNeonDot, "neon-dotprod"}};
 #else
@@ -82,7 +112,7 @@ CpuFeatures allowed_cpu_features() {
   for (const Limit& limit : kLimits) {
     if (limit.name == wish) return host_cpu_features() & limit.allowed;
   }
-  throw UsageError(fmt::format("IMAGO_KERNELS is '{}'; it may be ref, avx2, avx512 or neon", wish));
+  throw UsageError(fmt::format("IMAGO_KERNELS is '{}'; it may be ref, avx2, avx512, amx or neon", wish));
 }
 
 std::string cpu_model_name() {

@@ -18,6 +18,7 @@ inline constexpr CpuFeatures kAvx512 = 1u << 1;   ///< AVX-512 F, BW, DQ, VL, CD
 inline constexpr CpuFeatures kVnni = 1u << 2;     ///< AVX-512 VNNI
 inline constexpr CpuFeatures kVbmi = 1u << 3;     ///< AVX-512 VBMI
 inline constexpr CpuFeatures kNeonDot = 1u << 4;  ///< Arm NEON with dot product: Neoverse N1, Apple M1
+inline constexpr CpuFeatures kAmx = 1u << 5;      ///< AMX tiles of bfloat16, and AVX-512 BF16: Sapphire Rapids
 
 struct CpuFeatureName {
   CpuFeatures bit;
@@ -30,7 +31,7 @@ std::vector<CpuFeatureName> known_cpu_features();
 /// Groups that the processor and the operating system support. Asked once.
 CpuFeatures host_cpu_features() noexcept;
 
-/// Groups that kernels may use: those of the host, less what IMAGO_KERNELS=ref|avx2|avx512|neon rules out (a name
+/// Groups that kernels may use: those of the host, less what IMAGO_KERNELS=ref|avx2|avx512|amx|neon rules out (a name
 /// allows itself and everything below it). Read at each call. Throws UsageError for any other value.
 CpuFeatures allowed_cpu_features();
 

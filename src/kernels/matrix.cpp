@@ -97,7 +97,10 @@ std::size_t RunMatrix::panels() const noexcept {
 void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y,
                            const Epilogue& epilogue, const float* up) const {
   thread_local std::vector<std::byte> memory;
-  std::byte* at = reserve(memory, kernel_->functions.scratch_bytes(cols_, in.batch) + 64);
+  const MatrixFunctions& functions = kernel_->functions;
+  const bool by_tiles = in.tiles != nullptr && functions.tile_matmul != nullptr;
+  const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, in.batch);
+  std::byte* at = reserve(memory, scratch + 64);
   at += (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
   const ProductArgs args{.run = data_.address(),
                          .rows = rows_,
@@ -110,7 +113,7 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
                          .y_stride = rows_,
                          .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
                          .scratch = at};
-  (in.batch == 1 ? kernel_->functions.matvec : kernel_->functions.matmul)(args);
+  (by_tiles ? functions.tile_matmul : in.batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
   const std::size_t panel_rows = static_cast<std::size_t>(kernel_->panel_rows);

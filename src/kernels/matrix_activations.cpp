@@ -17,6 +17,7 @@ struct Memory {
   std::vector<float> x, sums, scales;
   std::vector<std::int8_t> q;
   std::vector<std::int32_t> code_sums;
+  std::vector<std::uint16_t> tiles;
 };
 Memory& thread_memory() {
   thread_local Memory memory;
@@ -82,19 +83,43 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   view.sums = sums;
 }
 
+void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunctions& functions, Activations& view) {
+  constexpr std::size_t kTileValues = kTileTokens * kTileColumns;
+  const std::size_t groups = (view.batch + kTileTokens - 1) / kTileTokens;
+  view.tiles_apart = (cols + kTileColumns - 1) / kTileColumns * kTileValues;
+  std::uint16_t* tiles = reserve(thread_memory().tiles, groups * view.tiles_apart);
+  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      std::uint16_t* to = tiles + t / kTileTokens * view.tiles_apart + t % kTileTokens * kTileColumns;
+      functions.tile_token({x.data() + t * cols, cols, to});
+    }
+  });
+  view.tiles = tiles;
+}
+
 }  // namespace
 
+void ActivationNeeds::add(const MatrixKernel& kernel, std::size_t batch) noexcept {
+  if (kernel.arithmetic == Arithmetic::exact) {
+    floats = true;
+    sums = sums || kernel.functions.needs_sums;
+  } else if (kernel.functions.tile_matmul != nullptr && batch >= kTileBatch) {
+    tiles = &kernel.functions;
+  } else {
+    int8 = true;
+  }
+}
+
 PreparedActivations::PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols,
-                                         Arithmetic arithmetic, bool needs_sums) {
+                                         const ActivationNeeds& needs) {
   view_.stride = padded(cols) + (batch > 1 ? kTokenGap : 0);
   view_.batch = batch;
-  if (arithmetic == Arithmetic::fast) {
-    quantize(x, cols, view_);
-    return;
-  }
+  if (needs.int8) quantize(x, cols, view_);
+  if (needs.tiles != nullptr) make_tiles(x, cols, *needs.tiles, view_);
+  if (!needs.floats) return;
   view_.x = x.data();
   if (view_.stride != cols) pad(x, cols, view_);
-  if (needs_sums) sum_groups(padded(cols) / 16, view_);
+  if (needs.sums) sum_groups(padded(cols) / 16, view_);
 }
 
 }  // namespace imago::kernels

@@ -9,15 +9,21 @@
 
 namespace imago::kernels {
 
+/// What the kernels of some products read.
+struct ActivationNeeds {
+  bool floats = false, sums = false;  ///< the exact form; the int8 form always has sums
+  bool int8 = false;
+  const MatrixFunctions* tiles = nullptr;  ///< of one that takes tiles: all make the same of a token
+
+  /// Adds what `kernel` reads of `batch` tokens.
+  void add(const MatrixKernel& kernel, std::size_t batch) noexcept;
+};
+
 /// Prepared in memory that the calling thread keeps from one product to the next, so that a product allocates nothing
 /// once it has run: at most one of them at a time in a thread.
 class PreparedActivations {
  public:
-  /// `needs_sums`: fill Activations::sums in the exact form; the fast form always has it.
-  PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols, Arithmetic arithmetic,
-                      bool needs_sums);
-  PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols, const MatrixKernel& kernel)
-      : PreparedActivations(x, batch, cols, kernel.arithmetic, kernel.functions.needs_sums) {}
+  PreparedActivations(std::span<const float> x, std::size_t batch, std::size_t cols, const ActivationNeeds& needs);
   PreparedActivations(const PreparedActivations&) = delete;
   PreparedActivations& operator=(const PreparedActivations&) = delete;
 

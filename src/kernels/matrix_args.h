@@ -15,6 +15,14 @@ inline constexpr std::size_t kBlockColumns = 32;
 /// compete for the same sets of the first-level cache.
 inline constexpr std::size_t kTokenGap = 64;
 
+/// From so many tokens on a kernel that has products by tiles multiplies them so.
+inline constexpr std::size_t kTileBatch = 8;
+
+/// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row. Those of 16 tokens follow each other, so that
+/// a product reads memory from front to back; the last of a batch may lack tokens, and holds anything in their place.
+inline constexpr std::size_t kTileTokens = 16;
+inline constexpr std::size_t kTileColumns = 32;
+
 /// A weight matrix as files have it: canonical layout, row by row. Weight (row, column) is number
 /// i = first + row · cols + column of the packed array.
 struct MatrixSource {
@@ -41,6 +49,9 @@ struct Activations {
   const std::int32_t* code_sums;  // fast form: the sum of q per 16 columns, token t at code_sums + t · stride / 16
   const float* sums;              // the sum of the activations (fast form: dequantized) per 16 columns, likewise; null
                                   // in the exact form of formats that do not need it
+  const std::uint16_t* tiles;     // bfloat16, see kTileTokens; null where no product takes them
+  std::size_t tiles_apart;        // values from the tiles of 16 tokens to those of the next
+  std::size_t skipped;            // tokens in front of the first one in its tile
   std::size_t stride;             // columns rounded up to a multiple of 32, plus kTokenGap in a batch
   std::size_t batch;
 };
@@ -55,7 +66,14 @@ struct ProductArgs {
   float* y;  // token t, row r at y[t · y_stride + r]
   std::size_t y_stride;
   const float* bias;   // one per row, or null
-  std::byte* scratch;  // scratch_bytes of this thread, 64-byte aligned
+  std::byte* scratch;  // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
+};
+
+/// Puts one token into its rows of tiles.
+struct TileTokenArgs {
+  const float* x;
+  std::size_t cols;
+  std::uint16_t* tiles;  // its row of the first tile; columns past the last are zeros there
 };
 
 using PackFunction = void (*)(const PackArgs&) noexcept;
@@ -71,6 +89,11 @@ struct MatrixFunctions {
   /// Bytes of scratch that one thread needs.
   std::size_t (*scratch_bytes)(std::size_t cols, std::size_t batch) noexcept;
   bool needs_sums;  // reads Activations::sums in the exact form
+
+  /// Of tokens in tiles, any number of them, where the processor multiplies such; null elsewhere.
+  ProductFunction tile_matmul = nullptr;
+  std::size_t (*tile_scratch_bytes)(std::size_t cols, std::size_t batch) noexcept = nullptr;
+  void (*tile_token)(const TileTokenArgs&) noexcept = nullptr;
 };
 
 }  // namespace imago::kernels

@@ -28,6 +28,7 @@ struct Folder {
 
 constexpr Folder kFolders[] = {
 #if defined(__x86_64__)
+    {"amx", kAmx | kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::amx_block_matrix, avx512::amx_dtype_matrix},
     {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_block_matrix, avx512::vnni_dtype_matrix},
     {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::block_matrix, avx512::dtype_matrix},
     {"avx2", kAvx2, avx2::kPanelRows, avx2::block_matrix, avx2::dtype_matrix},

@@ -59,6 +59,45 @@ struct Expected {
   std::vector<double> y, bound;  // the sum in double, and how far a kernel may be from it
 };
 
+bool goes_by_tiles(const MatrixKernel& kernel, std::size_t batch) {
+  return kernel.functions.tile_matmul != nullptr && batch >= kTileBatch;
+}
+
+/// Rounded to the nearest bfloat16, ties to even; numbers too small for a normal float32 are zero.
+double as_bfloat16(double value) {
+  if (std::fabs(value) < std::numeric_limits<float>::min()) return 0;
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+}
+
+/// The definition of products by tiles: activations and weights as bfloat16 has them. A kernel decodes weights in
+/// float32, so one that lies as good as between two neighbours may become either of them.
+Expected expected_by_tiles(const Packed& m, std::span<const float> x, std::size_t batch) {
+  constexpr double kSlack = 0x1p-21;  // of a weight: what decoding in float32 may be off by
+  std::vector<double> weights(m.decoded.size()), doubts(m.decoded.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double weight = m.decoded[i];
+    weights[i] = as_bfloat16(weight);
+    doubts[i] = std::fabs(as_bfloat16(weight * (1 + kSlack)) - as_bfloat16(weight * (1 - kSlack)));
+  }
+  Expected e{std::vector<double>(batch * m.rows), std::vector<double>(batch * m.rows)};
+  for (std::size_t t = 0; t < batch; ++t) {
+    for (std::size_t r = 0; r < m.rows; ++r) {
+      double sum = 0, magnitude = 0, doubt = 0;
+      for (std::size_t c = 0; c < m.cols; ++c) {
+        const double activation = as_bfloat16(x[t * m.cols + c]);
+        sum += weights[r * m.cols + c] * activation;
+        magnitude += std::fabs(weights[r * m.cols + c] * activation);
+        doubt += std::fabs(doubts[r * m.cols + c] * activation);
+      }
+      e.y[t * m.rows + r] = sum;
+      e.bound[t * m.rows + r] = 1e-5 * magnitude + doubt + 1e-6;
+    }
+  }
+  return e;
+}
+
 /// The definition: activations as they are, or as int8 has them, times the decoded weights.
 Expected expected(const Packed& m, std::span<const float> x, std::size_t batch, Arithmetic arithmetic) {
   Expected e{std::vector<double>(batch * m.rows), std::vector<double>(batch * m.rows)};
@@ -92,7 +131,8 @@ void expect_matches(const MatrixKernel& kernel, const Packed& m, std::size_t bat
   std::vector<float> y(batch * m.rows + 1, 77.0f);
   matrix.multiply(x, batch, std::span(y).first(batch * m.rows));
   ASSERT_EQ(y.back(), 77.0f) << kernel.name << " writes past the end";
-  const Expected e = expected(m, x, batch, kernel.arithmetic);
+  const Expected e =
+      goes_by_tiles(kernel, batch) ? expected_by_tiles(m, x, batch) : expected(m, x, batch, kernel.arithmetic);
   for (std::size_t i = 0; i < e.y.size(); ++i) {
     ASSERT_NEAR(y[i], e.y[i], e.bound[i])
         << kernel.name << (kernel.arithmetic == Arithmetic::fast ? " fast " : " exact ") << m.rows << " × " << m.cols
@@ -119,8 +159,9 @@ TEST(Matrix, EveryRowMatchesTheDefinition) {
     for (const std::size_t rows : {1, 17, 33}) {
       for (const std::size_t cols : column_counts(kernel.format)) {
         const Packed m = pack(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
-        for (const std::size_t batch : {1, 3, 9, 27}) {
+        for (const std::size_t batch : {1, 3, 9, 27, 50}) {
           if (batch > 3 && rows > 17) continue;
+          if (batch > 32 && !goes_by_tiles(kernel, batch)) continue;  // others have seen every size of tile by then
           expect_matches(kernel, m, batch, testing::gaussian(batch * cols, ++seed));
           if (HasFatalFailure()) return;
           ++compared;
@@ -202,6 +243,42 @@ TEST(Matrix, GgmlDotProducts) {
         variance += std::pow(double{decoded[r * 1024 + c]} * largest / 120, 2) / 12;
       }
       EXPECT_NEAR(y[r], dots[r], 4 * std::sqrt(variance) + 1e-9) << kernel.name << " row " << r;
+    }
+  }
+}
+
+TEST(Matrix, TilesOfLongRowsAndManyPanels) {
+  // More columns than a stripe, more panels than a group, and blocks of tokens whose sums wait for the next stripe.
+  int compared = 0;
+  for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::q6_k), Format(DType::int8)}) {
+    const MatrixKernel* kernel = choose_matrix_kernel(format, Arithmetic::fast, host_cpu_features());
+    if (!goes_by_tiles(*kernel, 70)) continue;
+    const std::size_t cols = format.is_block() ? 4608 : 4111;
+    const Packed m = pack(format, 16 * 17 + 3, cols, 0, testing::gaussian((16 * 17 + 3) * cols, 31, 0.3f));
+    expect_matches(*kernel, m, 70, testing::gaussian(70 * cols, 32));
+    ++compared;
+  }
+  if (compared == 0) GTEST_SKIP() << "this processor multiplies no tiles";
+}
+
+TEST(Matrix, TilesOfSomeTokensOfABatch) {
+  // As experts have them: from any token on, perhaps fewer than a tile, and beside tokens whose values are no numbers.
+  constexpr std::size_t kRows = 40, kCols = 96, kBatch = 60;
+  const Packed m = pack(BlockFormat::q8_0, kRows, kCols, 0, testing::gaussian(kRows * kCols, 33));
+  const RunMatrix matrix(m.source(), Arithmetic::fast);
+  if (!goes_by_tiles(matrix.kernel(), kBatch)) GTEST_SKIP() << "this processor multiplies no tiles";
+  for (const std::size_t first : {0, 1, 15, 16, 37}) {
+    for (const std::size_t tokens : {1, 5, 16, 23}) {
+      std::vector<float> x = testing::gaussian(kBatch * kCols, 34);
+      const auto inside = std::span(x).subspan(first * kCols, tokens * kCols);
+      const Expected e = expected_by_tiles(m, inside, tokens);
+      for (std::size_t t = 0; t < kBatch; ++t) {
+        if (t < first || t >= first + tokens) x[t * kCols + 5] = std::numeric_limits<float>::quiet_NaN();
+      }
+      std::vector<float> y(tokens * kRows);
+      const Product product{.matrix = &matrix, .y = y, .first_token = first, .tokens = tokens};
+      multiply_all({&product, 1}, x, kBatch);
+      for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], e.y[i], e.bound[i]) << first << " " << tokens;
     }
   }
 }

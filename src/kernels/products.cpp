@@ -33,6 +33,8 @@ Activations tokens_of(Activations in, std::size_t first, std::size_t count) noex
   if (in.scales != nullptr) in.scales += columns / 32;
   if (in.code_sums != nullptr) in.code_sums += columns / 16;
   if (in.sums != nullptr) in.sums += columns / 16;
+  if (in.tiles != nullptr) in.tiles += first / kTileTokens * in.tiles_apart;
+  in.skipped = first % kTileTokens;
   in.batch = count;
   return in;
 }
@@ -141,15 +143,16 @@ void multiply_all(std::span<const Product> products, std::span<const float> x, s
     }
   }
   for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::exact}) {
-    bool any = false, needs_sums = false;
+    bool any = false;
+    ActivationNeeds needs;
     for (const Product& product : products) {
       if (product.matrix->kernel().arithmetic != arithmetic) continue;
       any = true;
-      needs_sums = needs_sums || product.matrix->kernel().functions.needs_sums ||
-                   (product.up != nullptr && product.up->kernel().functions.needs_sums);
+      needs.add(product.matrix->kernel(), batch);
+      if (ProductRegion::is_joint(product)) needs.add(product.up->kernel(), batch);
     }
     if (!any) continue;
-    const PreparedActivations prepared(x, batch, cols, arithmetic, needs_sums);
+    const PreparedActivations prepared(x, batch, cols, needs);
     ProductRegion{products, arithmetic, prepared.view()}.run();
   }
 }

@@ -64,7 +64,7 @@ TEST(Doctor, RespectsTheKernelLimit) {
 
 TEST(Doctor, AnUnknownKernelLimitIsAnError) {
   expect_error(imago_run({"doctor"}, kernels("sse9")), 2,
-               "IMAGO_KERNELS is 'sse9'; it may be ref, avx2, avx512 or neon");
+               "IMAGO_KERNELS is 'sse9'; it may be ref, avx2, avx512, amx or neon");
   expect_error(imago_run({"doctor", "--json"}, kernels("AVX2")), 2, "IMAGO_KERNELS is 'AVX2'");
 }
 

@@ -15,4 +15,8 @@ MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept;
 MatrixFunctions vnni_block_matrix(BlockFormat format, bool fast) noexcept;
 MatrixFunctions vnni_dtype_matrix(DType dtype, bool fast) noexcept;
 
+/// The same with products of many tokens by tiles.
+MatrixFunctions amx_block_matrix(BlockFormat format, bool fast) noexcept;
+MatrixFunctions amx_dtype_matrix(DType dtype, bool fast) noexcept;
+
 }  // namespace imago::kernels::avx512

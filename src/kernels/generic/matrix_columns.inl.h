@@ -48,6 +48,20 @@ struct ColumnForm {
     }
   }
 
+  /// Columns of one panel as floats, scales applied.
+  static void decode(const std::byte* panel, std::size_t scale_group, std::size_t first, std::size_t count,
+                     float* out) noexcept {
+    const Floats rows = row_scale(panel);
+    each_run(panel, scale_group, first, count,
+             [&](const std::byte* columns, std::size_t begin, std::size_t run, Floats scale) {
+               const Floats factor = scale * rows;
+               float* to = out + (begin - first) * kLanes;
+               for (std::size_t c = 0; c < run; ++c) {
+                 store_floats(column_values<T>(columns + c * kColumnBytes) * factor, to + c * kLanes);
+               }
+             });
+  }
+
   template <int kTokens>
   static void tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
     constexpr std::size_t kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
@@ -92,15 +106,7 @@ struct ColumnForm {
     const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
     if (a.in.batch > kDirectTokens) {
       float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
-        const Floats rows = row_scale(panel);
-        each_run(panel, a.scale_group, first, count,
-                 [&](const std::byte* columns, std::size_t begin, std::size_t run, Floats scale) {
-                   const Floats factor = scale * rows;
-                   float* to = out + (begin - first) * kLanes;
-                   for (std::size_t c = 0; c < run; ++c) {
-                     store_floats(column_values<T>(columns + c * kColumnBytes) * factor, to + c * kLanes);
-                   }
-                 });
+        decode(panel, a.scale_group, first, count, out);
       });
       return;
     }

@@ -88,32 +88,43 @@ inline void float_matmul(const ProductArgs& a, std::size_t bytes, Decode decode)
   }
 }
 
-/// Decodes columns of one panel, scales and offsets applied.
-template <class Format>
-inline void decode_columns(const std::byte* panel, const ProductArgs& a, std::size_t first, std::size_t count,
-                           float* out) noexcept {
+/// Decodes columns [first, first + count) of one panel, scales and offsets applied: body(column - first, four columns),
+/// for whole blocks of 32. REQUIRES: first is a multiple of 256.
+template <class Format, class Body>
+inline void each_four_columns(const std::byte* panel, const ProductArgs& a, std::size_t first, std::size_t count,
+                              Body body) noexcept {
   using Levels = FloatLevels<Format>;
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   const typename Format::Scales scales(a.scale_group);
   Floats row_scale = splat(1.0f);
   if constexpr (kHasRowScales<Format>) row_scale = from_bits(load_32(panel));
   row_scale = row_scale * splat(Levels::kUnit);
-  // Chunks begin at a multiple of 256 columns: skip whole super-blocks.
   const std::size_t super_size = scales.super_bytes() + 8 * PanelWalk<Format>::kBlockBytes;
   PanelWalk<Format> walk(panel + kHeaderBytes<Format> + first / 256 * super_size, scales);
   walk.each_block((count + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                          const std::byte* codes, int of_super) {
-    const std::size_t left = count - b * 32;  // the last block may be short
-    for (int k = 0; k < kSteps; ++k) {
-      GroupScale group = scales.read(super, block, of_super, k / (kSteps / kGroups));
+    unrolled<kGroups>([&](auto g) {
+      GroupScale group = scales.read(super, block, of_super, g);
       group.scale = group.scale * row_scale;
-      Floats columns[4];
-      Levels::step(codes, k, columns);
-      for (std::size_t j = 0; j < 4; ++j) {
-        const std::size_t column = static_cast<std::size_t>(k) * 4 + j;
-        if (column < left) store_floats(group.scale * columns[j] - group.offset, out + (b * 32 + column) * kLanes);
-      }
-    }
+      unrolled<kSteps / kGroups>([&](auto i) {
+        constexpr int k = g * (kSteps / kGroups) + i;
+        Floats columns[4];
+        Levels::step(codes, k, columns);
+        for (Floats& column : columns) {
+          column = group.scale * column;
+          if constexpr (Format::Scales::kHasOffset) column = column - group.offset;
+        }
+        body(b * 32 + 4 * k, columns);
+      });
+    });
+  });
+}
+
+template <class Format>
+inline void decode_columns(const std::byte* panel, const ProductArgs& a, std::size_t first, std::size_t count,
+                           float* out) noexcept {
+  each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats (&values)[4]) {
+    for (std::size_t j = 0; j < 4 && column + j < count; ++j) store_floats(values[j], out + (column + j) * kLanes);
   });
 }
 
