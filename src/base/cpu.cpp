@@ -115,6 +115,26 @@ CpuFeatures allowed_cpu_features() {
   throw UsageError(fmt::format("IMAGO_KERNELS is '{}'; it may be ref, avx2, avx512, amx or neon", wish));
 }
 
+namespace {
+
+bool is_intel() noexcept {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+std::size_t prefetch_distance() noexcept {
+  // Two cores of a Xeon (Emerald Rapids) read 34 GB/s if they do nothing else, 22 when they compute on it, and 32 when
+  // they ask that far ahead. An EPYC reads as fast without, and asking costs it a tenth.
+  static const std::size_t distance = is_intel() ? 8192 : 0;
+  return distance;
+}
+
 std::string cpu_model_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -2,6 +2,7 @@
 
 // Which instructions this processor has, and which of them the user allows.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ CpuFeatures host_cpu_features() noexcept;
 /// Groups that kernels may use: those of the host, less what IMAGO_KERNELS=ref|avx2|avx512|amx|neon rules out (a name
 /// allows itself and everything below it). Read at each call. Throws UsageError for any other value.
 CpuFeatures allowed_cpu_features();
+
+/// Bytes that a loop over memory asks for in advance. 0 where the processor sees well enough by itself what comes next.
+/// Asked once.
+std::size_t prefetch_distance() noexcept;
 
 /// "AMD EPYC …", or the architecture when the system does not say.
 std::string cpu_model_name();

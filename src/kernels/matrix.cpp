@@ -112,6 +112,7 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
                          .y = y,
                          .y_stride = rows_,
                          .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
+                         .far_ahead = prefetch_distance(),
                          .scratch = at};
   (by_tiles ? functions.tile_matmul : in.batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;

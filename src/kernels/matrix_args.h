@@ -66,7 +66,8 @@ struct ProductArgs {
   float* y;  // token t, row r at y[t · y_stride + r]
   std::size_t y_stride;
   const float* bias;   // one per row, or null
-  std::byte* scratch;  // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
+  std::size_t far_ahead;  // bytes that are asked for in advance; 0: the processor sees to that by itself
+  std::byte* scratch;     // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
 };
 
 /// Puts one token into its rows of tiles.

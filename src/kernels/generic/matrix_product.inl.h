@@ -3,13 +3,25 @@
 // A tile is one panel (kLanes rows) times kTokens tokens, with all sums in registers: every vector of codes is decoded
 // once and used for all tokens of the tile. No sum ever crosses lanes.
 
-/// Asks for the lines of a block that lies some blocks ahead. An exact product computes so much per byte that
-/// arithmetic fills the processor's window: nothing in it touches the lines to come, and the hardware's own prefetching
+/// How far ahead a product asks for memory. Where the processor wants to be asked (ProductArgs::far_ahead), all do, for
+/// the second-level cache. Elsewhere only exact products do, and not as far: they compute so much per byte that
+/// arithmetic fills the processor's window, nothing in it touches the lines to come, and the hardware's own prefetching
 /// runs dry. The few operations of a fast product do not, and asking twice costs them a tenth.
-inline void prefetch_block(const std::byte* block, std::size_t bytes) noexcept {
-  constexpr std::size_t kAhead = 1024;
-  for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(block + kAhead + line);
-}
+struct Ahead {
+  std::size_t far, near;  // 0: not asked for
+
+  static Ahead of_exact(const ProductArgs& a) noexcept { return {a.far_ahead, a.far_ahead == 0 ? std::size_t{1024} : 0}; }
+  static Ahead of_fast(const ProductArgs& a) noexcept { return {a.far_ahead, 0}; }
+
+  /// (Always inlined: to GCC asking has no effect, and it leaves out calls of functions that only ask.)
+  [[gnu::always_inline]] void ask_for(const std::byte* block, std::size_t bytes) const noexcept {
+    if (far != 0) {
+      for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(block + far + line, 0, 2);
+    } else if (near != 0) {
+      for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(block + near + line);
+    }
+  }
+};
 
 /// Walks a panel: the places of the scales and codes of each block of 32 columns, in order.
 template <class Format>
@@ -17,10 +29,11 @@ struct PanelWalk {
   using Scales = typename Format::Scales;
   static constexpr std::size_t kBlockBytes = Scales::kBlockBytes + Format::Codes::kBytes;
 
-  PanelWalk(const std::byte* panel, const Scales& layout) noexcept : at(panel), scales(layout) {}
+  PanelWalk(const std::byte* panel, const Scales& layout, Ahead asked) noexcept
+      : at(panel), scales(layout), ahead(asked) {}
 
   /// Calls body(block number, super place, block place, code place, block of super).
-  template <bool kPrefetch = false, class Body>
+  template <class Body>
   void each_block(std::size_t blocks, Body body) noexcept {
     const std::byte* super = at;
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -29,7 +42,7 @@ struct PanelWalk {
         super = at;
         at += scales.super_bytes();
       }
-      if (kPrefetch) prefetch_block(at, kBlockBytes);
+      ahead.ask_for(at, kBlockBytes);
       body(b, super, at, at + Scales::kBlockBytes, of_super);
       at += kBlockBytes;
     }
@@ -37,6 +50,7 @@ struct PanelWalk {
 
   const std::byte* at;
   const Scales& scales;
+  const Ahead ahead;
 };
 
 template <class Format>
