@@ -3,6 +3,7 @@
 // Attention over a cache of keys and values. The functions check their sizes (ShapeError, UsageError) and run on the
 // pool; results do not depend on the number of threads.
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -33,6 +34,9 @@ void append_to_cache(const CacheShape& shape, std::span<const float> x, std::siz
 struct AttentionOptions {
   float scale = 1;  ///< on q · key, usually 1 / sqrt(head_values)
   float cap = 0;    ///< 0: none, else scores become cap · tanh(score / cap)
+  /// Many tokens may be multiplied by tiles of bfloat16 where the processor has them: keys, values and weights lose all
+  /// but 8 bits.
+  bool fast = false;
 };
 
 /// The keys that token t of `tokens` sees when all of them and `past` tokens before them are in the cache: those up to
@@ -50,7 +54,10 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
 /// Lines of scratch that AttentionArgs::scratch must have.
 constexpr std::size_t attention_scratch_lines(std::size_t head_values) noexcept {
   const std::size_t width = (head_values + 15) / 16;  // lines of 16 floats; kernels round up to their vectors
-  return width * (kTileKeys + 2 * kTileQueries) + kTileQueries * kTileKeys / 16;
+  const std::size_t lines = width * (kTileKeys + 2 * kTileQueries) + kTileQueries * kTileKeys / 16;
+  // By tiles of 16 lines: 20 for every 32 values, 4 for scores and weights, and two rows.
+  const std::size_t steps = (head_values + 31) / 32;
+  return std::max(lines, (20 * steps + 4) * 16 + 4 * steps);
 }
 
 }  // namespace imago::kernels

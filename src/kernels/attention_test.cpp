@@ -40,6 +40,14 @@ std::vector<float> decoded(const CacheShape& shape, const std::byte* row) {
   return values;
 }
 
+/// Rows that multiply tiles of bfloat16.
+bool rounds(const OpKernel<AttentionArgs>& kernel) { return (kernel.needs & kAmx) != 0; }
+
+/// A result and how far from it a kernel may be.
+struct Wanted {
+  std::vector<double> y, bound;
+};
+
 /// Keys, values and queries of one layer. Rows of the cache past `filled` hold NaN: nobody may look at them.
 struct Layer {
   CacheShape shape;
@@ -64,25 +72,46 @@ struct Layer {
 
   std::size_t offset(std::size_t token, std::size_t head) const { return (token * heads + head) * shape.head_values; }
 
-  std::vector<double> plain(std::size_t token, std::size_t head) const {
+  std::vector<float> row(const std::vector<std::byte>& cache, std::size_t number, bool rounded) const {
+    std::vector<float> row = decoded(shape, cache.data() + number * shape.row_bytes());
+    for (float& value : row) {
+      if (rounded) value = from_bfloat16(to_bfloat16(value));
+    }
+    return row;
+  }
+
+  /// Rounded: with keys and values in bfloat16. The bound then covers weights in bfloat16 and queries of 16 bits.
+  Wanted plain(std::size_t token, std::size_t head, bool rounded, double bound) const {
     const std::size_t first = head / (heads / shape.heads) * shape.rows + ranges[token].first;
-    std::vector<double> scores, y(shape.head_values);
+    Wanted wanted{std::vector<double>(shape.head_values), std::vector<double>(shape.head_values, bound)};
+    std::vector<double>& y = wanted.y;
+    std::vector<double> scores;
+    double magnitude = 0;  // of the products in a score, at most
     for (std::size_t k = 0; k < ranges[token].count; ++k) {
-      const std::vector<float> key = decoded(shape, keys.data() + (first + k) * shape.row_bytes());
-      double sum = 0;
-      for (std::size_t i = 0; i < key.size(); ++i) sum += double{key[i]} * q[offset(token, head) + i];
+      const std::vector<float> key = row(keys, first + k, rounded);
+      double sum = 0, size = 0;
+      for (std::size_t i = 0; i < key.size(); ++i) {
+        const double product = double{key[i]} * q[offset(token, head) + i];
+        sum += product;
+        size += std::fabs(product);
+      }
       const double score = sum * options.scale;
+      magnitude = std::max(magnitude, size * options.scale);
       scores.push_back(options.cap > 0 ? options.cap * std::tanh(score / options.cap) : score);
     }
-    if (scores.empty()) return y;
+    if (scores.empty()) return wanted;
+    const double of_weights = rounded ? 0x1p-8 + 2 * 0x1p-16 * magnitude : 0;
     const double largest = *std::max_element(scores.begin(), scores.end());
     double total = 0;
     for (double& score : scores) total += score = std::exp(score - largest);
     for (std::size_t k = 0; k < scores.size(); ++k) {
-      const std::vector<float> value = decoded(shape, values.data() + (first + k) * shape.row_bytes());
-      for (std::size_t i = 0; i < y.size(); ++i) y[i] += scores[k] / total * value[i];
+      const std::vector<float> value = row(values, first + k, rounded);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        y[i] += scores[k] / total * value[i];
+        wanted.bound[i] += of_weights * std::fabs(scores[k] / total * value[i]);
+      }
     }
-    return y;
+    return wanted;
   }
 
   std::vector<float> run(const OpKernel<AttentionArgs>& kernel) const {
@@ -114,12 +143,12 @@ struct Layer {
 
   /// Scores are sums of head_values products of normal numbers and are rounded on the scale of 1 to 10: 2e-6. So much
   /// do weights differ, and results are means of values up to 5.
-  void expect_plain(const std::vector<float>& y, double bound = 1e-5) const {
+  void expect_plain(const std::vector<float>& y, bool rounded = false, double bound = 1e-5) const {
     for (std::size_t token = 0; token < ranges.size(); ++token) {
       for (std::size_t head = 0; head < heads; ++head) {
-        const std::vector<double> wanted = plain(token, head);
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-          ASSERT_NEAR(y[offset(token, head) + i], wanted[i], bound)
+        const Wanted wanted = plain(token, head, rounded, bound);
+        for (std::size_t i = 0; i < wanted.y.size(); ++i) {
+          ASSERT_NEAR(y[offset(token, head) + i], wanted.y[i], wanted.bound[i])
               << "value " << i << " of token " << token << ", head " << head << ", keys " << ranges[token].first
               << " + " << ranges[token].count << ", head_values " << shape.head_values << ", type "
               << static_cast<int>(shape.type);
@@ -147,7 +176,7 @@ TEST_P(Attention, OneTokenOverAnyNumberOfKeys) {
       if (!fits(type, head_values)) continue;
       for (const std::size_t count : {0, 1, 2, 31, 32, 33, 63, 64, 65, 100, 257, 700}) {
         const Layer layer({type, 1, 704, head_values}, 2, count, {{0, count}});
-        layer.expect_plain(layer.run(GetParam()));
+        layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
       }
     }
   }
@@ -157,7 +186,7 @@ TEST_P(Attention, GroupsOfHeads) {
   for (const CacheType type : kTypes) {
     for (const std::size_t group : {1, 2, 3, 4, 7, 16, 17, 35}) {
       const Layer layer({type, 2, 80, 64}, group, 77, {{0, 77}, {0, 40}});
-      layer.expect_plain(layer.run(GetParam()));
+      layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
     }
   }
 }
@@ -168,7 +197,7 @@ TEST_P(Attention, PromptsAreCausalAndWindowsSlide) {
       std::vector<KeyRange> ranges;
       for (std::size_t t = 0; t < 37; ++t) ranges.push_back(causal_range(60, t, window));
       const Layer layer({type, 2, 128, 32}, 3, 97, ranges);
-      layer.expect_plain(layer.run(GetParam()));
+      layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
     }
   }
 }
@@ -176,7 +205,7 @@ TEST_P(Attention, PromptsAreCausalAndWindowsSlide) {
 TEST_P(Attention, TokensWithoutKeysGiveZeros) {
   const Layer layer({CacheType::f16, 1, 64, 64}, 4, 40, {{0, 0}, {40, 0}, {64, 0}, {8, 32}, {39, 1}});
   const std::vector<float> y = layer.run(GetParam());
-  layer.expect_plain(y);
+  layer.expect_plain(y, rounds(GetParam()));
   for (std::size_t i = 0; i < layer.offset(3, 0); ++i) ASSERT_EQ(y[i], 0.0f);
 }
 
@@ -190,19 +219,19 @@ TEST_P(Attention, RowsThatNobodySeesAreNotRead) {
       std::fill(row(0), row(37), std::byte{0xFF});  // NaN
       std::fill(row(97), row(128), std::byte{0xFF});
     }
-    layer.expect_plain(layer.run(GetParam()));
+    layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
   }
 }
 
 TEST_P(Attention, SoftCap) {
   Layer layer({CacheType::f16, 1, 200, 64}, 4, 200, {{3, 150}}, 30);  // scores of some 30
   layer.options.cap = 20;
-  layer.expect_plain(layer.run(GetParam()), 2e-5);  // capped scores are rounded on the scale of the cap
+  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()), 2e-5);  // capped scores are rounded on the scale of the cap
 }
 
 TEST_P(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {
   Layer layer({CacheType::f32, 1, 300, 64}, 2, 300, {{0, 300}}, 1000);
-  layer.expect_plain(layer.run(GetParam()), 5e-3);  // scores of some 1000 are rounded to 1e-4, and weights by as much
+  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()), 5e-3);  // scores of some 1000 are rounded to 1e-4, and weights by as much
 }
 
 TEST_P(Attention, RandomShapesAndRanges) {
@@ -219,7 +248,7 @@ TEST_P(Attention, RandomShapesAndRanges) {
     }
     Layer layer({type, 1 + up_to(2), rows, head_values}, 1 + up_to(8), rows, ranges);
     if (seed % 4 == 0) layer.options.cap = 5;
-    layer.expect_plain(layer.run(GetParam()));
+    layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
   }
 }
 
@@ -255,6 +284,25 @@ TEST(AttentionApi, ResultsDoNotDependOnThreads) {
   std::vector<float> in_place = layer.q;
   attention(layer.shape, layer.keys, layer.values, in_place, layer.heads, layer.ranges, in_place, layer.options);
   EXPECT_EQ(in_place, results.front());
+}
+
+TEST(AttentionApi, OnlyManyTokensMayBeRounded) {
+  for (const std::size_t tokens : {1, 7, 40}) {
+    std::vector<KeyRange> ranges;
+    for (std::size_t t = 0; t < tokens; ++t) ranges.push_back(causal_range(10, t));
+    Layer layer({CacheType::f16, 2, 64, 64}, 2, 60, ranges);
+    std::vector<float> exact(layer.q.size()), fast(layer.q.size());
+    attention(layer.shape, layer.keys, layer.values, layer.q, layer.heads, layer.ranges, exact, layer.options);
+    layer.options.fast = true;
+    attention(layer.shape, layer.keys, layer.values, layer.q, layer.heads, layer.ranges, fast, layer.options);
+    layer.expect_plain(exact);
+    if ((allowed_cpu_features() & kAmx) != 0 && tokens == 40) {
+      layer.expect_plain(fast, true);
+      EXPECT_NE(fast, exact);
+    } else {
+      EXPECT_EQ(fast, exact);
+    }
+  }
 }
 
 TEST(AttentionApi, AppendPacksEachHeadInItsPlace) {

@@ -2,6 +2,7 @@
 
 #include "kernels/ops_table.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "kernels/ref/ops.h"
@@ -23,6 +24,9 @@ std::vector<OpKernel<Args>> make_rows() {
     rows.push_back({Args::kName + ("/" + folder), needs, run});
   };
 #if defined(__x86_64__)
+  if constexpr (std::is_same_v<Args, AttentionArgs>) {
+    add("amx", kAmx | kVnni | kAvx512 | kAvx2, avx512::run_by_tiles);
+  }
   add("avx512", kAvx512 | kAvx2, avx512::run);
   add("avx2", kAvx2, avx2::run);
 #elif defined(__aarch64__)

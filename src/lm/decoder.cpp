@@ -53,6 +53,7 @@ struct SegmentAttention {
   const kernels::RopeTable* rope;
   std::span<float> q, k, v;             // of the whole batch
   std::span<kernels::KeyRange> ranges;  // likewise
+  bool fast;                            // results are rounded to int8 or bfloat16 next
 
   void run(const Segment& segment, std::size_t first) const {
     const std::size_t query_values = traits.heads * traits.head_values;
@@ -72,7 +73,7 @@ struct SegmentAttention {
       seen[t] = kernels::causal_range(segment.past, t, traits.block_window[block]);
     }
     kernels::attention(cache.shape, cache.keys[block].host(), cache.values[block].host(), queries, traits.heads, seen,
-                       queries, {.scale = traits.attention_scale, .cap = traits.attention_cap});
+                       queries, {.scale = traits.attention_scale, .cap = traits.attention_cap, .fast = fast});
   }
 };
 
@@ -96,7 +97,8 @@ void run_attention(const Traits& traits, const Block& block, std::size_t index, 
   if (!block.query_norm.empty()) kernels::rms_norm(q, block.query_norm, eps, q);  // by head or by row: by its length
   if (!block.key_norm.empty()) kernels::rms_norm(k, block.key_norm, eps, k);
 
-  const SegmentAttention attention{traits, index, rope, q, k, v, sized(work.ranges, tokens)};
+  const bool fast = block.attention_output.matrix->kernel().arithmetic == kernels::Arithmetic::fast;
+  const SegmentAttention attention{traits, index, rope, q, k, v, sized(work.ranges, tokens), fast};
   if (segments.size() == 1) {
     attention.run(segments.front(), 0);
   } else {  // one token of each sequence, as append_together gives them: side by side

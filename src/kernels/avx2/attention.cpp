@@ -4,9 +4,11 @@
 namespace imago::kernels::avx2 {
 
 namespace {
+// clang-format off
 #include "kernels/generic/math.inl.h"
-
-#include "kernels/generic/attention.inl.h"  // builds on the former, hence its own block
+#include "kernels/generic/attention_cache.inl.h"
+#include "kernels/generic/attention.inl.h"
+// clang-format on
 }  // namespace
 
 void run(const AttentionArgs& a) noexcept { attention(a); }

@@ -6,6 +6,7 @@
 #include "kernels/avx512/lanes_io.h"
 
 namespace imago::kernels::avx512 {
+namespace {  // each file has its own: they differ in flags
 
 /// Queries whose scores with 4 keys are summed together: 16 sums, 4 keys and 1 query fit in 32 registers.
 inline constexpr int kScoreQueries = 4;
@@ -68,4 +69,5 @@ inline void store_pairs(Floats even, Floats odd, float* to) noexcept {
 
 inline void prefetch(const std::byte* line) noexcept { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0); }
 
+}  // namespace
 }  // namespace imago::kernels::avx512

@@ -55,6 +55,12 @@ inline void multiply_tiles() noexcept {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
 }
 
+/// The nearest bfloat16 of each lane.
+inline Floats rounded(Floats v) noexcept {
+  const __m256i halves = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.v));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+}
+
 /// Two vectors rounded to bfloat16, one behind the other.
 inline void store_rounded(Floats first, Floats second, std::uint16_t* to) noexcept {
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v)));

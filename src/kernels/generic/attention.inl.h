@@ -1,4 +1,4 @@
-// Attention in one pass over keys and values, over generic/math.inl.h. Compiled inside a kernel's namespace, so it
+// Attention in one pass over keys and values, over generic/math.inl.h and attention_cache.inl.h. Compiled inside a kernel's namespace, so it
 // includes nothing itself.
 //
 // Up to kTileQueries queries go through the cache together, kTileKeys keys at a time: decode the keys to float32, score
@@ -34,30 +34,6 @@ struct CacheTile {
   }
 
   template <CacheType kType>
-  void decode_row(const std::byte* from, float* to) const noexcept {
-    if constexpr (kType == CacheType::q8_0) {
-      for (std::size_t i = 0; i < args.head_values; i += 32, from += 34) {
-        std::uint16_t code;
-        __builtin_memcpy(&code, from, 2);
-        const Floats scale = splat(half_to_float(code));
-        for (std::size_t j = 0; j < 32; j += kLanes) {
-          store_floats(to_floats(load_i8(from + 2 + j)) * scale, to + i + j);
-        }
-      }
-    } else if constexpr (kType == CacheType::f16) {
-      const std::size_t whole = args.head_values / kLanes * kLanes;
-      for (std::size_t i = 0; i < whole; i += kLanes) store_floats(load_halves(from + 2 * i), to + i);
-      if (whole == args.head_values) return;
-      std::byte last[2 * kLanes] = {};
-      __builtin_memcpy(last, from + 2 * whole, 2 * (args.head_values - whole));
-      store_floats(load_halves(last), to + whole);
-    } else {
-      const auto floats = reinterpret_cast<const float*>(from);
-      for_each_vector(args.head_values, [&](std::size_t i, auto part) { store_floats(part.load(floats + i), to + i); });
-    }
-  }
-
-  template <CacheType kType>
   void decode_as(const std::byte* cache, std::size_t key, Ahead& ahead) const noexcept {
     for (std::size_t i = 0; i < kTileKeys; ++i) {
       const std::size_t row = key + i;
@@ -67,7 +43,7 @@ struct CacheTile {
         continue;
       }
       ahead.ask(1);
-      decode_row<kType>(cache + row * args.row_bytes, to);
+      decode_row<kType>(args, cache + row * args.row_bytes, to);
     }
   }
 

@@ -1,0 +1,17 @@
+#include "kernels/avx512/ops.h"
+#include "kernels/avx512/ops_lanes.h"
+#include "kernels/avx512/tiles.h"
+
+namespace imago::kernels::avx512 {
+
+namespace {
+// clang-format off
+#include "kernels/generic/math.inl.h"
+#include "kernels/generic/attention_cache.inl.h"
+#include "kernels/avx512/attention_tiles.inl.h"
+// clang-format on
+}  // namespace
+
+void run_by_tiles(const AttentionArgs& a) noexcept { attention_by_tiles(a); }
+
+}  // namespace imago::kernels::avx512
