@@ -10,15 +10,13 @@
 #include "base/parallel.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "kernels/matrix_args.h"
 #include "kernels/ops_table.h"
 #include "quant/q8_0.h"
 
 namespace imago::kernels {
 
 namespace {
-
-// From so many tokens on tiles pay: fewer queries than those of some heads do not fill them.
-constexpr std::size_t kTileTokens = 8;
 
 // Tokens that one thread takes at a time. A fixed number: the split into tiles must not depend on the threads.
 constexpr std::size_t kTokensPerPart = 16;
@@ -120,7 +118,7 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
   if (tokens == 0) return;
 
-  const bool by_tiles = options.fast && tokens >= kTileTokens;
+  const bool by_tiles = options.fast && tokens >= kTileBatch;
   const CpuFeatures features = allowed_cpu_features() & (by_tiles ? ~kNoFeatures : ~kAmx);
   const OpKernel<AttentionArgs>& kernel = choose_op<AttentionArgs>(features);
   const std::size_t row_bytes = shape.row_bytes();

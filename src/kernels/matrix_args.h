@@ -16,7 +16,7 @@ inline constexpr std::size_t kBlockColumns = 32;
 inline constexpr std::size_t kTokenGap = 64;
 
 /// From so many tokens on a kernel that has products by tiles multiplies them so.
-inline constexpr std::size_t kTileBatch = 8;
+inline constexpr std::size_t kTileBatch = 16;
 
 /// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row. Those of 16 tokens follow each other, so that
 /// a product reads memory from front to back; the last of a batch may lack tokens, and holds anything in their place.
