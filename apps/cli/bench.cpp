@@ -67,6 +67,7 @@ Json to_json(const Findings& findings) {
           {"read_gb_per_s", findings.bench.read_gb_per_s},
           {"float32_peak_gflops", findings.bench.float32_peak_gflops},
           {"int8_peak_gops", findings.bench.int8_peak_gops},
+          {"bfloat16_peak_gflops", findings.bench.bfloat16_peak_gflops},
           {"kernels", kernels}};
 }
 
@@ -94,9 +95,10 @@ std::string to_text(const Findings& findings) {
   const KernelBench& bench = findings.bench;
   std::string text = fmt::format(
       "{}, {} thread{}, imago {}\n"
-      "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f} Gop/s\n",
+      "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f}{} Gop/s\n",
       findings.cpu, findings.threads, findings.threads == 1 ? "" : "s", version(), bench.read_gb_per_s,
-      bench.float32_peak_gflops, bench.int8_peak_gops);
+      bench.float32_peak_gflops, bench.int8_peak_gops,
+      bench.bfloat16_peak_gflops == 0 ? "" : fmt::format(", tiles of bfloat16 {:.0f}", bench.bfloat16_peak_gflops));
   const auto section = [&](std::string_view title, std::string_view activation) {
     const bool empty = std::none_of(bench.kernels.begin(), bench.kernels.end(),
                                     [&](const KernelSpeed& speed) { return speed.activation == activation; });
@@ -105,6 +107,7 @@ std::string to_text(const Findings& findings) {
   const std::string batch = findings.batch == 1 ? "one token" : fmt::format("{} tokens", findings.batch);
   section(fmt::format("Exact: float32 activations, {}", batch), "f32");
   section(fmt::format("Fast: int8 activations, {}", batch), "int8");
+  section(fmt::format("Fast: bfloat16 activations, {}", batch), "bf16");
   return text;
 }
 

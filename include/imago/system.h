@@ -64,14 +64,14 @@ struct KernelSpeed {
   std::string name;  ///< "q4_0/avx512vnni"
   std::string format;
   std::string operation;   ///< "matvec", or "matmul" from batch 2
-  std::string activation;  ///< "f32" (exact) or "int8" (fast)
+  std::string activation;  ///< "f32" (exact), "int8" (fast), or "bf16" (fast, many tokens, where there are tiles of it)
   std::size_t rows = 0, cols = 0, batch = 0;
   std::size_t matrix_bytes = 0;  ///< the run form: what one pass reads of the weights
   double gb_per_s = 0;           ///< matrix_bytes per pass
   double gflops = 0;             ///< 2 per multiply-add
   double read_gb_per_s = 0;      ///< plain reading of the same bytes, alternating with the kernel's passes
   double fraction_of_read = 0;   ///< gb_per_s of that
-  double fraction_of_peak = 0;   ///< gflops of the float32 or the int8 peak, as its activations are
+  double fraction_of_peak = 0;   ///< gflops of the float32, int8 or bfloat16 peak, as its activations are
   double spread = 0;             ///< between the quartiles of the passes, relative to the median
 };
 
@@ -80,6 +80,7 @@ struct KernelBench {
   double read_gb_per_s = 0;        ///< the median over all kernels: on a shared machine it wanders
   double float32_peak_gflops = 0;  ///< multiply-adds in registers, with the instructions that kernels may use
   double int8_peak_gops = 0;
+  double bfloat16_peak_gflops = 0;   ///< by tiles; 0 where kernels have none
   std::vector<KernelSpeed> kernels;  ///< in the order of the formats, exact before fast
 };
 

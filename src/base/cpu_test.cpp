@@ -48,6 +48,8 @@ TEST_F(KernelLimit, ANameAllowsItselfAndWhatIsBelow) {
   EXPECT_EQ(allowed_cpu_features(), host_cpu_features() & kAvx2);
   set("avx512");
   EXPECT_EQ(allowed_cpu_features(), host_cpu_features() & (kAvx2 | kAvx512 | kVnni | kVbmi));
+  set("amx");
+  EXPECT_EQ(allowed_cpu_features(), host_cpu_features() & (kAvx2 | kAvx512 | kVnni | kVbmi | kAmx));
   set("neon");
   EXPECT_EQ(allowed_cpu_features(), host_cpu_features() & kNeonDot);
 }
@@ -69,6 +71,7 @@ TEST(HostCpu, GroupsBuildOnEachOther) {
   const CpuFeatures host = host_cpu_features();
   EXPECT_TRUE((host & kAvx512) == 0 || (host & kAvx2) != 0);
   EXPECT_TRUE((host & (kVnni | kVbmi)) == 0 || (host & kAvx512) != 0);
+  EXPECT_TRUE((host & kAmx) == 0 || (host & kVnni) != 0);
   CpuFeatures known = kNoFeatures;
   for (const CpuFeatureName& feature : known_cpu_features()) {
     EXPECT_EQ(known & feature.bit, 0u) << feature.name << " shares its bit";

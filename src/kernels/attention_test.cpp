@@ -226,12 +226,14 @@ TEST_P(Attention, RowsThatNobodySeesAreNotRead) {
 TEST_P(Attention, SoftCap) {
   Layer layer({CacheType::f16, 1, 200, 64}, 4, 200, {{3, 150}}, 30);  // scores of some 30
   layer.options.cap = 20;
-  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()), 2e-5);  // capped scores are rounded on the scale of the cap
+  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()),
+                     2e-5);  // capped scores are rounded on the scale of the cap
 }
 
 TEST_P(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {
   Layer layer({CacheType::f32, 1, 300, 64}, 2, 300, {{0, 300}}, 1000);
-  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()), 5e-3);  // scores of some 1000 are rounded to 1e-4, and weights by as much
+  layer.expect_plain(layer.run(GetParam()), rounds(GetParam()),
+                     5e-3);  // scores of some 1000 are rounded to 1e-4, and weights by as much
 }
 
 TEST_P(Attention, RandomShapesAndRanges) {

@@ -139,7 +139,7 @@ KernelSpeed time_kernel(const MatrixKernel& kernel, const RunMatrix& matrix, std
   speed.name = kernel.name;
   speed.format = kernel.format.name();
   speed.operation = batch == 1 ? "matvec" : "matmul";
-  speed.activation = kernel.arithmetic == Arithmetic::exact ? "f32" : "int8";
+  speed.activation = kernel.arithmetic == Arithmetic::exact ? "f32" : kernel.takes_tiles(batch) ? "bf16" : "int8";
   speed.rows = matrix.rows();
   speed.cols = matrix.cols();
   speed.batch = batch;
@@ -157,6 +157,9 @@ void measure_limits(CpuFeatures allowed, KernelBench& bench) {
   const kernels::PeakLoops peaks = kernels::choose_peak_loops(allowed);
   bench.float32_peak_gflops = std::max(bench.float32_peak_gflops, 1e-9 * kernels::measure_peak(peaks.float32));
   bench.int8_peak_gops = std::max(bench.int8_peak_gops, 1e-9 * kernels::measure_peak(peaks.int8));
+  if (peaks.bfloat16.run != nullptr) {
+    bench.bfloat16_peak_gflops = std::max(bench.bfloat16_peak_gflops, 1e-9 * kernels::measure_peak(peaks.bfloat16));
+  }
 }
 
 }  // namespace
@@ -188,7 +191,9 @@ KernelBench bench_kernels(const KernelBenchOptions& options) {
   std::vector<double> reads;
   for (KernelSpeed& speed : bench.kernels) {
     reads.push_back(speed.read_gb_per_s);
-    const double peak = speed.activation == "f32" ? bench.float32_peak_gflops : bench.int8_peak_gops;
+    const double peak = speed.activation == "f32"    ? bench.float32_peak_gflops
+                        : speed.activation == "bf16" ? bench.bfloat16_peak_gflops
+                                                     : bench.int8_peak_gops;
     speed.fraction_of_peak = speed.gflops / peak;
   }
   if (!reads.empty()) bench.read_gb_per_s = median_of(reads);

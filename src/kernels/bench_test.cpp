@@ -46,7 +46,12 @@ TEST(BenchKernels, FiguresAgreeWithEachOther) {
       const double per_byte = operations / static_cast<double>(speed.matrix_bytes);
       EXPECT_NEAR(speed.gflops / speed.gb_per_s, per_byte, 1e-9 * per_byte);
       EXPECT_NEAR(speed.fraction_of_read * speed.read_gb_per_s, speed.gb_per_s, 1e-9 * speed.gb_per_s);
-      const double peak = speed.activation == "f32" ? bench.float32_peak_gflops : bench.int8_peak_gops;
+      const bool has_tiles = bench.bfloat16_peak_gflops > 0 && batch > 1;
+      const bool is_exact = speed.activation == "f32";
+      EXPECT_EQ(speed.activation, is_exact ? "f32" : has_tiles ? "bf16" : "int8");
+      const double peak = is_exact    ? bench.float32_peak_gflops
+                          : has_tiles ? bench.bfloat16_peak_gflops
+                                      : bench.int8_peak_gops;
       EXPECT_NEAR(speed.fraction_of_peak * peak, speed.gflops, 1e-9 * speed.gflops);
       EXPECT_GE(speed.spread, 0.0);
     }
@@ -98,6 +103,12 @@ TEST(Peak, GrowsWithTheInstructionSet) {
     ++compared;
   }
   if (compared == 0) GTEST_SKIP() << "this CPU has plain instructions only";
+}
+
+TEST(Peak, TilesBeatVectors) {
+  const kernels::PeakLoops loops = kernels::choose_peak_loops(host_cpu_features());
+  if (loops.bfloat16.run == nullptr) GTEST_SKIP() << "this CPU multiplies no tiles";
+  EXPECT_GT(ratio(loops.bfloat16, loops.float32, 3.0), 3.0);
 }
 
 TEST(Peak, OneInstructionForFourProductsBeatsThree) {

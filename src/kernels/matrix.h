@@ -19,7 +19,9 @@ namespace imago::kernels {
 /// How activations meet the weights.
 enum class Arithmetic : std::uint8_t {
   exact,  ///< float32 activations; weights decoded in registers
-  fast,   ///< activations quantized to int8 in blocks of 32; for types of 8 bits and fewer and all block formats
+  /// Activations quantized to int8 in blocks of 32; for types of 8 bits and fewer and all block formats. Many tokens
+  /// are rounded to bfloat16 instead, as are the weights, where the processor multiplies tiles of that: it loses less.
+  fast,
 };
 
 /// A row of the table.
@@ -30,6 +32,9 @@ struct MatrixKernel {
   CpuFeatures needs;
   int panel_rows;  ///< rows laid out and computed together
   MatrixFunctions functions;
+
+  /// Whether products of a batch of so many tokens go by tiles of bfloat16.
+  bool takes_tiles(std::size_t batch) const noexcept { return functions.tile_matmul != nullptr && batch >= kTileBatch; }
 };
 
 /// The whole table, best rows of a format first, `ref` last.

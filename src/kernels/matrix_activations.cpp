@@ -103,7 +103,7 @@ void ActivationNeeds::add(const MatrixKernel& kernel, std::size_t batch) noexcep
   if (kernel.arithmetic == Arithmetic::exact) {
     floats = true;
     sums = sums || kernel.functions.needs_sums;
-  } else if (kernel.functions.tile_matmul != nullptr && batch >= kTileBatch) {
+  } else if (kernel.takes_tiles(batch)) {
     tiles = &kernel.functions;
   } else {
     int8 = true;

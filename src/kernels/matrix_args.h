@@ -18,8 +18,9 @@ inline constexpr std::size_t kTokenGap = 64;
 /// From so many tokens on a kernel that has products by tiles multiplies them so.
 inline constexpr std::size_t kTileBatch = 16;
 
-/// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row. Those of 16 tokens follow each other, so that
-/// a product reads memory from front to back; the last of a batch may lack tokens, and holds anything in their place.
+/// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row. Those of 16 tokens follow each other, so
+/// that a product reads memory from front to back; the last of a batch may lack tokens, and holds anything in their
+/// place.
 inline constexpr std::size_t kTileTokens = 16;
 inline constexpr std::size_t kTileColumns = 32;
 
@@ -65,7 +66,7 @@ struct ProductArgs {
   Activations in;
   float* y;  // token t, row r at y[t · y_stride + r]
   std::size_t y_stride;
-  const float* bias;   // one per row, or null
+  const float* bias;      // one per row, or null
   std::size_t far_ahead;  // bytes that are asked for in advance; 0: the processor sees to that by itself
   std::byte* scratch;     // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
 };

@@ -59,10 +59,6 @@ struct Expected {
   std::vector<double> y, bound;  // the sum in double, and how far a kernel may be from it
 };
 
-bool goes_by_tiles(const MatrixKernel& kernel, std::size_t batch) {
-  return kernel.functions.tile_matmul != nullptr && batch >= kTileBatch;
-}
-
 /// Rounded to the nearest bfloat16, ties to even; numbers too small for a normal float32 are zero.
 double as_bfloat16(double value) {
   if (std::fabs(value) < std::numeric_limits<float>::min()) return 0;
@@ -132,7 +128,7 @@ void expect_matches(const MatrixKernel& kernel, const Packed& m, std::size_t bat
   matrix.multiply(x, batch, std::span(y).first(batch * m.rows));
   ASSERT_EQ(y.back(), 77.0f) << kernel.name << " writes past the end";
   const Expected e =
-      goes_by_tiles(kernel, batch) ? expected_by_tiles(m, x, batch) : expected(m, x, batch, kernel.arithmetic);
+      kernel.takes_tiles(batch) ? expected_by_tiles(m, x, batch) : expected(m, x, batch, kernel.arithmetic);
   for (std::size_t i = 0; i < e.y.size(); ++i) {
     ASSERT_NEAR(y[i], e.y[i], e.bound[i])
         << kernel.name << (kernel.arithmetic == Arithmetic::fast ? " fast " : " exact ") << m.rows << " × " << m.cols
@@ -161,7 +157,7 @@ TEST(Matrix, EveryRowMatchesTheDefinition) {
         const Packed m = pack(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
         for (const std::size_t batch : {1, 3, 9, 27, 50}) {
           if (batch > 3 && rows > 17) continue;
-          if (batch > 32 && !goes_by_tiles(kernel, batch)) continue;  // others have seen every size of tile by then
+          if (batch > 32 && !kernel.takes_tiles(batch)) continue;  // others have seen every size of tile by then
           expect_matches(kernel, m, batch, testing::gaussian(batch * cols, ++seed));
           if (HasFatalFailure()) return;
           ++compared;
@@ -252,7 +248,7 @@ TEST(Matrix, TilesOfLongRowsAndManyPanels) {
   int compared = 0;
   for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::q6_k), Format(DType::int8)}) {
     const MatrixKernel* kernel = choose_matrix_kernel(format, Arithmetic::fast, host_cpu_features());
-    if (!goes_by_tiles(*kernel, 70)) continue;
+    if (!kernel->takes_tiles(70)) continue;
     const std::size_t cols = format.is_block() ? 4608 : 4111;
     const Packed m = pack(format, 16 * 17 + 3, cols, 0, testing::gaussian((16 * 17 + 3) * cols, 31, 0.3f));
     expect_matches(*kernel, m, 70, testing::gaussian(70 * cols, 32));
@@ -266,7 +262,7 @@ TEST(Matrix, TilesOfSomeTokensOfABatch) {
   constexpr std::size_t kRows = 40, kCols = 96, kBatch = 60;
   const Packed m = pack(BlockFormat::q8_0, kRows, kCols, 0, testing::gaussian(kRows * kCols, 33));
   const RunMatrix matrix(m.source(), Arithmetic::fast);
-  if (!goes_by_tiles(matrix.kernel(), kBatch)) GTEST_SKIP() << "this processor multiplies no tiles";
+  if (!matrix.kernel().takes_tiles(kBatch)) GTEST_SKIP() << "this processor multiplies no tiles";
   for (const std::size_t first : {0, 1, 15, 16, 37}) {
     for (const std::size_t tokens : {1, 5, 16, 23}) {
       std::vector<float> x = testing::gaussian(kBatch * kCols, 34);

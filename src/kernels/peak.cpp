@@ -18,6 +18,7 @@ namespace imago::kernels {
 PeakLoops choose_peak_loops(CpuFeatures features) {
   [[maybe_unused]] const auto has = [&](CpuFeatures needs) { return (needs & features) == needs; };
 #if defined(__x86_64__)
+  if (has(kAmx | kVnni | kAvx512 | kAvx2)) return avx512::amx_peak_loops();
   if (has(kVnni | kAvx512 | kAvx2)) return avx512::vnni_peak_loops();
   if (has(kAvx512 | kAvx2)) return avx512::peak_loops();
   if (has(kAvx2)) return avx2::peak_loops();

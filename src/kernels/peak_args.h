@@ -15,6 +15,7 @@ struct PeakLoop {
 struct PeakLoops {
   PeakLoop float32;
   PeakLoop int8;
+  PeakLoop bfloat16 = {nullptr, 0};  // by tiles; null where there are none
 };
 
 }  // namespace imago::kernels

@@ -206,7 +206,9 @@ TEST(Divergence, IsTheSumOverLogSoftmax) {
   const std::string text = some_text(7 * kWindow + 5);
   for (const bool bos : {false, true}) {
     const SmallModel files(0, bos);
-    const LanguageModel reference = files.load(), coarse = files.load({.type = BlockFormat::q4_0});
+    // Exact: how activations are rounded may depend on how many tokens go together, which is not what this is about.
+    const LanguageModel reference = files.load();
+    const LanguageModel coarse = files.load({.type = BlockFormat::q4_0, .fast = false});
     std::vector<TokenId> ids(text.begin(), text.end());
     if (bos) ids.insert(ids.begin(), 1);
     const DivergenceReport wanted = computed(reference, coarse, ids, bos);

@@ -24,6 +24,7 @@ TEST(BenchKernels, JsonIsAsPromised) {
   EXPECT_GT(report.at("read_gb_per_s").get<double>(), 0.0);
   EXPECT_GT(report.at("float32_peak_gflops").get<double>(), 0.0);
   EXPECT_GT(report.at("int8_peak_gops").get<double>(), 0.0);
+  EXPECT_GE(report.at("bfloat16_peak_gflops").get<double>(), 0.0);
   const Json& kernels = report.at("kernels");
   ASSERT_EQ(kernels.size(), 3u);
   EXPECT_EQ(kernels[0].at("format"), "q4_0");

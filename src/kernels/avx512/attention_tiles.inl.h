@@ -36,8 +36,8 @@ struct TileAttention {
   std::size_t first, count;  // queries, count <= kGroupQueries
   std::size_t steps;         // of 32 values
   QueryLanes lanes[kQueryTiles];
-  std::byte* keys;    // [2 groups of 16 keys][steps] tiles: keys by values
-  std::byte* values;  // [2 · steps] tiles: pairs of keys by 16 values
+  std::byte* keys;     // [2 groups of 16 keys][steps] tiles: keys by values
+  std::byte* values;   // [2 · steps] tiles: pairs of keys by 16 values
   std::byte* weights;  // tiles: one of queries by keys, and one on the way to it
   float* scores;       // two tiles: keys by queries
   float* rows;         // two rows of the cache in float32
@@ -121,7 +121,8 @@ struct TileAttention {
       for (std::size_t i = 0; i < width(); i += kLanes) store_floats(splat(0.0f), to + i);
       return;
     }
-    for (std::size_t i = args.head_values / kLanes * kLanes; i < width(); i += kLanes) store_floats(splat(0.0f), to + i);
+    for (std::size_t i = args.head_values / kLanes * kLanes; i < width(); i += kLanes)
+      store_floats(splat(0.0f), to + i);
     const std::byte* from = cache + key * args.row_bytes;
     switch (args.type) {
       case CacheType::f32: return decode_row<CacheType::f32>(args, from, to);
@@ -180,7 +181,8 @@ struct TileAttention {
       if (args.cap > 0) score = soft_cap(score, args.cap);
       if (!is_inside) {
         const Ints place = begin + splat_int(static_cast<std::int32_t>(k));
-        score = select(either(place < of.first, Mask{static_cast<__mmask16>(~(place < of.end).m)}), splat(-kInfinity), score);
+        score = select(either(place < of.first, Mask{static_cast<__mmask16>(~(place < of.end).m)}), splat(-kInfinity),
+                       score);
       }
       if (args.cap > 0 || !is_inside) store_floats(score, scores + k * kLanes);
       largest = max_of(largest, score);

@@ -2,8 +2,8 @@
 // decoded to bfloat16, so that neither scales nor zeros are left in the sums: those stay in tiles while columns go by.
 //
 // Four tiles hold sums, of two groups of tokens and two panels; two hold tokens and two weights, and each of those is
-// used twice. Weights of a group of panels and a stripe of columns lie in the second-level cache while all tokens go by,
-// 32 at a time, each of them read once for the whole group: what lies further away is as slow as memory.
+// used twice. Weights of a group of panels and a stripe of columns lie in the second-level cache while all tokens go
+// by, 32 at a time, each of them read once for the whole group: what lies further away is as slow as memory.
 
 inline constexpr std::size_t kStepColumns = kTileRowBytes / 2;  // of bfloat16
 inline constexpr std::size_t kStripeColumns = 2048;
@@ -86,8 +86,8 @@ inline void multiply_tiles_of(const std::uint16_t* tokens, std::size_t groups_ap
   each_sum([&](auto i) { store_tile_at<i>(sums + i * kTileValues); });
 }
 
-/// Up to 32 tokens times a stripe: sums[panels / 2][groups of tokens][panels 2] tiles. `block` counts from the tile that
-/// has the first token.
+/// Up to 32 tokens times a stripe: sums[panels / 2][groups of tokens][panels 2] tiles. `block` counts from the tile
+/// that has the first token.
 inline void multiply_tokens(const Activations& in, const Stripe& stripe, std::size_t block, float* sums) noexcept {
   const bool is_wide = in.skipped + in.batch - block * kBlockTokens > kTileTokens;
   for (std::size_t p = 0; p < stripe.panels; p += 2) {
@@ -140,7 +140,7 @@ template <class Format>
 void planes_by_tiles(const ProductArgs& a) noexcept {
   tile_matmul(a, panel_bytes<Format>(a.cols, a.scale_group),
               [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
-                each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats (&values)[4]) {
+                each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats(&values)[4]) {
                   store_pairs(values[0], values[1], tiles + column / 2 * kTileRowBytes);
                   store_pairs(values[2], values[3], tiles + (column / 2 + 1) * kTileRowBytes);
                 });

@@ -123,7 +123,7 @@ inline void each_four_columns(const std::byte* panel, const ProductArgs& a, std:
 template <class Format>
 inline void decode_columns(const std::byte* panel, const ProductArgs& a, std::size_t first, std::size_t count,
                            float* out) noexcept {
-  each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats (&values)[4]) {
+  each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats(&values)[4]) {
     for (std::size_t j = 0; j < 4 && column + j < count; ++j) store_floats(values[j], out + (column + j) * kLanes);
   });
 }
@@ -142,7 +142,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
   for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
   PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_exact(a));
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
-                                                         const std::byte* codes, int of_super) {
+                                          const std::byte* codes, int of_super) {
     for (int g = 0; g < kGroups; ++g) {
       Floats parts[kTokens][kChains];
       for (int t = 0; t < kTokens; ++t) {

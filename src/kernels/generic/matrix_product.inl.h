@@ -3,10 +3,10 @@
 // A tile is one panel (kLanes rows) times kTokens tokens, with all sums in registers: every vector of codes is decoded
 // once and used for all tokens of the tile. No sum ever crosses lanes.
 
-/// How far ahead a product asks for memory. Where the processor wants to be asked (ProductArgs::far_ahead), all do: first
-/// for the second-level cache, then for the first. Elsewhere only exact products do. They compute so much per byte that
-/// arithmetic fills the processor's window, nothing in it touches the lines to come, and the hardware's own prefetching
-/// runs dry. The few operations of a fast product do not, and asking costs them a tenth.
+/// How far ahead a product asks for memory. Where the processor wants to be asked (ProductArgs::far_ahead), all do:
+/// first for the second-level cache, then for the first. Elsewhere only exact products do. They compute so much per
+/// byte that arithmetic fills the processor's window, nothing in it touches the lines to come, and the hardware's own
+/// prefetching runs dry. The few operations of a fast product do not, and asking costs them a tenth.
 struct Ahead {
   std::size_t far, near;  // 0: not asked for
 
