@@ -208,7 +208,7 @@ TEST(Matrix, NanWeightsGiveNan) {
     std::vector<float> weights = testing::gaussian(20 * 64, 3);
     weights[5 * 64 + 7] = std::numeric_limits<float>::quiet_NaN();
     const Packed m = pack(kernel.format, 20, 64, 0, weights);
-    for (const std::size_t batch : {1, 15}) {
+    for (const std::size_t batch : {1, 15, 40}) {
       std::vector<float> y(batch * 20);
       RunMatrix(kernel, m.source()).multiply(testing::gaussian(batch * 64, 4), batch, y);
       for (std::size_t i = 0; i < y.size(); ++i)

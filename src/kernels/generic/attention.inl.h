@@ -1,5 +1,5 @@
-// Attention in one pass over keys and values, over generic/math.inl.h and attention_cache.inl.h. Compiled inside a kernel's namespace, so it
-// includes nothing itself.
+// Attention in one pass over keys and values, over generic/math.inl.h and attention_cache.inl.h. Compiled inside a
+// kernel's namespace, so it includes nothing itself.
 //
 // Up to kTileQueries queries go through the cache together, kTileKeys keys at a time: decode the keys to float32, score
 // them against all queries, turn scores into weights relative to the largest score so far, decode the values, add them
