@@ -2,12 +2,13 @@
 // decoded to bfloat16, so that neither scales nor zeros are left in the sums: those stay in tiles while columns go by.
 //
 // Four tiles hold sums, of two groups of tokens and two panels; two hold tokens and two weights, and each of those is
-// used twice. Weights of a group of panels and a stripe of columns lie in the second-level cache while all tokens go
-// by, 32 at a time, each of them read once for the whole group: what lies further away is as slow as memory.
+// used twice. Of a stripe of columns, the weights of a group of panels lie in the second-level cache, and so do sums;
+// tokens go by once for the whole group, 32 at a time, since what lies further away is as slow as memory. Those 32 stay
+// in the first-level cache while all panels go by, which are read past it.
 
 inline constexpr std::size_t kStepColumns = kTileRowBytes / 2;  // of bfloat16
-inline constexpr std::size_t kStripeColumns = 2048;
-inline constexpr std::size_t kGroupPanels = 16;  // a stripe of them is 1 MiB, half of a second-level cache
+inline constexpr std::size_t kStripeColumns = 512;  // 32 KiB of 32 tokens
+inline constexpr std::size_t kGroupPanels = 24;     // 384 KiB of a stripe, and 768 KiB of sums of 512 tokens
 inline constexpr std::size_t kTileValues = kTileBytes / sizeof(float);
 /// Sums of 32 tokens and a group of panels.
 inline constexpr std::size_t kBlockValues = 2 * kGroupPanels * kTileValues;
@@ -70,11 +71,11 @@ inline void multiply_tiles_of(const std::uint16_t* tokens, std::size_t groups_ap
     }
   });
   for (std::size_t s = 0; s < steps; ++s, tokens += kTileTokens * kTileColumns, weights += kTileBytes) {
-    load_tile<6>(weights);
+    load_tile_past<6>(weights);
     load_tile<4>(tokens);
     multiply_tiles<0, 4, 6>();
     if constexpr (kPanels == 2) {
-      load_tile<7>(weights + panels_apart);
+      load_tile_past<7>(weights + panels_apart);
       multiply_tiles<1, 4, 7>();
     }
     if constexpr (kGroups == 2) {

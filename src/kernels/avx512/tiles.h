@@ -44,6 +44,11 @@ template <int kTile>
 inline void load_tile(const void* from) noexcept {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(kTileRowBytes), "i"(kTile) : "memory");
 }
+/// The same, leaving the first-level cache to others.
+template <int kTile>
+inline void load_tile_past(const void* from) noexcept {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(kTileRowBytes), "i"(kTile) : "memory");
+}
 template <int kTile>
 inline void store_tile_at(void* to) noexcept {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(kTileRowBytes), "i"(kTile) : "memory");
