@@ -25,12 +25,13 @@ inline void transpose_tile(const std::byte* rows, std::byte* out) noexcept {
 /// 16 queries, lanes of every vector.
 struct QueryLanes {
   std::byte* high;  // [steps] tiles: pairs of values by queries
-  std::byte* low;   // what rounding left of them, likewise
+  std::byte* low;   // what rounding left of them, likewise; right behind the former
   float* y;         // [2 · steps] tiles: queries by 16 values, not yet divided by the sums of weights
   Floats largest, sum;
   Ints first, end;  // keys that each sees
 };
 
+/// One group of queries on its way through the keys.
 struct TileAttention {
   const AttentionArgs& args;
   std::size_t first, count;  // queries, count <= kGroupQueries
@@ -52,8 +53,8 @@ struct TileAttention {
       return taken;
     };
     for (QueryLanes& tile : lanes) {
-      tile.high = take(steps);
-      tile.low = take(steps);
+      tile.high = take(2 * steps);
+      tile.low = tile.high + steps * kTileBytes;
       tile.y = reinterpret_cast<float*>(take(2 * steps));
     }
     keys = take(2 * steps);
@@ -70,43 +71,43 @@ struct TileAttention {
   /// Values of a row, rounded up to whole steps; zeros at the end.
   std::size_t width() const noexcept { return steps * kStepValues; }
 
-  void load_row(const float* from, float* to) const noexcept {
-    for (std::size_t i = 0; i < width(); i += kLanes) store_floats(splat(0.0f), to + i);
-    for_each_vector(args.head_values, [&](std::size_t i, auto part) { store_floats(part.load(from + i), to + i); });
+  /// Zeros from a whole vector on to the end of a row.
+  void clear(float* row, std::size_t begin) const noexcept {
+    for (std::size_t i = begin; i < width(); i += kLanes) store_floats(splat(0.0f), row + i);
+  }
+
+  /// A query in two parts, as row n of tiles that are transposed when all are there.
+  void load_query(const float* from, std::size_t n, QueryLanes& of) const noexcept {
+    clear(rows, 0);
+    for_each_vector(args.head_values,
+                    [&](std::size_t i, auto part) { store_floats(part.load(from + i) * splat(args.scale), rows + i); });
+    for (std::size_t s = 0; s < steps; ++s) {
+      const Floats a = load_floats(rows + s * kStepValues);
+      const Floats b = load_floats(rows + s * kStepValues + kLanes);
+      const std::size_t place = s * kTileBytes + n * kTileRowBytes;
+      store_rounded(a, b, reinterpret_cast<std::uint16_t*>(of.high + place));
+      store_rounded(a - rounded(a), b - rounded(b), reinterpret_cast<std::uint16_t*>(of.low + place));
+    }
   }
 
   void load_queries() noexcept {
     for (std::size_t tile = 0; tile < tiles(); ++tile) {
       QueryLanes& of = lanes[tile];
-      std::int32_t from[kLanes] = {}, until[kLanes] = {};
-      for (std::size_t n = 0; n < kTileRows; ++n) {
+      std::int32_t from[kLanes] = {}, until[kLanes] = {};  // lanes without a query see no keys
+      for (std::size_t i = 0; i < 2 * steps * kTileBytes; i += kTileRowBytes) {
+        store_floats(splat(0.0f), reinterpret_cast<float*>(of.high + i));
+      }
+      for (std::size_t n = 0; n < kTileRows && tile * kTileRows + n < count; ++n) {
         const std::size_t query = tile * kTileRows + n;
-        float* const row = rows;
-        if (query < count) {
-          load_row(args.q + offset(query), row);
-          const KeyRange range = args.ranges[(first + query) / args.group];
-          from[n] = static_cast<std::int32_t>(range.first);
-          until[n] = static_cast<std::int32_t>(range.first + range.count);
-          if (range.count != 0) {
-            first_key = range.first < first_key ? range.first : first_key;
-            end_key = range.first + range.count > end_key ? range.first + range.count : end_key;
-          }
-        } else {
-          for (std::size_t i = 0; i < width(); i += kLanes) store_floats(splat(0.0f), row + i);
-        }
-        for (std::size_t s = 0; s < steps; ++s) {
-          const Floats a = load_floats(row + s * kStepValues) * splat(args.scale);
-          const Floats b = load_floats(row + s * kStepValues + kLanes) * splat(args.scale);
-          // Row by row at first, where the weights will be.
-          const std::size_t place = s * kTileBytes + n * kTileRowBytes;
-          store_rounded(a, b, reinterpret_cast<std::uint16_t*>(of.high + place));
-          store_rounded(a - rounded(a), b - rounded(b), reinterpret_cast<std::uint16_t*>(of.low + place));
-        }
+        load_query(args.q + offset(query), n, of);
+        const KeyRange range = args.ranges[(first + query) / args.group];
+        from[n] = static_cast<std::int32_t>(range.first);
+        until[n] = static_cast<std::int32_t>(range.first + range.count);
+        if (range.count == 0) continue;
+        first_key = range.first < first_key ? range.first : first_key;
+        end_key = range.first + range.count > end_key ? range.first + range.count : end_key;
       }
-      for (std::size_t s = 0; s < steps; ++s) {
-        transpose_tile(of.high + s * kTileBytes, of.high + s * kTileBytes);
-        transpose_tile(of.low + s * kTileBytes, of.low + s * kTileBytes);
-      }
+      for (std::size_t i = 0; i < 2 * steps * kTileBytes; i += kTileBytes) transpose_tile(of.high + i, of.high + i);
       for (std::size_t i = 0; i < 2 * steps * kTileValues; i += kLanes) store_floats(splat(0.0f), of.y + i);
       of.largest = splat(-kInfinity);
       of.sum = splat(0.0f);
@@ -117,12 +118,8 @@ struct TileAttention {
 
   /// Row `key` of a cache in float32, zeros where nobody may look.
   void decode(const std::byte* cache, std::size_t key, float* to) const noexcept {
-    if (key < first_key || key >= end_key) {
-      for (std::size_t i = 0; i < width(); i += kLanes) store_floats(splat(0.0f), to + i);
-      return;
-    }
-    for (std::size_t i = args.head_values / kLanes * kLanes; i < width(); i += kLanes)
-      store_floats(splat(0.0f), to + i);
+    if (key < first_key || key >= end_key) return clear(to, 0);
+    clear(to, args.head_values / kLanes * kLanes);
     const std::byte* from = cache + key * args.row_bytes;
     switch (args.type) {
       case CacheType::f32: return decode_row<CacheType::f32>(args, from, to);
@@ -181,8 +178,7 @@ struct TileAttention {
       if (args.cap > 0) score = soft_cap(score, args.cap);
       if (!is_inside) {
         const Ints place = begin + splat_int(static_cast<std::int32_t>(k));
-        score = select(either(place < of.first, Mask{static_cast<__mmask16>(~(place < of.end).m)}), splat(-kInfinity),
-                       score);
+        score = select(either(place < of.first, of.end < place + splat_int(1)), splat(-kInfinity), score);
       }
       if (args.cap > 0 || !is_inside) store_floats(score, scores + k * kLanes);
       largest = max_of(largest, score);

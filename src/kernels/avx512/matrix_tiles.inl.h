@@ -7,8 +7,8 @@
 // in the first-level cache while all panels go by, which are read past it.
 
 inline constexpr std::size_t kStepColumns = kTileRowBytes / 2;  // of bfloat16
-inline constexpr std::size_t kStripeColumns = 512;  // 32 KiB of 32 tokens
-inline constexpr std::size_t kGroupPanels = 24;     // 384 KiB of a stripe, and 768 KiB of sums of 512 tokens
+inline constexpr std::size_t kStripeColumns = 512;              // 32 KiB of 32 tokens
+inline constexpr std::size_t kGroupPanels = 24;  // 384 KiB of a stripe, and 768 KiB of sums of 512 tokens
 inline constexpr std::size_t kTileValues = kTileBytes / sizeof(float);
 /// Sums of 32 tokens and a group of panels.
 inline constexpr std::size_t kBlockValues = 2 * kGroupPanels * kTileValues;
