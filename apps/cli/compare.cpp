@@ -248,7 +248,7 @@ Command add_compare(CLI::App& program) {
   command->add_flag("--strict", options->strict,
                     "Layers of different types have nothing in common (default: they may)");
   command->add_flag("--exact", options->exact,
-                    "Activations in float32 throughout (default: int8 where a type has such products)");
+                    "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);
   add_threads(*command, options->threads);
   add_json(*command, options->json);

@@ -58,7 +58,7 @@ void add_model_settings(CLI::App& command, ModelOptions& options) {
   command.add_option("--type", options.type, "Bring matrices into this type while loading (default: as stored)")
       ->type_name("TYPE");
   command.add_flag("--exact", options.exact,
-                   "Activations in float32 throughout (default: int8 where a type has such products)");
+                   "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_device(command, options.device);
   command
       .add_option("--gpu-layers", options.gpu_layers,

@@ -201,7 +201,7 @@ Command add_sweep(CLI::App& program) {
       ->check(CLI::IsMember({32, 64, 128}));
   command->add_option("--html", options->html, "Write a page with pictures (default: none)")->type_name("FILE");
   command->add_flag("--exact", options->exact,
-                    "Activations in float32 throughout (default: int8 where a type has such products)");
+                    "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);
   add_threads(*command, options->threads);
   add_json(*command, options->json);

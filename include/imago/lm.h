@@ -154,7 +154,7 @@ enum class CacheKind : std::uint8_t { float32, float16, q8_0 };
 
 struct LanguageModelOptions {
   std::optional<Format> type = std::nullopt;  ///< morph matrices at load; none: as they are stored
-  /// Activations in int8 for types of 8 bits and fewer and block formats; else float32 throughout.
+  /// Activations in int8 or bfloat16 for types of 8 bits and fewer and block formats; else float32 throughout.
   bool fast = true;
   bool eager = false;  ///< read the file first instead of mapping it
   /// Where the last `gpu_layers` blocks and the output run, and with all of them the token embedding too; null or the
