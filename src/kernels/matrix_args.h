@@ -24,6 +24,9 @@ inline constexpr std::size_t kTileBatch = 16;
 inline constexpr std::size_t kTileTokens = 16;
 inline constexpr std::size_t kTileColumns = 32;
 
+/// Panels that tokens in tiles go by together: they come from far away, and fewer would wait for them.
+inline constexpr std::size_t kTilePanels = 16;
+
 /// A weight matrix as files have it: canonical layout, row by row. Weight (row, column) is number
 /// i = first + row · cols + column of the packed array.
 struct MatrixSource {

@@ -102,15 +102,16 @@ struct ProductRegion {
   }
 
   void run() const {
-    std::size_t total = 0, total_units = 0;
+    std::size_t total = 0, total_units = 0, shortest = kShortestStretch;
     for (const Product& product : products) {
       if (!takes(product)) continue;
       total += units(product) * unit_cost(product);
       total_units += units(product);
+      if (in.tiles != nullptr) shortest = std::max(shortest, kTilePanels / kPanelsPerUnit * unit_cost(product));
     }
     const std::size_t threads = std::min(static_cast<std::size_t>(pool_threads()), total_units);
     if (threads == 0) return;
-    const Stretches stretches(total, threads, kShortestStretch);
+    const Stretches stretches(total, threads, shortest);
     parallel_for_dynamic(stretches.count(), 1, [&](std::size_t number, std::size_t) {
       const auto [from, to] = stretches[number];
       std::size_t start = 0;  // of the product on the line

@@ -3,19 +3,18 @@
 //
 // Four tiles hold sums, of two groups of tokens and two panels; two hold tokens and two weights, and each of those is
 // used twice. Of a stripe of columns, the weights of a group of panels lie in the second-level cache, and so do sums;
-// tokens go by once for the whole group, 32 at a time, since what lies further away is as slow as memory. Those 32 stay
-// in the first-level cache while all panels go by, which are read past it.
+// tokens go by once for the whole group, 32 at a time, and stay in the first-level cache while all panels go by, which
+// are read past it. Tokens come from further away each time, so the next 32 are asked for while these are multiplied.
 
-inline constexpr std::size_t kStepColumns = kTileRowBytes / 2;  // of bfloat16
-inline constexpr std::size_t kStripeColumns = 512;              // 32 KiB of 32 tokens
-inline constexpr std::size_t kGroupPanels = 24;  // 384 KiB of a stripe, and 768 KiB of sums of 512 tokens
+inline constexpr std::size_t kStripeColumns = 512;        // 32 KiB of 32 tokens
+inline constexpr std::size_t kGroupPanels = kTilePanels;  // 256 KiB of a stripe, and 512 KiB of sums of 512 tokens
 inline constexpr std::size_t kTileValues = kTileBytes / sizeof(float);
 /// Sums of 32 tokens and a group of panels.
 inline constexpr std::size_t kBlockValues = 2 * kGroupPanels * kTileValues;
-static_assert(kTileTokens == kTileRows && kTileColumns == kStepColumns);
+static_assert(kTileTokens == kTileRows && kTileColumns * sizeof(std::uint16_t) == kTileRowBytes);
 inline constexpr std::size_t kBlockTokens = 2 * kTileTokens;
 
-inline std::size_t steps_of(std::size_t cols) noexcept { return (cols + kStepColumns - 1) / kStepColumns; }
+inline std::size_t steps_of(std::size_t cols) noexcept { return (cols + kTileColumns - 1) / kTileColumns; }
 
 /// Blocks of 32 tokens whose sums have to be kept from one stripe of columns to the next. (With those skipped in front
 /// of the first they may be one more.)
@@ -53,10 +52,22 @@ struct Stripe {
   std::size_t panel_bytes() const noexcept { return steps() * kTileBytes; }
 };
 
-/// sums += tokens · weights over some steps. Tiles 0 to 3 are sums, 4 and 5 tokens, 6 and 7 weights.
+/// sums += tokens · weights over some steps, and what is asked for meanwhile.
+struct TileProduct {
+  const std::uint16_t* tokens;
+  std::size_t groups_apart;
+  const std::byte* weights;
+  std::size_t panels_apart;
+  std::size_t steps;
+  float* sums;  // [groups][panels] tiles; those of the product that comes next follow
+  bool is_first;
+  std::ptrdiff_t next_tokens;  // from `tokens` to what comes next: in every step `next_rows` of the same tile there
+  std::size_t next_rows;
+};
+
+/// Tiles 0 to 3 are sums, 4 and 5 tokens, 6 and 7 weights.
 template <int kGroups, int kPanels>
-inline void multiply_tiles_of(const std::uint16_t* tokens, std::size_t groups_apart, const std::byte* weights,
-                              std::size_t panels_apart, std::size_t steps, float* sums, bool is_first) noexcept {
+inline void multiply_tiles_of(const TileProduct& a) noexcept {
   const auto each_sum = [&](auto body) {
     body(std::integral_constant<int, 0>{});
     if constexpr (kPanels == 2) body(std::integral_constant<int, 1>{});
@@ -64,40 +75,60 @@ inline void multiply_tiles_of(const std::uint16_t* tokens, std::size_t groups_ap
     if constexpr (kGroups == 2 && kPanels == 2) body(std::integral_constant<int, 3>{});
   };
   each_sum([&](auto i) {
-    if (is_first) {
+    if (a.is_first) {
       zero_tile<i>();
     } else {
-      load_tile<i>(sums + i * kTileValues);
+      load_tile<i>(a.sums + i * kTileValues);
     }
   });
-  for (std::size_t s = 0; s < steps; ++s, tokens += kTileTokens * kTileColumns, weights += kTileBytes) {
+  const std::uint16_t* tokens = a.tokens;
+  const std::byte* weights = a.weights;
+  const float* next_sums = a.sums + 4 * kTileValues;
+  for (std::size_t s = 0; s < a.steps; ++s) {
     load_tile_past<6>(weights);
     load_tile<4>(tokens);
     multiply_tiles<0, 4, 6>();
     if constexpr (kPanels == 2) {
-      load_tile_past<7>(weights + panels_apart);
+      load_tile_past<7>(weights + a.panels_apart);
       multiply_tiles<1, 4, 7>();
     }
     if constexpr (kGroups == 2) {
-      load_tile<5>(tokens + groups_apart);
+      load_tile<5>(tokens + a.groups_apart);
       multiply_tiles<2, 5, 6>();
       if constexpr (kPanels == 2) multiply_tiles<3, 5, 7>();
     }
+    for (std::size_t r = 0; r < a.next_rows; ++r) {
+      const std::uint16_t* const next = tokens + a.next_tokens + r * kTileColumns;
+      _mm_prefetch(next, _MM_HINT_T1);
+      _mm_prefetch(next + a.groups_apart, _MM_HINT_T1);
+    }
+    for (int line = 0; line < 4; ++line, next_sums += kLanes) _mm_prefetch(next_sums, _MM_HINT_T0);
+    tokens += kTileTokens * kTileColumns;
+    weights += kTileBytes;
   }
-  each_sum([&](auto i) { store_tile_at<i>(sums + i * kTileValues); });
+  each_sum([&](auto i) { store_tile_at<i>(a.sums + i * kTileValues); });
 }
 
 /// Up to 32 tokens times a stripe: sums[panels / 2][groups of tokens][panels 2] tiles. `block` counts from the tile
 /// that has the first token.
 inline void multiply_tokens(const Activations& in, const Stripe& stripe, std::size_t block, float* sums) noexcept {
-  const bool is_wide = in.skipped + in.batch - block * kBlockTokens > kTileTokens;
-  for (std::size_t p = 0; p < stripe.panels; p += 2) {
-    const bool is_pair = p + 1 < stripe.panels;
+  const std::size_t left = in.skipped + in.batch - block * kBlockTokens;
+  const bool is_wide = left > kTileTokens;
+  const std::size_t pairs = (stripe.panels + 1) / 2;
+  const std::size_t next_rows = left > kBlockTokens ? (kTileRows + pairs - 1) / pairs : 0;
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const bool is_pair = 2 * pair + 1 < stripe.panels;
     const auto multiply = is_wide ? (is_pair ? multiply_tiles_of<2, 2> : multiply_tiles_of<2, 1>)
                                   : (is_pair ? multiply_tiles_of<1, 2> : multiply_tiles_of<1, 1>);
-    multiply(in.tiles + 2 * block * in.tiles_apart + stripe.first_column * kTileTokens, in.tiles_apart,
-             stripe.weights + p * stripe.panel_bytes(), stripe.panel_bytes(), stripe.steps(),
-             sums + 2 * p * kTileValues, stripe.first_column == 0);
+    multiply({.tokens = in.tiles + 2 * block * in.tiles_apart + stripe.first_column * kTileTokens,
+              .groups_apart = in.tiles_apart,
+              .weights = stripe.weights + 2 * pair * stripe.panel_bytes(),
+              .panels_apart = stripe.panel_bytes(),
+              .steps = stripe.steps(),
+              .sums = sums + 4 * pair * kTileValues,
+              .is_first = stripe.first_column == 0,
+              .next_tokens = static_cast<std::ptrdiff_t>(2 * in.tiles_apart + pair * next_rows * kTileColumns),
+              .next_rows = next_rows});
   }
 }
 
@@ -158,8 +189,8 @@ void columns_by_tiles(const ProductArgs& a) noexcept {
                 for (std::size_t c = 0; c < count; c += kSome) {
                   const std::size_t some = count - c < kSome ? count - c : kSome;
                   Form::decode(panel, a.scale_group, first + c, some, decoded);
-                  for (std::size_t i = some * kLanes; i < steps_of(some) * kStepColumns * kLanes; ++i) decoded[i] = 0;
-                  for (std::size_t i = 0; i < steps_of(some) * kStepColumns; i += 2, tiles += kTileRowBytes) {
+                  for (std::size_t i = some * kLanes; i < steps_of(some) * kTileColumns * kLanes; ++i) decoded[i] = 0;
+                  for (std::size_t i = 0; i < steps_of(some) * kTileColumns; i += 2, tiles += kTileRowBytes) {
                     store_pairs(load_floats(decoded + i * kLanes), load_floats(decoded + (i + 1) * kLanes), tiles);
                   }
                 }
