@@ -51,46 +51,50 @@ struct SegmentAttention {
   const Traits& traits;
   std::size_t block;
   const kernels::RopeTable* rope;
-  std::span<float> q, k, v;             // of the whole batch
-  std::span<kernels::KeyRange> ranges;  // likewise
+  std::span<float> q, k, v;             // of the whole batch; q only of tokens that are read
+  std::span<kernels::KeyRange> ranges;  // like q
   bool fast;                            // results are rounded to int8 or bfloat16 next
 
-  void run(const Segment& segment, std::size_t first) const {
+  /// Tokens of the batch from `first` on; `read` counts from there.
+  void run(const Segment& segment, std::size_t first, RowRange read) const {
     const std::size_t query_values = traits.heads * traits.head_values;
     const std::size_t key_values = traits.kv_heads * traits.head_values;
-    const std::span<float> queries = q.subspan(first * query_values, segment.tokens * query_values);
+    const std::span<float> queries = q.subspan(first * query_values, read.count * query_values);
     const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);
     const std::span<float> values = v.subspan(first * key_values, segment.tokens * key_values);
     if (rope != nullptr && traits.rope_in_block[block]) {
-      kernels::rope(queries, traits.heads, traits.head_values, *rope, segment.past, traits.rope_pairs);
+      kernels::rope(queries, traits.heads, traits.head_values, *rope, segment.past + read.first, traits.rope_pairs);
       kernels::rope(keys, traits.kv_heads, traits.head_values, *rope, segment.past, traits.rope_pairs);
     }
     KvCache& cache = *segment.cache;
     kernels::append_to_cache(cache.shape, keys, segment.past, cache.keys[block].host());
     kernels::append_to_cache(cache.shape, values, segment.past, cache.values[block].host());
-    const std::span<kernels::KeyRange> seen = ranges.subspan(first, segment.tokens);
-    for (std::size_t t = 0; t < segment.tokens; ++t) {
-      seen[t] = kernels::causal_range(segment.past, t, traits.block_window[block]);
+    if (read.count == 0) return;
+    const std::span<kernels::KeyRange> seen = ranges.subspan(first, read.count);
+    for (std::size_t t = 0; t < read.count; ++t) {
+      seen[t] = kernels::causal_range(segment.past, read.first + t, traits.block_window[block]);
     }
     kernels::attention(cache.shape, cache.keys[block].host(), cache.values[block].host(), queries, traits.heads, seen,
                        queries, {.scale = traits.attention_scale, .cap = traits.attention_cap, .fast = fast});
   }
 };
 
+/// Fills the caches with all tokens; work.branch gets the results of those that are read.
 void run_attention(const Traits& traits, const Block& block, std::size_t index, std::span<const Segment> segments,
-                   const kernels::RopeTable* rope, std::size_t tokens, Workspace& work) {
+                   const kernels::RopeTable* rope, std::size_t tokens, RowRange read, Workspace& work) {
   const std::span<const float> in = std::span(work.normed).first(tokens * traits.width);
-  const std::span<float> q = sized(work.q, tokens * traits.heads * traits.head_values);
+  const std::span<float> q = sized(work.q, read.count * traits.heads * traits.head_values);
   const std::span<float> k = sized(work.k, tokens * traits.kv_heads * traits.head_values);
   const std::span<float> v = sized(work.v, k.size());
-  const auto product = [&](const Projection& projection, std::span<float> y) {
+  const auto product = [](const Projection& projection, std::span<float> y, RowRange rows) {
     return Product{.matrix = &*projection.matrix,
                    .y = y,
-                   .first_token = 0,
-                   .tokens = tokens,
+                   .first_token = rows.first,
+                   .tokens = rows.count,
                    .epilogue = {.bias = projection.bias}};
   };
-  const std::array products = {product(block.query, q), product(block.key, k), product(block.value, v)};
+  const std::array products = {product(block.query, q, read), product(block.key, k, {0, tokens}),
+                               product(block.value, v, {0, tokens})};
   work.show({Role::query, Role::key, Role::value}, index, in, tokens);
   kernels::multiply_all(products, in, tokens);
   const float eps = static_cast<float>(traits.norm_eps);
@@ -98,19 +102,21 @@ void run_attention(const Traits& traits, const Block& block, std::size_t index, 
   if (!block.key_norm.empty()) kernels::rms_norm(k, block.key_norm, eps, k);
 
   const bool fast = block.attention_output.matrix->kernel().arithmetic == kernels::Arithmetic::fast;
-  const SegmentAttention attention{traits, index, rope, q, k, v, sized(work.ranges, tokens), fast};
+  const SegmentAttention attention{traits, index, rope, q, k, v, sized(work.ranges, read.count), fast};
   if (segments.size() == 1) {
-    attention.run(segments.front(), 0);
+    attention.run(segments.front(), 0, read);
   } else {  // one token of each sequence, as append_together gives them: side by side
     parallel_for_dynamic(segments.size(), 1, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) attention.run(segments[i], i);
+      for (std::size_t i = begin; i < end; ++i) attention.run(segments[i], i, {0, 1});
     });
   }
-  work.show({Role::attention_output}, index, q, tokens);
-  block.attention_output.matrix->multiply(q, tokens, sized(work.branch, in.size()),
+  if (read.count == 0) return;
+  work.show({Role::attention_output}, index, q, read.count);
+  block.attention_output.matrix->multiply(q, read.count, sized(work.branch, read.count * traits.width),
                                           {.bias = block.attention_output.bias});
 }
 
+/// From work.normed into work.branch.
 void run_feed_forward(const Traits& traits, const Block& block, std::size_t index, std::size_t tokens,
                       Workspace& work) {
   const std::span<const float> in = std::span(work.normed).first(tokens * traits.width);
@@ -127,6 +133,22 @@ void run_feed_forward(const Traits& traits, const Block& block, std::size_t inde
   kernels::multiply_all({&product, 1}, in, tokens);
   work.show({Role::down}, index, hidden, tokens);
   layer.down.matrix->multiply(hidden, tokens, sized(work.branch, in.size()), {.bias = layer.down.bias});
+}
+
+void run_block(const DecoderWeights& weights, std::size_t index, std::size_t tokens, RowRange read,
+               std::span<const Segment> segments, const kernels::RopeTable* rope, Workspace& work) {
+  const Traits& traits = weights.traits;
+  const Block& block = weights.blocks[index];
+  const std::span<float> all = std::span(work.x).first(tokens * traits.width);
+  normalize(traits, block.attention_norm, all, sized(work.normed, all.size()));
+  run_attention(traits, block, index, segments, rope, tokens, read, work);
+  if (read.count == 0) return;
+  const std::span<float> x = all.subspan(read.first * traits.width, read.count * traits.width);
+  const std::span<float> branch = std::span(work.branch).first(x.size());
+  add_branch(traits, block.attention_post_norm, branch, x);
+  normalize(traits, block.feed_forward_norm, x, sized(work.normed, x.size()));
+  run_feed_forward(traits, block, index, read.count, work);
+  add_branch(traits, block.feed_forward_post_norm, branch, x);
 }
 
 }  // namespace
@@ -147,10 +169,12 @@ Product feed_forward_product(const Traits& traits, const FeedForward& layer, std
   return product;
 }
 
-void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
-                const kernels::RopeTable* rope, Workspace& work) {
+void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, RowRange read,
+                std::span<const Segment> segments, const kernels::RopeTable* rope, Workspace& work) {
+  const std::size_t last = weights.blocks.size() - 1;
   embed_tokens(weights, ids, segments, work);
-  run_blocks(weights, {0, weights.blocks.size()}, ids.size(), segments, rope, work);
+  run_blocks(weights, {0, last}, ids.size(), segments, rope, work);
+  run_block(weights, last, ids.size(), read, segments, rope, work);
 }
 
 void embed_tokens(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
@@ -160,18 +184,8 @@ void embed_tokens(const DecoderWeights& weights, std::span<const TokenId> ids, s
 
 void run_blocks(const DecoderWeights& weights, BlockRange range, std::size_t tokens, std::span<const Segment> segments,
                 const kernels::RopeTable* rope, Workspace& work) {
-  const Traits& traits = weights.traits;
-  const std::span<float> x = std::span(work.x).first(tokens * traits.width);
-  const std::span<float> normed = sized(work.normed, x.size());
-  const std::span<float> branch = sized(work.branch, x.size());
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    const Block& block = weights.blocks[i];
-    normalize(traits, block.attention_norm, x, normed);
-    run_attention(traits, block, i, segments, rope, tokens, work);
-    add_branch(traits, block.attention_post_norm, branch, x);
-    normalize(traits, block.feed_forward_norm, x, normed);
-    run_feed_forward(traits, block, i, tokens, work);
-    add_branch(traits, block.feed_forward_post_norm, branch, x);
+    run_block(weights, i, tokens, {0, tokens}, segments, rope, work);
   }
 }
 

@@ -40,14 +40,21 @@ struct Workspace {
   std::vector<float> gathered, slot_results;  ///< [slots][width]
 };
 
-/// Runs `ids` through all blocks, filling the caches behind `past`. Afterwards work.x holds what the output reads, one
-/// row per token. `rope` has a position for each token; null if the model has none.
-/// REQUIRES: ids are in the vocabulary, segments have room and add up to the ids, no cache comes twice; several
-/// segments have one token each.
-void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
-                const kernels::RopeTable* rope, Workspace& work);
+/// Tokens of a batch, of which the output reads some.
+struct RowRange {
+  std::size_t first = 0, count = 0;
+};
 
-/// The two parts of it: what goes into block 0, and the blocks of a range with what is in work.x.
+/// Runs `ids` through all blocks, filling the caches behind `past`. Afterwards work.x holds what the output reads, one
+/// row per token; of those that are not `read` it holds what the last block was given, whose keys and values are all
+/// that comes of them there. `rope` has a position for each token; null if the model has none.
+/// REQUIRES: ids are in the vocabulary, segments have room and add up to the ids, no cache comes twice; several
+/// segments have one token each, and all of them are read.
+void run_blocks(const DecoderWeights& weights, std::span<const TokenId> ids, RowRange read,
+                std::span<const Segment> segments, const kernels::RopeTable* rope, Workspace& work);
+
+/// The two parts of it: what goes into block 0, and the blocks of a range with what is in work.x. The second reads all
+/// tokens behind its last block.
 void embed_tokens(const DecoderWeights& weights, std::span<const TokenId> ids, std::span<const Segment> segments,
                   Workspace& work);
 struct BlockRange {

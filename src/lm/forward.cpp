@@ -2,6 +2,16 @@
 
 namespace imago::lm {
 
+namespace {
+
+RowRange rows_read(const Wanted& wanted, std::size_t tokens) {
+  if (wanted.output_rows) return {0, tokens};
+  if (wanted.logits.empty()) return {};
+  return {wanted.first_row, wanted.rows};
+}
+
+}  // namespace
+
 TokenId run_model(const LoadedModel& model, std::span<const TokenId> ids, std::span<const Segment> segments,
                   std::size_t positions, Workspace& work, const Wanted& wanted) {
   const DecoderWeights& weights = model.weights;
@@ -9,7 +19,8 @@ TokenId run_model(const LoadedModel& model, std::span<const TokenId> ids, std::s
   const auto rope = model.rope_table(positions);
   Accelerator* const accelerator = model.accelerator();
   if (accelerator == nullptr) {
-    run_blocks(weights, ids, segments, rope.get(), work);
+    const RowRange read = rows_read(wanted, ids.size());
+    run_blocks(weights, ids, read, segments, rope.get(), work);
     if (!wanted.logits.empty()) compute_logits(weights, work, wanted.first_row, wanted.rows, wanted.logits);
     return -1;
   }

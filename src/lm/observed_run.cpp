@@ -35,7 +35,7 @@ void ObservedRun::run(std::span<const TokenId> window, InputObserver& observer) 
   const auto rope = state.model.rope_table(window.size());
   const Segment segment{&state.cache, 0, window.size()};
   state.work.observer = &observer;
-  run_blocks(state.model.weights, window, {&segment, 1}, rope.get(), state.work);
+  run_blocks(state.model.weights, window, {0, window.size()}, {&segment, 1}, rope.get(), state.work);
   show_output_input(state.model.weights, state.work, window.size());
 }
 
