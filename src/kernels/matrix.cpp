@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "base/checked.h"
+#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/matrix_shape.h"
@@ -15,13 +15,6 @@
 namespace imago::kernels {
 
 namespace {
-
-/// Memory that a thread keeps from one product to the next.
-template <class T>
-T* reserve(std::vector<T>& buffer, std::size_t count) {
-  if (buffer.size() < count) buffer.resize(count);
-  return buffer.data();
-}
 
 const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   const MatrixKernel* kernel = choose_matrix_kernel(format, arithmetic, allowed_cpu_features());
@@ -96,12 +89,10 @@ std::size_t RunMatrix::panels() const noexcept {
 
 void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y,
                            const Epilogue& epilogue, const float* up) const {
-  thread_local std::vector<std::byte> memory;
+  thread_local LineVector<std::byte> memory;
   const MatrixFunctions& functions = kernel_->functions;
   const bool by_tiles = in.tiles != nullptr && functions.tile_matmul != nullptr;
   const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, in.batch);
-  std::byte* at = reserve(memory, scratch + 64);
-  at += (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
   const ProductArgs args{.run = data_.address(),
                          .rows = rows_,
                          .cols = cols_,
@@ -113,7 +104,7 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
                          .y_stride = rows_,
                          .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
                          .far_ahead = prefetch_distance(),
-                         .scratch = at};
+                         .scratch = sized(memory, scratch).data()};
   (by_tiles ? functions.tile_matmul : in.batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());

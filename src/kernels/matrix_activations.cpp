@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "kernels/ops_table.h"
 
@@ -14,26 +14,20 @@ namespace {
 constexpr std::size_t kTokenGrain = 4;  // tokens that are worth a thread: some microseconds
 
 struct Memory {
-  std::vector<float> x, sums, scales;
-  std::vector<std::int8_t> q;
-  std::vector<std::int32_t> code_sums;
-  std::vector<std::uint16_t> tiles;
+  LineVector<float> x, sums, scales;
+  LineVector<std::int8_t> q;
+  LineVector<std::int32_t> code_sums;
+  LineVector<std::uint16_t> tiles;
 };
 Memory& thread_memory() {
   thread_local Memory memory;
   return memory;
 }
 
-template <class T>
-T* reserve(std::vector<T>& buffer, std::size_t count) {
-  if (buffer.size() < count) buffer.resize(count);
-  return buffer.data();
-}
-
 std::size_t padded(std::size_t cols) noexcept { return (cols + kBlockColumns - 1) / kBlockColumns * kBlockColumns; }
 
 void pad(std::span<const float> x, std::size_t cols, Activations& view) {
-  float* to = reserve(thread_memory().x, view.batch * view.stride);
+  float* to = sized(thread_memory().x, view.batch * view.stride).data();
   parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
       std::copy_n(x.data() + t * cols, cols, to + t * view.stride);
@@ -44,7 +38,7 @@ void pad(std::span<const float> x, std::size_t cols, Activations& view) {
 }
 
 void sum_groups(std::size_t groups, Activations& view) {
-  float* sums = reserve(thread_memory().sums, view.batch * view.stride / 16);
+  float* sums = sized(thread_memory().sums, view.batch * view.stride / 16).data();
   parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
       for (std::size_t g = 0; g < groups; ++g) {
@@ -61,10 +55,10 @@ void sum_groups(std::size_t groups, Activations& view) {
 void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   Memory& memory = thread_memory();
   const std::size_t stride = view.stride;
-  std::int8_t* q = reserve(memory.q, view.batch * stride);
-  float* scales = reserve(memory.scales, view.batch * stride / 32);
-  std::int32_t* code_sums = reserve(memory.code_sums, view.batch * stride / 16);
-  float* sums = reserve(memory.sums, view.batch * stride / 16);
+  std::int8_t* q = sized(memory.q, view.batch * stride).data();
+  float* scales = sized(memory.scales, view.batch * stride / 32).data();
+  std::int32_t* code_sums = sized(memory.code_sums, view.batch * stride / 16).data();
+  float* sums = sized(memory.sums, view.batch * stride / 16).data();
   const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
   parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
@@ -87,7 +81,7 @@ void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunction
   constexpr std::size_t kTileValues = kTileTokens * kTileColumns;
   const std::size_t groups = (view.batch + kTileTokens - 1) / kTileTokens;
   view.tiles_apart = (cols + kTileColumns - 1) / kTileColumns * kTileValues;
-  std::uint16_t* tiles = reserve(thread_memory().tiles, groups * view.tiles_apart);
+  std::uint16_t* tiles = sized(thread_memory().tiles, groups * view.tiles_apart).data();
   parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
       std::uint16_t* to = tiles + t / kTileTokens * view.tiles_apart + t % kTileTokens * kTileColumns;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "base/checked.h"
+#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/matrix.h"
@@ -166,15 +166,14 @@ void RunMatrix::multiply(std::span<const float> x, std::size_t batch, std::span<
 
 void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
                     std::span<float> y) {
-  thread_local std::vector<float> memory;
-  if (memory.size() < y.size()) memory.resize(y.size());
+  thread_local LineVector<float> memory;
   const Product product{.matrix = &gate,
                         .y = y,
                         .first_token = 0,
                         .tokens = batch,
                         .epilogue = {.bias = {}, .activation = Activation::silu},
                         .up = &up,
-                        .up_y = std::span(memory).first(y.size())};
+                        .up_y = sized(memory, y.size())};
   multiply_all({&product, 1}, x, batch);
 }
 

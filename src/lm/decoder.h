@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/line_vector.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
 #include "kernels/ops.h"
@@ -25,19 +26,19 @@ struct Workspace {
     if (observer != nullptr) observer->see({roles.begin(), roles.size()}, block, expert, seen, tokens);
   }
 
-  std::vector<float> x, normed, branch;  ///< [tokens][width]
-  std::vector<float> q, k, v;            ///< [tokens][heads or kv_heads][head_values]
-  std::vector<float> gate, up;           ///< [tokens][feed_forward], of experts [tokens · experts_used][…]
+  LineVector<float> x, normed, branch;  ///< [tokens][width]
+  LineVector<float> q, k, v;            ///< [tokens][heads or kv_heads][head_values]
+  LineVector<float> gate, up;           ///< [tokens][feed_forward], of experts [tokens · experts_used][…]
   std::vector<kernels::KeyRange> ranges;
   std::vector<kernels::Product> products;
 
   // Of experts. A slot is one token at one of its experts; slots of an expert follow each other.
-  std::vector<float> scores;                  ///< [tokens][experts]
-  std::vector<float> slot_weights;            ///< [tokens][experts_used]
-  std::vector<std::size_t> chosen;            ///< [tokens][experts_used]: the expert
-  std::vector<std::size_t> slot_of;           ///< [tokens][experts_used]: the slot
-  std::vector<std::size_t> firsts;            ///< first slot of each expert, and one more: the number of slots
-  std::vector<float> gathered, slot_results;  ///< [slots][width]
+  LineVector<float> scores;                  ///< [tokens][experts]
+  std::vector<float> slot_weights;           ///< [tokens][experts_used]
+  std::vector<std::size_t> chosen;           ///< [tokens][experts_used]: the expert
+  std::vector<std::size_t> slot_of;          ///< [tokens][experts_used]: the slot
+  std::vector<std::size_t> firsts;           ///< first slot of each expert, and one more: the number of slots
+  LineVector<float> gathered, slot_results;  ///< [slots][width]
 };
 
 /// Tokens of a batch, of which the output reads some.
@@ -77,13 +78,6 @@ void run_experts(const models::Traits& traits, const Block& block, std::size_t i
 /// The experts of tokens, from what the softmax of the router gives them ([tokens][experts], overwritten): fills
 /// slot_weights, chosen, slot_of and firsts of the workspace.
 void route_tokens(const models::Traits& traits, std::span<float> probabilities, std::size_t tokens, Workspace& work);
-
-/// The first `count` values, after growing where there are fewer.
-template <class T>
-std::span<T> sized(std::vector<T>& buffer, std::size_t count) {
-  if (buffer.size() < count) buffer.resize(count);
-  return std::span(buffer).first(count);
-}
 
 /// y = act(gate x) · (up x), or act(up x + bias) without a gate, of some rows of the batch.
 kernels::Product feed_forward_product(const models::Traits& traits, const FeedForward& layer, std::span<float> y,

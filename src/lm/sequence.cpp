@@ -103,7 +103,7 @@ std::span<const float> Sequence::append(std::span<const TokenId> ids,
   const std::size_t before = size();
   state.run(ids, go_on, [&](std::size_t first, std::size_t count) {
     if (first + count < ids.size()) return lm::Wanted();
-    return lm::Wanted{.first_row = count - 1, .rows = 1, .logits = lm::sized(state.logits, state.vocabulary())};
+    return lm::Wanted{.first_row = count - 1, .rows = 1, .logits = sized(state.logits, state.vocabulary())};
   });
   return size() == before ? std::span<const float>() : std::span<const float>(state.logits);
 }

@@ -138,7 +138,7 @@ OutputProbe::Outcome OutputProbe::measure(std::size_t first_block) const {
     } else {
       // An output of its own reads what the last block writes: that block runs again.
       const std::size_t from = std::min(first_block, state.blocks() - 1);
-      std::ranges::copy(state.input(window, from), lm::sized(state.work.x, state.window_values()).begin());
+      std::ranges::copy(state.input(window, from), sized(state.work.x, state.window_values()).begin());
     }
     state.run_blocks({std::min(first_block, state.blocks() - 1), state.blocks()});
     state.for_each_row([&](std::size_t row, std::span<const float> logits) {
