@@ -65,6 +65,7 @@ struct ColumnForm {
   template <int kTokens>
   static void tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
     constexpr std::size_t kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
+    const Ahead ahead = Ahead::of_light(a);
     Floats sums[kTokens];
     for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
     each_run(panel, a.scale_group, 0, a.cols,
@@ -82,6 +83,7 @@ struct ColumnForm {
                };
                std::size_t c = 0;
                for (; c + kChains <= count; c += kChains) {
+                 if constexpr (kChains > 1) ahead.ask_for(columns + c * kColumnBytes, kChains * kColumnBytes);
                  for (std::size_t i = 0; i < kChains; ++i) column(c + i, i);
                }
                for (; c < count; ++c) column(c, 0);

@@ -131,7 +131,7 @@ inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t 
   const typename Format::Scales scales(a.scale_group);
   Floats sums[1][kTokens];
   for (int t = 0; t < kTokens; ++t) sums[0][t] = splat(0.0f);
-  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_fast(a));
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_light(a));
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                           const std::byte* codes, int of_super) {
     GroupScale groups[1][kGroups];

@@ -100,7 +100,7 @@ inline void each_four_columns(const std::byte* panel, const ProductArgs& a, std:
   if constexpr (kHasRowScales<Format>) row_scale = from_bits(load_32(panel));
   row_scale = row_scale * splat(Levels::kUnit);
   const std::size_t super_size = scales.super_bytes() + 8 * PanelWalk<Format>::kBlockBytes;
-  PanelWalk<Format> walk(panel + kHeaderBytes<Format> + first / 256 * super_size, scales, Ahead::of_fast(a));
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format> + first / 256 * super_size, scales, Ahead::of_light(a));
   walk.each_block((count + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                          const std::byte* codes, int of_super) {
     unrolled<kGroups>([&](auto g) {
@@ -140,7 +140,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
   const typename Format::Scales scales(a.scale_group);
   Floats sums[kTokens];
   for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
-  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_exact(a));
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_heavy(a));
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                           const std::byte* codes, int of_super) {
     for (int g = 0; g < kGroups; ++g) {

@@ -39,7 +39,7 @@ struct ExpandedPanel {
   template <class Format>
   static void make(const ProductArgs& a, const std::byte* panel, std::byte* out) noexcept {
     const typename Format::Scales scales(a.scale_group);
-    PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_fast(a));
+    PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_light(a));
     walk.each_block((a.cols + 31) / 32, [&](std::size_t, const std::byte* super, const std::byte* block,
                                             const std::byte* codes, int of_super) {
       for (int k = 0; k < kSteps; ++k) {

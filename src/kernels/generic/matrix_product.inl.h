@@ -4,16 +4,16 @@
 // once and used for all tokens of the tile. No sum ever crosses lanes.
 
 /// How far ahead a product asks for memory. Where the processor wants to be asked (ProductArgs::far_ahead), all do:
-/// first for the second-level cache, then for the first. Elsewhere only exact products do. They compute so much per
-/// byte that arithmetic fills the processor's window, nothing in it touches the lines to come, and the hardware's own
-/// prefetching runs dry. The few operations of a fast product do not, and asking costs them a tenth.
+/// first for the second-level cache, then for the first. Elsewhere only heavy products do, exact ones of small codes.
+/// They compute so much per byte that arithmetic fills the processor's window, nothing in it touches the lines to come,
+/// and the hardware's own prefetching runs dry. The few operations of light ones do not, and asking costs them a tenth.
 struct Ahead {
   std::size_t far, near;  // 0: not asked for
 
-  static Ahead of_exact(const ProductArgs& a) noexcept {
+  static Ahead of_heavy(const ProductArgs& a) noexcept {
     return {a.far_ahead, a.far_ahead == 0 ? std::size_t{1024} : a.far_ahead / 4};
   }
-  static Ahead of_fast(const ProductArgs& a) noexcept { return {a.far_ahead, a.far_ahead / 4}; }
+  static Ahead of_light(const ProductArgs& a) noexcept { return {a.far_ahead, a.far_ahead / 4}; }
 
   /// (Always inlined: to GCC asking has no effect, and it leaves out calls of functions that only ask.)
   [[gnu::always_inline]] void ask_for(const std::byte* block, std::size_t bytes) const noexcept {

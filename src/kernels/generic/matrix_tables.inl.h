@@ -90,7 +90,7 @@ inline void tables_tile(const ProductArgs& a, const std::byte* panel, std::size_
   const typename Format::Scales scales(a.scale_group);
   Floats sums[kPanels];
   for (int p = 0; p < kPanels; ++p) sums[p] = splat(0.0f);
-  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_exact(a));
+  PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_heavy(a));
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                           const std::byte* codes, int of_super) {
     for (std::size_t p = 1; p < kPanels; ++p) walk.ahead.ask_for(block + p * bytes, PanelWalk<Format>::kBlockBytes);
