@@ -39,13 +39,14 @@ struct Case {
 };
 
 /// The products that a row must give, within 1e-5 of the sum of their magnitudes, or what rounding the weights to
-/// bfloat16 may cost where products go by tiles of that; rows with sums beyond float are passed over.
+/// bfloat16 may cost where fast products go by tiles of that; rows with sums beyond float are passed over.
 void compare(const Case& c, const MatrixKernel& kernel) {
   const RunMatrix matrix(kernel, {c.format, c.rows, c.cols, c.packed, {std::span(&c.scale, 1), c.rows * c.cols}});
   std::vector<float> y(c.batch * c.rows);
   matrix.multiply(c.x, c.batch, y);
-  const bool by_tiles = kernel.takes_tiles(c.batch);  // activations are multiples of 1/64 up to 2: bfloat16 has them
-  const bool is_int8 = kernel.arithmetic == Arithmetic::fast && !by_tiles;
+  const bool is_fast = kernel.arithmetic == Arithmetic::fast;
+  const bool by_tiles = is_fast && kernel.takes_tiles(c.batch);  // of activations that bfloat16 has: n / 64, up to 2
+  const bool is_int8 = is_fast && !by_tiles;
   const double share = by_tiles ? 0x1.01p-8 : 1e-5;
   for (std::size_t t = 0; t < c.batch; ++t) {
     const std::span<const float> x = std::span(c.x).subspan(t * c.cols, c.cols);

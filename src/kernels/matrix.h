@@ -18,7 +18,9 @@ namespace imago::kernels {
 
 /// How activations meet the weights.
 enum class Arithmetic : std::uint8_t {
-  exact,  ///< float32 activations; weights decoded in registers
+  /// Float32 activations; weights decoded in registers. Many tokens meet floats of 16 and 32 bits in tiles of bfloat16
+  /// where the processor has them, both as sums of such numbers that leave nothing out.
+  exact,
   /// Activations quantized to int8 in blocks of 32; for types of 8 bits and fewer and all block formats. Many tokens
   /// are rounded to bfloat16 instead, as are the weights, where the processor multiplies tiles of that: it loses less.
   fast,

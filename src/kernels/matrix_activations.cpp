@@ -78,9 +78,8 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
 }
 
 void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunctions& functions, Activations& view) {
-  constexpr std::size_t kTileValues = kTileTokens * kTileColumns;
   const std::size_t groups = (view.batch + kTileTokens - 1) / kTileTokens;
-  view.tiles_apart = (cols + kTileColumns - 1) / kTileColumns * kTileValues;
+  view.tiles_apart = (cols + kTileColumns - 1) / kTileColumns * functions.tile_terms * kTileTokens * kTileColumns;
   std::uint16_t* tiles = sized(thread_memory().tiles, groups * view.tiles_apart).data();
   parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
@@ -94,11 +93,11 @@ void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunction
 }  // namespace
 
 void ActivationNeeds::add(const MatrixKernel& kernel, std::size_t batch) noexcept {
-  if (kernel.arithmetic == Arithmetic::exact) {
+  if (kernel.takes_tiles(batch)) {
+    tiles = &kernel.functions;
+  } else if (kernel.arithmetic == Arithmetic::exact) {
     floats = true;
     sums = sums || kernel.functions.needs_sums;
-  } else if (kernel.takes_tiles(batch)) {
-    tiles = &kernel.functions;
   } else {
     int8 = true;
   }

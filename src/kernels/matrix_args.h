@@ -18,9 +18,9 @@ inline constexpr std::size_t kTokenGap = 64;
 /// From so many tokens on a kernel that has products by tiles multiplies them so.
 inline constexpr std::size_t kTileBatch = 16;
 
-/// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row. Those of 16 tokens follow each other, so
-/// that a product reads memory from front to back; the last of a batch may lack tokens, and holds anything in their
-/// place.
+/// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row, or several whose sums they are. Those of 16
+/// tokens follow each other, so that a product reads memory from front to back; the last of a batch may lack tokens,
+/// and holds anything in their place.
 inline constexpr std::size_t kTileTokens = 16;
 inline constexpr std::size_t kTileColumns = 32;
 
@@ -99,6 +99,7 @@ struct MatrixFunctions {
   ProductFunction tile_matmul = nullptr;
   std::size_t (*tile_scratch_bytes)(std::size_t cols, std::size_t batch) noexcept = nullptr;
   void (*tile_token)(const TileTokenArgs&) noexcept = nullptr;
+  std::size_t tile_terms = 1;  // tiles that stand for the same tokens and columns: activations are their sums
 };
 
 }  // namespace imago::kernels

@@ -21,12 +21,22 @@ namespace {
 #include "kernels/avx512/matrix_tiles.inl.h"
 // clang-format on
 
+using FastTerms = Terms<1, 1>;
+
+template <class Terms>
 MatrixFunctions with_tiles(MatrixFunctions functions, ProductFunction tiles) noexcept {
   functions.tile_matmul = tiles;
-  functions.tile_scratch_bytes = tile_scratch_bytes;
-  functions.tile_token = tile_token;
+  functions.tile_scratch_bytes = Terms::scratch_bytes;
+  functions.tile_token = Terms::tile_token;
+  functions.tile_terms = Terms::kOfTokens;
   return functions;
 }
+
+/// Activations of exact products are float32, three terms; so are weights that are not narrower.
+template <class T>
+using ExactTerms = Terms<3, std::is_same_v<T, BFloat16> ? 1
+                            : std::is_same_v<T, Half>   ? 2
+                                                        : 3>;
 }  // namespace
 
 MatrixFunctions amx_block_matrix(BlockFormat format, bool fast) noexcept {
@@ -35,18 +45,22 @@ MatrixFunctions amx_block_matrix(BlockFormat format, bool fast) noexcept {
     if constexpr (std::is_same_v<Block, EntityQ4_0>) {
       return {};
     } else {
-      return with_tiles(vnni_block_matrix(format, true), planes_by_tiles<RunFormatOf<Block>>);
+      return with_tiles<FastTerms>(vnni_block_matrix(format, true), planes_by_tiles<RunFormatOf<Block>, FastTerms>);
     }
   });
 }
 
 MatrixFunctions amx_dtype_matrix(DType dtype, bool fast) noexcept {
-  if (!fast) return {};
   return imago::visit(dtype, [=]<class T>(std::type_identity<T>) -> MatrixFunctions {
-    if constexpr (kIsFp8<T>) {
-      return with_tiles(dtype_matrix(dtype, true), columns_by_tiles<T>);
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+      if (fast) return {};
+      return with_tiles<ExactTerms<T>>(dtype_matrix(dtype, false), columns_by_tiles<T, ExactTerms<T>>);
+    } else if constexpr (kIsFp8<T>) {
+      if (!fast) return {};
+      return with_tiles<FastTerms>(dtype_matrix(dtype, true), columns_by_tiles<T, FastTerms>);
     } else if constexpr (kBits<T> <= 8) {
-      return with_tiles(vnni_dtype_matrix(dtype, true), planes_by_tiles<RunFormatOf<T>>);
+      if (!fast) return {};
+      return with_tiles<FastTerms>(vnni_dtype_matrix(dtype, true), planes_by_tiles<RunFormatOf<T>, FastTerms>);
     } else {
       return {};
     }

@@ -5,51 +5,72 @@
 // used twice. Of a stripe of columns, the weights of a group of panels lie in the second-level cache, and so do sums;
 // tokens go by once for the whole group, 32 at a time, and stay in the first-level cache while all panels go by, which
 // are read past it. Tokens come from further away each time, so the next 32 are asked for while these are multiplied.
+//
+// Fast products round activations and weights to bfloat16. Exact ones take them as sums of several such terms, largest
+// first, with a tile for each, and multiply every term with every other but those whose product float32 would lose.
 
-inline constexpr std::size_t kStripeColumns = 512;        // 32 KiB of 32 tokens
-inline constexpr std::size_t kGroupPanels = kTilePanels;  // 256 KiB of a stripe, and 512 KiB of sums of 512 tokens
 inline constexpr std::size_t kTileValues = kTileBytes / sizeof(float);
-/// Sums of 32 tokens and a group of panels.
-inline constexpr std::size_t kBlockValues = 2 * kGroupPanels * kTileValues;
 static_assert(kTileTokens == kTileRows && kTileColumns * sizeof(std::uint16_t) == kTileRowBytes);
+inline constexpr std::size_t kTokenTile = kTileTokens * kTileColumns;  // values
 inline constexpr std::size_t kBlockTokens = 2 * kTileTokens;
+/// Sums of 32 tokens and a group of panels; 512 KiB of 512 tokens.
+inline constexpr std::size_t kBlockValues = 2 * kTilePanels * kTileValues;
 
 inline std::size_t steps_of(std::size_t cols) noexcept { return (cols + kTileColumns - 1) / kTileColumns; }
 
-/// Blocks of 32 tokens whose sums have to be kept from one stripe of columns to the next. (With those skipped in front
-/// of the first they may be one more.)
-inline std::size_t kept_blocks(std::size_t cols, std::size_t batch) noexcept {
-  return cols <= kStripeColumns ? 1 : (batch + kTileTokens - 1 + kBlockTokens - 1) / kBlockTokens;
-}
+/// Terms of an activation and of a weight.
+template <int kTokens, int kWeights>
+struct Terms {
+  static constexpr int kOfTokens = kTokens, kOfWeights = kWeights;
+  /// So many columns that 32 tokens take 32 KiB.
+  static constexpr std::size_t kStripeColumns = 512 / kTokens / kTileColumns * kTileColumns;
 
-/// The memory of a thread: first the weights of a stripe, then sums.
-inline std::size_t stripe_bytes(std::size_t cols) noexcept {
-  return kGroupPanels * steps_of(cols < kStripeColumns ? cols : kStripeColumns) * kTileBytes;
-}
-inline std::size_t tile_scratch_bytes(std::size_t cols, std::size_t batch) noexcept {
-  return stripe_bytes(cols) + kept_blocks(cols, batch) * kBlockValues * sizeof(float);
-}
-
-inline void tile_token(const TileTokenArgs& a) noexcept {
-  std::uint16_t* to = a.tiles;
-  std::size_t c = 0;
-  for (; c + kTileColumns <= a.cols; c += kTileColumns, to += kTileTokens * kTileColumns) {
-    store_rounded(load_floats(a.x + c), load_floats(a.x + c + kLanes), to);
+  /// Blocks of 32 tokens whose sums have to be kept from one stripe of columns to the next. (With those skipped in
+  /// front of the first they may be one more.)
+  static std::size_t kept_blocks(std::size_t cols, std::size_t batch) noexcept {
+    return cols <= kStripeColumns ? 1 : (batch + kTileTokens - 1 + kBlockTokens - 1) / kBlockTokens;
   }
-  if (c == a.cols) return;
-  alignas(64) float last[kTileColumns] = {};
-  __builtin_memcpy(last, a.x + c, (a.cols - c) * sizeof(float));
-  store_rounded(load_floats(last), load_floats(last + kLanes), to);
-}
+  /// The memory of a thread: first the weights of a stripe, then sums.
+  static std::size_t stripe_bytes(std::size_t cols) noexcept {
+    return kTilePanels * steps_of(cols < kStripeColumns ? cols : kStripeColumns) * kWeights * kTileBytes;
+  }
+  static std::size_t scratch_bytes(std::size_t cols, std::size_t batch) noexcept {
+    return stripe_bytes(cols) + kept_blocks(cols, batch) * kBlockValues * sizeof(float);
+  }
+
+  static void tile_token(const TileTokenArgs& a) noexcept {
+    std::uint16_t* to = a.tiles;
+    const auto put = [&](const float* x) {
+      const Bfloat16Terms<kTokens> first(load_floats(x)), second(load_floats(x + kLanes));
+      for (int i = 0; i < kTokens; ++i, to += kTokenTile) store_rounded(first.terms[i], second.terms[i], to);
+    };
+    std::size_t c = 0;
+    for (; c + kTileColumns <= a.cols; c += kTileColumns) put(a.x + c);
+    if (c == a.cols) return;
+    alignas(64) float last[kTileColumns] = {};
+    __builtin_memcpy(last, a.x + c, (a.cols - c) * sizeof(float));
+    put(last);
+  }
+
+  /// Two columns of a panel, from the place of their first term on.
+  static void store_weights(Floats even, Floats odd, std::byte* to) noexcept {
+    const Bfloat16Terms<kWeights> evens(even), odds(odd);
+    for (int i = 0; i < kWeights; ++i, to += kTileBytes) store_pairs(evens.terms[i], odds.terms[i], to);
+  }
+  /// That place among the tiles of a panel.
+  static std::size_t weights_at(std::size_t column) noexcept {
+    return column / kTileColumns * kWeights * kTileBytes + column % kTileColumns / 2 * kTileRowBytes;
+  }
+};
 
 /// Some columns of some panels as tiles of weights.
 struct Stripe {
   std::size_t first_panel, panels;
   std::size_t first_column, columns;
-  std::byte* weights;  // [panels][steps] tiles
+  std::byte* weights;  // [panels][steps][terms] tiles
+  std::size_t panel_bytes;
 
   std::size_t steps() const noexcept { return steps_of(columns); }
-  std::size_t panel_bytes() const noexcept { return steps() * kTileBytes; }
 };
 
 /// sums += tokens · weights over some steps, and what is asked for meanwhile.
@@ -61,12 +82,12 @@ struct TileProduct {
   std::size_t steps;
   float* sums;  // [groups][panels] tiles; those of the product that comes next follow
   bool is_first;
-  std::ptrdiff_t next_tokens;  // from `tokens` to what comes next: in every step `next_rows` of the same tile there
+  std::size_t next_tokens;  // from `tokens` to what comes next: in every step `next_rows` of the same tiles there
   std::size_t next_rows;
 };
 
 /// Tiles 0 to 3 are sums, 4 and 5 tokens, 6 and 7 weights.
-template <int kGroups, int kPanels>
+template <class Terms, int kGroups, int kPanels>
 inline void multiply_tiles_of(const TileProduct& a) noexcept {
   const auto each_sum = [&](auto body) {
     body(std::integral_constant<int, 0>{});
@@ -85,49 +106,58 @@ inline void multiply_tiles_of(const TileProduct& a) noexcept {
   const std::byte* weights = a.weights;
   const float* next_sums = a.sums + 4 * kTileValues;
   for (std::size_t s = 0; s < a.steps; ++s) {
-    load_tile_past<6>(weights);
-    load_tile<4>(tokens);
-    multiply_tiles<0, 4, 6>();
-    if constexpr (kPanels == 2) {
-      load_tile_past<7>(weights + a.panels_apart);
-      multiply_tiles<1, 4, 7>();
-    }
-    if constexpr (kGroups == 2) {
-      load_tile<5>(tokens + a.groups_apart);
-      multiply_tiles<2, 5, 6>();
-      if constexpr (kPanels == 2) multiply_tiles<3, 5, 7>();
-    }
+    unrolled<Terms::kOfWeights>([&](auto w) {
+      load_tile_past<6>(weights);
+      unrolled<Terms::kOfTokens - w>([&](auto t) {
+        load_tile<4>(tokens + t * kTokenTile);
+        multiply_tiles<0, 4, 6>();
+        if constexpr (kPanels == 2) {
+          if constexpr (t == 0) load_tile_past<7>(weights + a.panels_apart);
+          multiply_tiles<1, 4, 7>();
+        }
+        if constexpr (kGroups == 2) {
+          load_tile<5>(tokens + a.groups_apart + t * kTokenTile);
+          multiply_tiles<2, 5, 6>();
+          if constexpr (kPanels == 2) multiply_tiles<3, 5, 7>();
+        }
+      });
+      weights += kTileBytes;
+    });
     for (std::size_t r = 0; r < a.next_rows; ++r) {
-      const std::uint16_t* const next = tokens + a.next_tokens + r * kTileColumns;
-      _mm_prefetch(next, _MM_HINT_T1);
-      _mm_prefetch(next + a.groups_apart, _MM_HINT_T1);
+      for (int t = 0; t < Terms::kOfTokens; ++t) {
+        const std::uint16_t* const next = tokens + a.next_tokens + t * kTokenTile + r * kTileColumns;
+        _mm_prefetch(next, _MM_HINT_T1);
+        _mm_prefetch(next + a.groups_apart, _MM_HINT_T1);
+      }
     }
-    for (int line = 0; line < 4; ++line, next_sums += kLanes) _mm_prefetch(next_sums, _MM_HINT_T0);
-    tokens += kTileTokens * kTileColumns;
-    weights += kTileBytes;
+    for (int i = 0; i < 4 * Terms::kOfTokens; ++i, next_sums += kLanes) _mm_prefetch(next_sums, _MM_HINT_T0);
+    tokens += Terms::kOfTokens * kTokenTile;
   }
   each_sum([&](auto i) { store_tile_at<i>(a.sums + i * kTileValues); });
 }
 
 /// Up to 32 tokens times a stripe: sums[panels / 2][groups of tokens][panels 2] tiles. `block` counts from the tile
 /// that has the first token.
+template <class Terms>
 inline void multiply_tokens(const Activations& in, const Stripe& stripe, std::size_t block, float* sums) noexcept {
   const std::size_t left = in.skipped + in.batch - block * kBlockTokens;
   const bool is_wide = left > kTileTokens;
   const std::size_t pairs = (stripe.panels + 1) / 2;
   const std::size_t next_rows = left > kBlockTokens ? (kTileRows + pairs - 1) / pairs : 0;
+  const std::uint16_t* const tokens =
+      in.tiles + 2 * block * in.tiles_apart + stripe.first_column * kTileTokens * Terms::kOfTokens;
   for (std::size_t pair = 0; pair < pairs; ++pair) {
     const bool is_pair = 2 * pair + 1 < stripe.panels;
-    const auto multiply = is_wide ? (is_pair ? multiply_tiles_of<2, 2> : multiply_tiles_of<2, 1>)
-                                  : (is_pair ? multiply_tiles_of<1, 2> : multiply_tiles_of<1, 1>);
-    multiply({.tokens = in.tiles + 2 * block * in.tiles_apart + stripe.first_column * kTileTokens,
+    const auto multiply = is_wide ? (is_pair ? multiply_tiles_of<Terms, 2, 2> : multiply_tiles_of<Terms, 2, 1>)
+                                  : (is_pair ? multiply_tiles_of<Terms, 1, 2> : multiply_tiles_of<Terms, 1, 1>);
+    multiply({.tokens = tokens,
               .groups_apart = in.tiles_apart,
-              .weights = stripe.weights + 2 * pair * stripe.panel_bytes(),
-              .panels_apart = stripe.panel_bytes(),
+              .weights = stripe.weights + 2 * pair * stripe.panel_bytes,
+              .panels_apart = stripe.panel_bytes,
               .steps = stripe.steps(),
               .sums = sums + 4 * pair * kTileValues,
               .is_first = stripe.first_column == 0,
-              .next_tokens = static_cast<std::ptrdiff_t>(2 * in.tiles_apart + pair * next_rows * kTileColumns),
+              .next_tokens = 2 * in.tiles_apart + pair * next_rows * kTileColumns,
               .next_rows = next_rows});
   }
 }
@@ -146,53 +176,59 @@ inline void store_tokens(const ProductArgs& a, const Stripe& stripe, std::size_t
 }
 
 /// The product of any format that `decode(panel, first column, count, tiles)` turns into tiles.
-template <class Decode>
+template <class Terms, class Decode>
 inline void tile_matmul(const ProductArgs& a, std::size_t bytes, Decode decode) noexcept {
   const TileRegisters registers;
-  float* const all_sums = reinterpret_cast<float*>(a.scratch + stripe_bytes(a.cols));
+  float* const all_sums = reinterpret_cast<float*>(a.scratch + Terms::stripe_bytes(a.cols));
   const std::size_t blocks = (a.in.skipped + a.in.batch + kBlockTokens - 1) / kBlockTokens;
-  for (std::size_t panel = a.first_panel; panel < a.last_panel; panel += kGroupPanels) {
-    const std::size_t panels = a.last_panel - panel < kGroupPanels ? a.last_panel - panel : kGroupPanels;
-    for (std::size_t column = 0; column < a.cols; column += kStripeColumns) {
-      const std::size_t columns = a.cols - column < kStripeColumns ? a.cols - column : kStripeColumns;
-      const Stripe stripe{panel, panels, column, columns, a.scratch};
+  for (std::size_t panel = a.first_panel; panel < a.last_panel; panel += kTilePanels) {
+    const std::size_t panels = a.last_panel - panel < kTilePanels ? a.last_panel - panel : kTilePanels;
+    for (std::size_t column = 0; column < a.cols; column += Terms::kStripeColumns) {
+      const std::size_t left = a.cols - column;
+      const std::size_t columns = left < Terms::kStripeColumns ? left : Terms::kStripeColumns;
+      const Stripe stripe{panel,   panels,    column,
+                          columns, a.scratch, steps_of(columns) * Terms::kOfWeights * kTileBytes};
       for (std::size_t p = 0; p < panels; ++p) {
-        decode(a.run + (panel + p) * bytes, column, columns, stripe.weights + p * stripe.panel_bytes());
+        decode(a.run + (panel + p) * bytes, column, columns, stripe.weights + p * stripe.panel_bytes);
       }
       for (std::size_t block = 0; block < blocks; ++block) {
-        float* sums = all_sums + (a.cols <= kStripeColumns ? 0 : block * kBlockValues);
-        multiply_tokens(a.in, stripe, block, sums);
+        float* sums = all_sums + (a.cols <= Terms::kStripeColumns ? 0 : block * kBlockValues);
+        multiply_tokens<Terms>(a.in, stripe, block, sums);
         if (column + columns == a.cols) store_tokens(a, stripe, block, sums);
       }
     }
   }
 }
 
-template <class Format>
+template <class Format, class Terms>
 void planes_by_tiles(const ProductArgs& a) noexcept {
-  tile_matmul(a, panel_bytes<Format>(a.cols, a.scale_group),
-              [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
-                each_four_columns<Format>(panel, a, first, count, [&](std::size_t column, const Floats(&values)[4]) {
-                  store_pairs(values[0], values[1], tiles + column / 2 * kTileRowBytes);
-                  store_pairs(values[2], values[3], tiles + (column / 2 + 1) * kTileRowBytes);
-                });
-              });
+  static_assert(Terms::kStripeColumns % 256 == 0);
+  tile_matmul<Terms>(a, panel_bytes<Format>(a.cols, a.scale_group),
+                     [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
+                       const auto store = [&](std::size_t column, const Floats(&values)[4]) {
+                         std::byte* const to = tiles + Terms::weights_at(column);
+                         Terms::store_weights(values[0], values[1], to);
+                         Terms::store_weights(values[2], values[3], to + kTileRowBytes);
+                       };
+                       each_four_columns<Format>(panel, a, first, count, store);
+                     });
 }
 
-template <class T>
+template <class T, class Terms>
 void columns_by_tiles(const ProductArgs& a) noexcept {
   using Form = ColumnForm<T>;
-  tile_matmul(a, Form::panel_bytes(a.cols, a.scale_group),
-              [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
-                constexpr std::size_t kSome = 64;
-                alignas(64) float decoded[kSome * kLanes];
-                for (std::size_t c = 0; c < count; c += kSome) {
-                  const std::size_t some = count - c < kSome ? count - c : kSome;
-                  Form::decode(panel, a.scale_group, first + c, some, decoded);
-                  for (std::size_t i = some * kLanes; i < steps_of(some) * kTileColumns * kLanes; ++i) decoded[i] = 0;
-                  for (std::size_t i = 0; i < steps_of(some) * kTileColumns; i += 2, tiles += kTileRowBytes) {
-                    store_pairs(load_floats(decoded + i * kLanes), load_floats(decoded + (i + 1) * kLanes), tiles);
-                  }
-                }
-              });
+  tile_matmul<Terms>(a, Form::panel_bytes(a.cols, a.scale_group),
+                     [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
+                       alignas(64) float decoded[kTileColumns * kLanes];
+                       for (std::size_t c = 0; c < count; c += kTileColumns) {
+                         const std::size_t some = count - c < kTileColumns ? count - c : kTileColumns;
+                         Form::decode(panel, a.scale_group, first + c, some, decoded);
+                         for (std::size_t i = some * kLanes; i < kTileColumns * kLanes; ++i) decoded[i] = 0;
+                         for (std::size_t i = 0; i < kTileColumns; i += 2) {
+                           Terms::store_weights(load_floats(decoded + i * kLanes),
+                                                load_floats(decoded + (i + 1) * kLanes),
+                                                tiles + Terms::weights_at(c + i));
+                         }
+                       }
+                     });
 }

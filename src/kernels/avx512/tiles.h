@@ -66,6 +66,29 @@ inline Floats rounded(Floats v) noexcept {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
 }
 
+inline __mmask16 finite_lanes(__m512 v) noexcept {
+  return _mm512_cmp_ps_mask(_mm512_sub_ps(v, v), _mm512_setzero_ps(), _CMP_EQ_OQ);
+}
+
+/// Numbers as sums of kCount bfloat16 ones, each the nearest of what those before it have left, or the next smaller
+/// where that is infinite; the last is left to those who store it to be rounded. Of three the sum is exact, but for
+/// what is lost where the last would be smaller than any normal number. What is not finite has a single term.
+template <int kCount>
+struct Bfloat16Terms {
+  Floats terms[kCount];
+
+  explicit Bfloat16Terms(Floats v) noexcept {
+    for (int i = 0; i + 1 < kCount; ++i) {
+      const __mmask16 is_finite = finite_lanes(v.v);
+      const __m512 nearest = rounded(v).v;
+      const __m512 upper = _mm512_and_ps(v.v, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+      terms[i] = {_mm512_mask_mov_ps(nearest, _kandn_mask16(finite_lanes(nearest), is_finite), upper)};
+      v = {_mm512_maskz_sub_ps(is_finite, v.v, terms[i].v)};
+    }
+    terms[kCount - 1] = v;
+  }
+};
+
 /// Two vectors rounded to bfloat16, one behind the other.
 inline void store_rounded(Floats first, Floats second, std::uint16_t* to) noexcept {
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v)));
