@@ -113,6 +113,55 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{14336, 4096}, {4096, 14336}, {28672, 8192}};  // of models of 8 and 70 billion weights
 
+/// A shape of which one matrix is as large as all in turn: those above are within the L2 in few bits.
+Shape large_shape(Format format) {
+  constexpr std::size_t kCols = 8192, kRowsTogether = 1024;
+  const double rows = static_cast<double>(kBytesInTurn) * 8 / (format.bits() * static_cast<double>(kCols));
+  return {(static_cast<std::size_t>(rows) / kRowsTogether + 1) * kRowsTogether, kCols};
+}
+
+/// A format at a shape: its matrices, as many as it takes.
+struct Case {
+  double bytes;
+  std::vector<GpuMatrix> matrices;
+  Activations activations;
+
+  Case(const std::shared_ptr<Device>& device, Format format, Shape shape, Stream& stream)
+      : bytes(static_cast<double>(packed_bytes(format, shape.rows * shape.cols))),
+        activations(*device, shape.rows, shape.cols, stream) {
+    const Source source = make_source(format, shape.rows, shape.cols);
+    const std::size_t copies = static_cast<std::size_t>(kBytesInTurn / bytes) + 1;
+    for (std::size_t i = 0; i < copies; ++i) {
+      matrices.emplace_back(
+          device, kernels::PackedMatrix{format, shape.rows, shape.cols, source.bytes, {source.scales, shape.cols}});
+    }
+  }
+};
+
+std::vector<Format> formats_named(std::string_view only) {
+  std::vector<Format> formats;
+  for (const DTypeInfo& row : kDTypes) formats.emplace_back(row.id);
+  for (const BlockFormatInfo& row : kBlockFormats) formats.emplace_back(row.id);
+  std::erase_if(formats, [&](Format format) { return !format.name().starts_with(only); });
+  return formats;
+}
+
+/// Types of which one matrix of a model is not several times the L2.
+void print_large(const std::shared_ptr<Device>& device, std::string_view only, double read) {
+  Stream stream(device);
+  ProductScratch scratch(device);
+  std::printf("\nmatvec of one matrix of %zu MiB, 8192 columns\n", kBytesInTurn >> 20);
+  for (const Format format : formats_named(only)) {
+    if (format.bits() >= 3) continue;
+    const Shape shape = large_shape(format);
+    const Case one(device, format, shape, stream);
+    const double seconds = seconds_of(one.matrices, one.activations, 1, scratch, stream);
+    std::printf("%-12.*s %5.2f | %6zu rows %7.2f us %6.3f\n", static_cast<int>(format.name().size()),
+                format.name().data(), format.bits(), shape.rows, seconds * 1e6, one.bytes / seconds / read);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
 int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view only) {
@@ -125,33 +174,23 @@ int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view onl
   std::printf("        | 14336 x 4096, us for tokens\n%-12s %5s |", "format", "bits");
   for ([[maybe_unused]] const Shape shape : kShapes) std::printf(" %6s %6s |", "us", "part");
   std::printf(" %6s | %7s %7s %7s %7s\n", "target", "1", "2", "4", "8");
-  std::vector<Format> formats;
-  for (const DTypeInfo& row : kDTypes) formats.emplace_back(row.id);
-  for (const BlockFormatInfo& row : kBlockFormats) formats.emplace_back(row.id);
   Stream stream(device);
   ProductScratch scratch(device);
   int missed = 0;
-  for (const Format format : formats) {
-    if (!format.name().starts_with(only)) continue;
+  for (const Format format : formats_named(only)) {
     std::printf("%-12.*s %5.2f", static_cast<int>(format.name().size()), format.name().data(), format.bits());
     double worst = 1;
     double tokens_us[4] = {};
     for (const Shape shape : kShapes) {
-      const double bytes = static_cast<double>(packed_bytes(format, shape.rows * shape.cols));
-      const Source source = make_source(format, shape.rows, shape.cols);
-      std::vector<GpuMatrix> matrices;
-      const std::size_t copies = static_cast<std::size_t>(kBytesInTurn / bytes) + 1;
-      for (std::size_t i = 0; i < copies; ++i) {
-        matrices.emplace_back(
-            device, kernels::PackedMatrix{format, shape.rows, shape.cols, source.bytes, {source.scales, shape.cols}});
-      }
-      const Activations a(*device, shape.rows, shape.cols, stream);
-      const double seconds = seconds_of(matrices, a, 1, scratch, stream);
+      const Case one(device, format, shape, stream);
+      const auto seconds_with = [&](std::size_t tokens) {
+        return seconds_of(one.matrices, one.activations, tokens, scratch, stream);
+      };
+      const double seconds = seconds_with(1);
       if (shape.cols == 4096) {
-        for (int i = 0; i < 4; ++i)
-          tokens_us[i] = 1e6 * (i == 0 ? seconds : seconds_of(matrices, a, std::size_t{1} << i, scratch, stream));
+        for (int i = 0; i < 4; ++i) tokens_us[i] = 1e6 * (i == 0 ? seconds : seconds_with(std::size_t{1} << i));
       }
-      const double part = bytes / seconds / read;
+      const double part = one.bytes / seconds / read;
       worst = std::min(worst, part);
       std::printf(" | %6.2f %6.3f", seconds * 1e6, part);
     }
@@ -162,6 +201,7 @@ int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view onl
     std::fflush(stdout);
   }
   std::printf("%d targets missed\n", missed);
+  print_large(device, only, read);
   return missed;
 }
 

@@ -122,18 +122,22 @@ class Decoder final : public Accelerator {
   void run_prompt(const AcceleratorBatch& batch) {
     const auto groups = pass_->places().groups();
     if (pass_->reserve_attention(groups)) graphs_.clear();
-    pass_->queue_blocks(batch.ids.size(), groups);
-    if (!batch.output_rows.empty()) {
+    const std::size_t tokens = batch.ids.size();
+    const bool all = !batch.output_rows.empty();
+    const RowRange read = all ? RowRange{0, tokens} : RowRange{batch.first_row, batch.rows};
+    const std::size_t read_at = pass_->queue_blocks(tokens, read, groups);
+    if (all) {
       pass_->settle();
       pass_->stream().copy_out(pass_->x(), std::as_writable_bytes(batch.output_rows));
     }
     if (batch.rows == 0) return;
-    if (batch.logits.empty()) return pass_->queue_output(batch.first_row, batch.rows);  // for a choice
-    queue_logits(batch.first_row, batch.rows, batch.logits);
+    const std::size_t first = all ? batch.first_row : read_at;
+    if (batch.logits.empty()) return pass_->queue_output(first, batch.rows);  // for a choice
+    queue_logits(first, batch.rows, batch.logits);
   }
 
   void queue_step(const AcceleratorBatch& batch, const PlaceGroup& group) {
-    pass_->queue_blocks(batch.ids.size(), {&group, 1});
+    pass_->queue_blocks(batch.ids.size(), {0, batch.ids.size()}, {&group, 1});
     if (batch.rows != 0) pass_->queue_output(batch.first_row, batch.rows);
   }
 

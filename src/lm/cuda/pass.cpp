@@ -161,7 +161,7 @@ void Pass::end_branch(const NormView& post_norm) {
   pending_ = {branch_.data(), traits.residual_scale};
 }
 
-void Pass::queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups) {
+Tokens Pass::queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups) {
   const Traits& traits = weights_.traits();
   const std::size_t q_values = traits.heads * traits.head_values, k_values = traits.kv_heads * traits.head_values;
   const Tokens in = normed(block.attention_norm, 0, tokens_, {&block.query, &block.key, &block.value});
@@ -213,7 +213,16 @@ void Pass::queue_attention(const BlockView& block, std::size_t index, std::span<
     attended.q = int8_.data();
     attended.scales = int8_scales_.data();
   }
-  finish_branch(block.attention_output, attended, block.attention_post_norm);
+  return attended;
+}
+
+Tokens Pass::keep(RowRange rows, Tokens attended) {
+  const std::size_t width = weights_.traits().width;
+  stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
+  tokens_ = rows.count;
+  attended.x += rows.first * attended.cols;
+  attended.count = rows.count;
+  return attended;
 }
 
 GpuProduct Pass::hidden_product(const FeedForwardView& layer, float* y) const {
@@ -235,7 +244,7 @@ void Pass::queue_feed_forward(const BlockView& block) {
   finish_branch(layer.down, hidden, block.feed_forward_post_norm);
 }
 
-void Pass::queue_blocks(std::size_t tokens, std::span<const PlaceGroup> groups) {
+std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups) {
   const Traits& traits = weights_.traits();
   tokens_ = tokens;
   pending_ = {};
@@ -251,15 +260,24 @@ void Pass::queue_blocks(std::size_t tokens, std::span<const PlaceGroup> groups) 
   } else {
     stream_.copy_in(std::as_bytes(host_x(tokens)), x_.data());
   }
+  // Of a long batch whose last rows alone are read. (An int8 form, of few tokens, has no rows to begin at.)
+  const bool drops_rows = !few(tokens) && read.first >= read.count;
   for (std::size_t i = 0; i < weights_.blocks().size(); ++i) {
     const BlockView& block = weights_.blocks()[i];
-    queue_attention(block, i, groups);
+    Tokens attended = queue_attention(block, i, groups);
+    if (drops_rows && i + 1 == weights_.blocks().size()) {
+      if (read.count == 0) return 0;
+      attended = keep(read, attended);
+      read.first = 0;
+    }
+    finish_branch(block.attention_output, attended, block.attention_post_norm);
     if (traits.experts != 0) {
       queue_experts(block);
     } else {
       queue_feed_forward(block);
     }
   }
+  return read.first;
 }
 
 void Pass::settle() {

@@ -42,8 +42,9 @@ class Pass {
 
   /// Steps that may be recorded have scratch of their own: it must not be lost to a long prompt.
   void take_step_scratch(bool step) noexcept { scratch_ = step ? &step_scratch_ : &prompt_scratch_; }
-  /// Queues the batch that `places` holds: all blocks, with attention as long as `groups` says.
-  void queue_blocks(std::size_t tokens, std::span<const PlaceGroup> groups);
+  /// Queues the batch that `places` holds: all blocks, with attention as long as `groups` says. Rows of x that are not
+  /// `read` afterwards may be left out behind the last attention; returns where those that are begin then.
+  std::size_t queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups);
   /// Queues logits of rows of x, the stream behind the blocks, into `logits`.
   void queue_output(std::size_t first, std::size_t rows);
   /// Adds what the last block has left to add, so that x is what the output reads.
@@ -68,7 +69,10 @@ class Pass {
   /// A product that ends a branch: onto x where nothing is in between, else into `branch`, left pending.
   void finish_branch(const ProjectionView& last, const Tokens& in, const NormView& post_norm);
   void end_branch(const NormView& post_norm);
-  void queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups);
+  /// Returns what the attention's output multiplies.
+  Tokens queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups);
+  /// Goes on with these rows alone, which become the first.
+  Tokens keep(RowRange rows, Tokens attended);
   void queue_feed_forward(const BlockView& block);
   void queue_experts(const BlockView& block);
   kernels::cuda::GpuProduct hidden_product(const FeedForwardView& layer, float* y) const;
