@@ -52,6 +52,9 @@ void sum_groups(std::size_t groups, Activations& view) {
   view.sums = sums;
 }
 
+/// Columns of a token that are worth a thread, in whole blocks: two microseconds.
+constexpr std::size_t kQuantizedColumns = 1024;
+
 void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   Memory& memory = thread_memory();
   const std::size_t stride = view.stride;
@@ -60,14 +63,18 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   std::int32_t* code_sums = sized(memory.code_sums, view.batch * stride / 16).data();
   float* sums = sized(memory.sums, view.batch * stride / 16).data();
   const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
-  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      op.run({x.data() + t * cols, cols, q + t * stride, scales + t * stride / 32, sums + t * stride / 16});
-      for (std::size_t g = 0; g < padded(cols) / 16; ++g) {
-        const std::int8_t* codes = q + t * stride + g * 16;
+  // A single token too is work for all: the others would wait for it.
+  const std::size_t pieces = (cols + kQuantizedColumns - 1) / kQuantizedColumns;
+  parallel_for(view.batch * pieces, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t token = i / pieces, first = i % pieces * kQuantizedColumns;
+      const std::size_t count = std::min(kQuantizedColumns, cols - first), to = token * stride + first;
+      op.run({x.data() + token * cols + first, count, q + to, scales + to / 32, sums + to / 16});
+      for (std::size_t g = 0; g < padded(count) / 16; ++g) {
+        const std::int8_t* codes = q + to + g * 16;
         std::int32_t sum = 0;
-        for (int i = 0; i < 16; ++i) sum += codes[i];
-        code_sums[t * stride / 16 + g] = sum;
+        for (int c = 0; c < 16; ++c) sum += codes[c];
+        code_sums[to / 16 + g] = sum;
       }
     }
   });
