@@ -44,7 +44,7 @@ std::vector<float> decoded(const CacheShape& shape, const std::byte* row) {
 bool rounds(const OpKernel<AttentionArgs>& kernel) { return (kernel.needs & kAmx) != 0; }
 
 /// A result and how far from it a kernel may be.
-struct Wanted {
+struct WantedAttention {
   std::vector<double> y, bound;
 };
 
@@ -81,9 +81,9 @@ struct Layer {
   }
 
   /// Rounded: with keys and values in bfloat16. The bound then covers weights in bfloat16 and queries of 16 bits.
-  Wanted plain(std::size_t token, std::size_t head, bool rounded, double bound) const {
+  WantedAttention plain(std::size_t token, std::size_t head, bool rounded, double bound) const {
     const std::size_t first = head / (heads / shape.heads) * shape.rows + ranges[token].first;
-    Wanted wanted{std::vector<double>(shape.head_values), std::vector<double>(shape.head_values, bound)};
+    WantedAttention wanted{std::vector<double>(shape.head_values), std::vector<double>(shape.head_values, bound)};
     std::vector<double>& y = wanted.y;
     std::vector<double> scores;
     double magnitude = 0;  // of the products in a score, at most
@@ -146,7 +146,7 @@ struct Layer {
   void expect_plain(const std::vector<float>& y, bool rounded = false, double bound = 1e-5) const {
     for (std::size_t token = 0; token < ranges.size(); ++token) {
       for (std::size_t head = 0; head < heads; ++head) {
-        const Wanted wanted = plain(token, head, rounded, bound);
+        const WantedAttention wanted = plain(token, head, rounded, bound);
         for (std::size_t i = 0; i < wanted.y.size(); ++i) {
           ASSERT_NEAR(y[offset(token, head) + i], wanted.y[i], wanted.bound[i])
               << "value " << i << " of token " << token << ", head " << head << ", keys " << ranges[token].first
