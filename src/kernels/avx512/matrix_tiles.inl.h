@@ -214,21 +214,38 @@ void planes_by_tiles(const ProductArgs& a) noexcept {
                      });
 }
 
+/// Columns [first, first + count) of a panel as tiles, with zeros behind the last.
+template <class T, class Terms>
+inline void tile_columns(const ProductArgs& a, const std::byte* panel, std::size_t first, std::size_t count,
+                         std::byte* tiles) noexcept {
+  using Form = ColumnForm<T>;
+  const std::size_t end = steps_of(count) * kTileColumns;
+  if constexpr (std::is_same_v<T, BFloat16>) {  // they are there already, column by column, and have no scales
+    static_assert(Terms::kOfWeights == 1 && 2 * Form::kColumnBytes == kTileRowBytes);
+    const std::byte* const columns = panel + Form::kScaleBytes + first * Form::kColumnBytes;
+    for (std::size_t c = 0; c < end; c += 2) {
+      const __mmask16 there = c + 1 < count ? 0xFFFF : c < count ? 0x00FF : 0;
+      const __m512i both = _mm512_maskz_loadu_epi32(there, columns + c * Form::kColumnBytes);
+      store_pairs(both, tiles + Terms::weights_at(c));
+    }
+    return;
+  }
+  alignas(64) float decoded[kTileColumns * kLanes];
+  for (std::size_t c = 0; c < end; c += kTileColumns) {
+    const std::size_t some = count - c < kTileColumns ? count - c : kTileColumns;
+    Form::decode(panel, a.scale_group, first + c, some, decoded);
+    for (std::size_t i = some * kLanes; i < kTileColumns * kLanes; ++i) decoded[i] = 0;
+    for (std::size_t i = 0; i < kTileColumns; i += 2) {
+      Terms::store_weights(load_floats(decoded + i * kLanes), load_floats(decoded + (i + 1) * kLanes),
+                           tiles + Terms::weights_at(c + i));
+    }
+  }
+}
+
 template <class T, class Terms>
 void columns_by_tiles(const ProductArgs& a) noexcept {
-  using Form = ColumnForm<T>;
-  tile_matmul<Terms>(a, Form::panel_bytes(a.cols, a.scale_group),
+  tile_matmul<Terms>(a, ColumnForm<T>::panel_bytes(a.cols, a.scale_group),
                      [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
-                       alignas(64) float decoded[kTileColumns * kLanes];
-                       for (std::size_t c = 0; c < count; c += kTileColumns) {
-                         const std::size_t some = count - c < kTileColumns ? count - c : kTileColumns;
-                         Form::decode(panel, a.scale_group, first + c, some, decoded);
-                         for (std::size_t i = some * kLanes; i < kTileColumns * kLanes; ++i) decoded[i] = 0;
-                         for (std::size_t i = 0; i < kTileColumns; i += 2) {
-                           Terms::store_weights(load_floats(decoded + i * kLanes),
-                                                load_floats(decoded + (i + 1) * kLanes),
-                                                tiles + Terms::weights_at(c + i));
-                         }
-                       }
+                       tile_columns<T, Terms>(a, panel, first, count, tiles);
                      });
 }

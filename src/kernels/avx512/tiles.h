@@ -94,13 +94,16 @@ inline void store_rounded(Floats first, Floats second, std::uint16_t* to) noexce
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v)));
 }
 
-/// For every lane the pair (even, odd) rounded to bfloat16, as multiply_tiles wants b.
-inline void store_pairs(Floats even, Floats odd, std::byte* to) noexcept {
-  const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd.v, even.v));
+/// Two columns of bfloat16, one behind the other, in pairs as multiply_tiles wants b.
+inline void store_pairs(__m512i halves, std::byte* to) noexcept {
   const __m512i interleaved =
       _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
                         0x190009, 0x1A000A, 0x1B000B, 0x1C000C, 0x1D000D, 0x1E000E, 0x1F000F);
   _mm512_storeu_si512(to, _mm512_permutexvar_epi16(interleaved, halves));
+}
+/// For every lane the pair (even, odd) rounded to bfloat16.
+inline void store_pairs(Floats even, Floats odd, std::byte* to) noexcept {
+  store_pairs(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd.v, even.v)), to);
 }
 
 }  // namespace
