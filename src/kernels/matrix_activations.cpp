@@ -52,7 +52,7 @@ void sum_groups(std::size_t groups, Activations& view) {
   view.sums = sums;
 }
 
-/// Columns of a token that are worth a thread, in whole blocks: two microseconds.
+/// Columns that are worth a thread, in whole blocks: two microseconds.
 constexpr std::size_t kQuantizedColumns = 1024;
 
 void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
@@ -65,7 +65,8 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
   // A single token too is work for all: the others would wait for it.
   const std::size_t pieces = (cols + kQuantizedColumns - 1) / kQuantizedColumns;
-  parallel_for(view.batch * pieces, 1, [&](std::size_t begin, std::size_t end) {
+  const std::size_t grain = std::max<std::size_t>(1, kQuantizedColumns / cols);
+  parallel_for(view.batch * pieces, grain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t token = i / pieces, first = i % pieces * kQuantizedColumns;
       const std::size_t count = std::min(kQuantizedColumns, cols - first), to = token * stride + first;

@@ -11,12 +11,17 @@
 #include "imago/codec.h"
 #include "imago/numeric.h"
 #include "imago/system.h"
-#include "kernels/matrix_definition.h"
-#include "testing/blocks.h"
+#include "testing/matrix_definition.h"
+#include "testing/random_values.h"
 #include "testing/safetensors.h"
 
 namespace imago::kernels {
 namespace {
+
+using testing::expect_matches;
+using testing::host_runs;
+using testing::packed_sample;
+using testing::PackedSample;
 
 /// Columns must be whole blocks; scalar types take any number.
 std::vector<std::size_t> column_counts(Format format) {
@@ -36,7 +41,8 @@ TEST(Matrix, EveryRowMatchesTheDefinition) {
     unsigned seed = 1;
     for (const std::size_t rows : {1, 17, 33}) {
       for (const std::size_t cols : column_counts(kernel.format)) {
-        const Packed m = pack(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
+        const PackedSample m =
+            packed_sample(kernel.format, rows, cols, rows % 2, testing::gaussian(rows * cols, ++seed, 0.3f));
         for (const std::size_t batch : {1, 3, 9, 27, 50}) {
           if (batch > 3 && rows > 17) continue;
           if (batch > 32 && !kernel.takes_tiles(batch)) continue;  // others have seen every size of tile by then
@@ -55,7 +61,7 @@ TEST(Matrix, GroupsOfScales) {
   for (const MatrixKernel& kernel : all_matrix_kernels()) {
     if (!host_runs(kernel) || kernel.format.is_block() || !is_scaled(kernel.format.dtype())) continue;
     for (const std::size_t group : {32, 64, 128}) {
-      const Packed m = pack(kernel.format, 19, 640, group, testing::gaussian(19 * 640, 5));
+      const PackedSample m = packed_sample(kernel.format, 19, 640, group, testing::gaussian(19 * 640, 5));
       for (const std::size_t batch : {1, 4, 20}) {
         expect_matches(kernel, m, batch, testing::gaussian(batch * 640, 6));
         if (HasFatalFailure()) return;
@@ -71,7 +77,7 @@ TEST(Matrix, ZerosExtremesAndDenormals) {
     for (const float size : {0.0f, 1e-20f, 1e4f}) {
       std::vector<float> weights = testing::gaussian(17 * cols, 3, size);
       if (kernel.format == Format(DType::float16) && size == 1e-20f) continue;  // all zeros there, tested by 0
-      const Packed m = pack(kernel.format, 17, cols, 0, weights);
+      const PackedSample m = packed_sample(kernel.format, 17, cols, 0, weights);
       for (const float x_size : {0.0f, 1e-38f, 1e3f}) {
         std::vector<float> x = testing::gaussian(2 * cols, 4, x_size);
         expect_matches(kernel, m, 1, std::span(x).first(cols));
@@ -89,7 +95,7 @@ TEST(Matrix, NanWeightsGiveNan) {
     if (!host_runs(kernel) || !keeps_nan) continue;
     std::vector<float> weights = testing::gaussian(20 * 64, 3);
     weights[5 * 64 + 7] = std::numeric_limits<float>::quiet_NaN();
-    const Packed m = pack(kernel.format, 20, 64, 0, weights);
+    const PackedSample m = packed_sample(kernel.format, 20, 64, 0, weights);
     for (const std::size_t batch : {1, 15, 40}) {
       std::vector<float> y(batch * 20);
       RunMatrix(kernel, m.source()).multiply(testing::gaussian(batch * 64, 4), batch, y);
@@ -128,7 +134,7 @@ TEST(Matrix, GgmlDotProducts) {
 TEST(Matrix, DoesNotDependOnThreads) {
   for (const MatrixKernel& kernel : all_matrix_kernels()) {
     if (!host_runs(kernel)) continue;
-    const Packed m = pack(kernel.format, 100, 256, 0, testing::gaussian(100 * 256, 8));
+    const PackedSample m = packed_sample(kernel.format, 100, 256, 0, testing::gaussian(100 * 256, 8));
     for (const std::size_t batch : {1, 5, 30}) {
       const std::vector<float> x = testing::gaussian(batch * 256, 9);
       std::vector<float> one(batch * 100), three(batch * 100);

@@ -9,11 +9,17 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/matrix_definition.h"
-#include "testing/blocks.h"
+#include "testing/matrix_definition.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 namespace {
+
+using testing::expect_matches;
+using testing::Expected;
+using testing::expected_by_tiles;
+using testing::packed_sample;
+using testing::PackedSample;
 
 TEST(MatrixTiles, OfLongRowsAndManyPanels) {
   // More columns than a stripe, more panels than a group, and blocks of tokens whose sums wait for the next stripe.
@@ -26,7 +32,8 @@ TEST(MatrixTiles, OfLongRowsAndManyPanels) {
     const MatrixKernel* kernel = choose_matrix_kernel(format, arithmetic, host_cpu_features());
     if (!kernel->takes_tiles(70)) continue;
     const std::size_t cols = format.is_block() ? 4608 : 4111;
-    const Packed m = pack(format, 16 * 17 + 3, cols, 0, testing::gaussian((16 * 17 + 3) * cols, 31, 0.3f));
+    const PackedSample m =
+        packed_sample(format, 16 * 17 + 3, cols, 0, testing::gaussian((16 * 17 + 3) * cols, 31, 0.3f));
     expect_matches(*kernel, m, 70, testing::gaussian(70 * cols, 32));
     ++compared;
   }
@@ -43,7 +50,7 @@ TEST(MatrixTiles, ExactOnesLoseNothingThatFloat32HasNot) {
     if (!kernel->takes_tiles(kBatch)) continue;
     std::vector<float> weights(kRows * kCols);
     for (std::size_t r = 0; r < kRows; ++r) weights[r * kCols + 3 * r] = 0.37f + 0.219f * static_cast<float>(r);
-    const Packed m = pack(type, kRows, kCols, 0, weights);
+    const PackedSample m = packed_sample(type, kRows, kCols, 0, weights);
     std::vector<float> x = testing::gaussian(kBatch * kCols, 35);
     x[7 * kCols] = std::numeric_limits<float>::infinity();
     x[8 * kCols + 3] = std::numeric_limits<float>::max();  // times the zeros of rows but one
@@ -66,7 +73,7 @@ TEST(MatrixTiles, ExactOnesLoseNothingThatFloat32HasNot) {
 TEST(MatrixTiles, OfSomeTokensOfABatch) {
   // As experts have them: from any token on, perhaps fewer than a tile, and beside tokens whose values are no numbers.
   constexpr std::size_t kRows = 40, kCols = 96, kBatch = 60;
-  const Packed m = pack(BlockFormat::q8_0, kRows, kCols, 0, testing::gaussian(kRows * kCols, 33));
+  const PackedSample m = packed_sample(BlockFormat::q8_0, kRows, kCols, 0, testing::gaussian(kRows * kCols, 33));
   const RunMatrix matrix(m.source(), Arithmetic::fast);
   if (!matrix.kernel().takes_tiles(kBatch)) GTEST_SKIP() << "this processor multiplies no tiles";
   for (const std::size_t first : {0, 1, 15, 16, 37}) {

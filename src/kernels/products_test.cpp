@@ -8,19 +8,25 @@
 #include <vector>
 
 #include "imago/error.h"
-#include "kernels/matrix_definition.h"
-#include "testing/blocks.h"
+#include "testing/matrix_definition.h"
+#include "testing/random_values.h"
 
 namespace imago::kernels {
 namespace {
+
+using testing::Expected;
+using testing::expected;
+using testing::host_runs;
+using testing::packed_sample;
+using testing::PackedSample;
 
 TEST(Products, BiasActivationAndGate) {
   const std::vector<float> weights = testing::gaussian(40 * 96, 1);
   const std::vector<float> bias = testing::gaussian(40, 2);
   const std::vector<float> x = testing::gaussian(3 * 96, 3);
   for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
-    const Packed m = pack(DType::int8, 40, 96, 0, weights);
-    const Packed other = pack(BlockFormat::q4_0, 40, 96, 0, testing::gaussian(40 * 96, 4));
+    const PackedSample m = packed_sample(DType::int8, 40, 96, 0, weights);
+    const PackedSample other = packed_sample(BlockFormat::q4_0, 40, 96, 0, testing::gaussian(40 * 96, 4));
     const RunMatrix matrix(m.source(), arithmetic);
     const RunMatrix second(other.source(), arithmetic);
     for (const std::size_t batch : {1, 3}) {
@@ -63,8 +69,8 @@ TEST(Products, SeveralProductsAreThoseOfEachAlone) {
     rooms.reserve(cases.size());
     for (const Case& c : cases) {
       if (kCols % static_cast<std::size_t>(c.format.block_values()) != 0) continue;
-      const Packed m = pack(c.format, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 22));
-      const Packed up = pack(BlockFormat::q8_0, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 23));
+      const PackedSample m = packed_sample(c.format, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 22));
+      const PackedSample up = packed_sample(BlockFormat::q8_0, c.rows, kCols, 0, testing::gaussian(c.rows * kCols, 23));
       matrices.push_back(std::make_unique<RunMatrix>(m.source(), c.arithmetic));
       const RunMatrix& matrix = *matrices.back();
       matrices.push_back(std::make_unique<RunMatrix>(up.source(), Arithmetic::fast));
@@ -103,17 +109,18 @@ TEST(Products, SeveralProductsAreThoseOfEachAlone) {
 TEST(Products, MayLieAmidOtherWeights) {
   constexpr std::size_t kRows = 5, kBatch = 2;
   for (const MatrixKernel& kernel : all_matrix_kernels()) {
-    if ((kernel.needs & host_cpu_features()) != kernel.needs) continue;
+    if (!host_runs(kernel)) continue;
     const bool is_block = kernel.format.is_block();
     const std::size_t block = static_cast<std::size_t>(kernel.format.block_values());
     const std::size_t cols = is_block ? block : 37;
     const std::size_t first = is_block ? 3 * block : 3;  // amid a byte for the small types
-    const Packed all =
-        pack(kernel.format, 1, first + kRows * cols + block, 0, testing::gaussian(first + kRows * cols + block, 11));
-    Packed part = all;
+    const PackedSample all = packed_sample(kernel.format, 1, first + kRows * cols + block, 0,
+                                           testing::gaussian(first + kRows * cols + block, 11));
+    PackedSample part = all;
     part.rows = kRows;
     part.cols = cols;
     part.decoded.erase(part.decoded.begin(), part.decoded.begin() + static_cast<std::ptrdiff_t>(first));
+    part.decoded.resize(kRows * cols);
     PackedMatrix source = all.source();
     source.rows = kRows;
     source.cols = cols;
@@ -130,7 +137,7 @@ TEST(Products, MayLieAmidOtherWeights) {
 
 TEST(Products, BadShapesAreRefused) {
   const std::vector<float> weights(64 * 64);
-  const Packed m = pack(DType::int4, 64, 64, 0, weights);
+  const PackedSample m = packed_sample(DType::int4, 64, 64, 0, weights);
   const RunMatrix matrix(m.source(), Arithmetic::exact);
   std::vector<float> x(64), y(64);
   EXPECT_NO_THROW(matrix.multiply(x, 1, y));

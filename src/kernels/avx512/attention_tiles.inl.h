@@ -82,11 +82,10 @@ struct TileAttention {
     for_each_vector(args.head_values,
                     [&](std::size_t i, auto part) { store_floats(part.load(from + i) * splat(args.scale), rows + i); });
     for (std::size_t s = 0; s < steps; ++s) {
-      const Floats a = load_floats(rows + s * kStepValues);
-      const Floats b = load_floats(rows + s * kStepValues + kLanes);
+      const Bfloat16Terms<2> a(load_floats(rows + s * kStepValues)), b(load_floats(rows + s * kStepValues + kLanes));
       const std::size_t place = s * kTileBytes + n * kTileRowBytes;
-      store_rounded(a, b, reinterpret_cast<std::uint16_t*>(of.high + place));
-      store_rounded(a - rounded(a), b - rounded(b), reinterpret_cast<std::uint16_t*>(of.low + place));
+      store_rounded(a.terms[0], b.terms[0], reinterpret_cast<std::uint16_t*>(of.high + place));
+      store_rounded(a.terms[1], b.terms[1], reinterpret_cast<std::uint16_t*>(of.low + place));
     }
   }
 

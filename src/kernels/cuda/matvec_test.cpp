@@ -22,12 +22,12 @@ namespace {
 
 using imago::cuda::Array;
 using testing::expected_product;
-using testing::ExpectedProduct;
 using testing::from_device;
 using testing::gaussian;
 using testing::on_device;
 using testing::packed_sample;
 using testing::PackedSample;
+using testing::ProductSums;
 
 /// fp8 and types wider than 8 bits have no int8 form: `fast` takes float32 activations there.
 bool takes_int8(Format format) {
@@ -60,7 +60,7 @@ class GpuMatVec : public testing::GpuTest {
     const GpuMatrix matrix(device(), m.source());
     const std::vector<float> x = gaussian(tokens * m.cols, seed);
     const std::vector<float> y = product(matrix, x, tokens, arithmetic);
-    const ExpectedProduct e = expected_product(m, x, tokens, arithmetic == Arithmetic::fast && takes_int8(m.format));
+    const ProductSums e = expected_product(m, x, tokens, arithmetic == Arithmetic::fast && takes_int8(m.format));
     std::size_t wrong = 0, first = 0;
     for (std::size_t i = 0; i < e.y.size(); ++i) {
       double bound = 1e-5 * e.magnitude[i] + 1e-6;
@@ -137,7 +137,7 @@ TEST_F(GpuMatVec, NormsItsToken) {
                Arithmetic::fast, *scratch_, *stream_);
       const std::vector<float> got = from_device(y, *stream_);
       // Where a norm goes before, its values are rounded once more: some fall to another code.
-      const ExpectedProduct e = expected_product(m, weighted, 1, true);
+      const ProductSums e = expected_product(m, weighted, 1, true);
       const double bound = cols <= 8192 ? 1e-5 : 1e-3;
       for (std::size_t r = 0; r < 33; ++r) {
         ASSERT_NEAR(got[r], factor * e.y[r], factor * bound * e.magnitude[r] + 1e-6)
@@ -269,8 +269,8 @@ class GpuProducts : public GpuMatVec {
       const Case& c = cases_[n];
       const std::vector<float> before = gaussian(tokens * c.y_stride, 33), y = from_device(c.y, *stream_);
       const bool fast = arithmetic == Arithmetic::fast;
-      const ExpectedProduct gate = expected_product(c.m, x, tokens, fast && takes_int8(c.m.format));
-      ExpectedProduct up;
+      const ProductSums gate = expected_product(c.m, x, tokens, fast && takes_int8(c.m.format));
+      ProductSums up;
       if (c.up) up = expected_product(*c.up, x, tokens, fast && takes_int8(c.up->format));
       const std::vector<float> bias = gaussian(c.m.rows, 31);
       int shown = 0;
@@ -359,7 +359,7 @@ TEST_F(GpuMatVec, TakesTheInt8FormAlone) {
     multiply({&one, 1}, {.q = q.data(), .scales = scales.data(), .count = kTokens, .cols = kCols}, Arithmetic::fast,
              *scratch_, *stream_);
     const std::vector<float> got = from_device(y, *stream_);
-    const ExpectedProduct e = expected_product(m, x, kTokens, true);
+    const ProductSums e = expected_product(m, x, kTokens, true);
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(static_cast<double>(got[i]), e.y[i], 1e-5 * e.magnitude[i] + 1e-6) << format.name() << " at " << i;
     }
