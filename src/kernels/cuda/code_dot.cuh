@@ -10,10 +10,9 @@
 //                                       are words of codes, one of each group, signed or not.
 //   times_plus(factor, others)          · factor + others
 // CodeDot<Codes> has
-//   Tables   what `dots` looks up; made with a zero of which the compiler does not know, or else it would put them into
-//            registers time and again
 //   place    where word i of the activations, in the order of Codes::words, is in x; kInOrder: there
 //   dots     Σ code · x of the groups, or of their two halves, times `factor`
+//   kIsSlow  where that takes more instructions than memory leaves time for
 
 #include <cstdint>
 
@@ -41,22 +40,18 @@ struct CodePair {
   }
 };
 
-struct NoTables {
-  IMAGO_HD explicit NoTables(std::uint32_t) noexcept {}
-};
-
-/// Any codes, taken apart into bytes.
+/// Codes taken apart, of two groups: four bytes a word, in the order of the activations.
 template <class Codes>
-struct CodeDot {
-  using Tables = NoTables;
-  static constexpr float factor(int, int) noexcept { return 1; }
-  static constexpr bool kInOrder = true;
-  IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
-  template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<Codes>& pair, const X& x, const Tables&, Sums (&out)[kParts]) noexcept {
-    std::uint32_t words[2][8];
+struct CodeWords {
+  std::uint32_t words[2][8];
+
+  IMAGO_HD CodeWords() noexcept {}
+  IMAGO_HD explicit CodeWords(const CodePair<Codes>& pair) noexcept {
     IMAGO_UNROLL
     for (int g = 0; g < 2; ++g) Codes::words(pair.codes[g], pair.high[g], words[g]);
+  }
+  template <int kParts, class Sums, class X>
+  IMAGO_HD void dots(const X& x, Sums (&out)[kParts]) const noexcept {
     Sums halves[2] = {};
     IMAGO_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -69,15 +64,26 @@ struct CodeDot {
   }
 };
 
+/// Any codes, taken apart into bytes.
+template <class Codes>
+struct CodeDot {
+  static constexpr float factor(int, int) noexcept { return 1; }
+  static constexpr bool kInOrder = true, kIsSlow = false;
+  IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
+  template <int kParts, class Sums, class X>
+  IMAGO_HD static void dots(const CodePair<Codes>& pair, const X& x, Sums (&out)[kParts]) noexcept {
+    CodeWords<Codes>(pair).dots(x, out);
+  }
+};
+
 /// Bits k and k + 4 of a word of codes go together.
 template <>
 struct CodeDot<Codes1> {
-  using Tables = NoTables;
   static constexpr float factor(int, int) noexcept { return 8; }
-  static constexpr bool kInOrder = false;
+  static constexpr bool kInOrder = false, kIsSlow = false;
   IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word % 4 * 2 + word / 4; }
   template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<Codes1>& pair, const X& x, const Tables&, Sums (&out)[kParts]) noexcept {
+  IMAGO_HD static void dots(const CodePair<Codes1>& pair, const X& x, Sums (&out)[kParts]) noexcept {
     static_assert(kParts == 1);
     const auto add = [&](Sums& sums, int k) {
       const std::uint32_t mask = 0x01010101u << k;
@@ -97,12 +103,11 @@ struct CodeDot<Codes1> {
 
 template <>
 struct CodeDot<Codes2> {
-  using Tables = NoTables;
   static constexpr float factor(int part, int parts) noexcept { return parts == 2 && part == 0 ? 4 : 64; }
-  static constexpr bool kInOrder = true;
+  static constexpr bool kInOrder = true, kIsSlow = false;
   IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
   template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<Codes2>& pair, const X& x, const Tables&, Sums (&out)[kParts]) noexcept {
+  IMAGO_HD static void dots(const CodePair<Codes2>& pair, const X& x, Sums (&out)[kParts]) noexcept {
     const auto add = [&](Sums& sums, int k) {
       const std::uint32_t mask = 0x03030303u << 2 * k;
       sums.template add<false>(pair.masked(0, mask), pair.masked(1, mask), x, k);
@@ -122,12 +127,11 @@ struct CodeDot<Codes2> {
 
 template <>
 struct CodeDot<Codes4> {
-  using Tables = NoTables;
   static constexpr float factor(int, int) noexcept { return 16; }
-  static constexpr bool kInOrder = false;
+  static constexpr bool kInOrder = false, kIsSlow = false;
   IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word % 2 * 4 + word / 2; }
   template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<Codes4>& pair, const X& x, const Tables&, Sums (&out)[kParts]) noexcept {
+  IMAGO_HD static void dots(const CodePair<Codes4>& pair, const X& x, Sums (&out)[kParts]) noexcept {
     static_assert(kParts == 1);
     Sums low{}, high{};
     IMAGO_UNROLL
@@ -140,52 +144,45 @@ struct CodeDot<Codes4> {
   }
 };
 
-/// Nibbles pick bytes of eight by themselves. Those with the top bit pick the sign of a byte, which is 0 in tables of
-/// magnitudes, so the levels of each sign are added up apart.
+/// Nibbles pick bytes of eight by themselves, those below 8 a level of the first half, and their complements one of the
+/// second, whose order is reversed. What is not meant picks the sign of a byte: 0, or -1 where it is negative, which the
+/// level on the other side makes up for.
 template <class Levels>
 struct CodeDot<CodesTable<Levels>> {
-  struct Tables {
-    std::uint32_t low[2], up[2];
-    IMAGO_HD explicit Tables(std::uint32_t zero) noexcept
-        : low{magnitudes(0) + zero, magnitudes(4) + zero}, up{magnitudes(8) + zero, magnitudes(12) + zero} {}
-  };
+  static constexpr int sign(int i) noexcept { return Levels::kLevels[i] < 0 ? -1 : 0; }
+  static constexpr int lower(int i) noexcept { return Levels::kLevels[i] - sign(i + 8); }
+  static constexpr int upper(int i) noexcept { return Levels::kLevels[15 - i] - sign(7 - i); }
+
   static constexpr float factor(int, int) noexcept { return 1; }
-  static constexpr bool kInOrder = true;
+  static constexpr bool kInOrder = true, kIsSlow = true;
   IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
   template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<CodesTable<Levels>>& pair, const X& x, const Tables& tables,
+  IMAGO_HD static void dots(const CodePair<CodesTable<Levels>>& pair, const X& x,
                             Sums (&out)[kParts]) noexcept {
+    constexpr std::uint32_t kLow[2] = {level_word(lower(0), lower(1), lower(2), lower(3)),
+                                       level_word(lower(4), lower(5), lower(6), lower(7))};
+    constexpr std::uint32_t kUp[2] = {level_word(upper(0), upper(1), upper(2), upper(3)),
+                                      level_word(upper(4), upper(5), upper(6), upper(7))};
     IMAGO_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      Sums lower{}, upper{};  // of nibbles below 8, and of the others
+      Sums low_sums{}, up_sums{};
       IMAGO_UNROLL
       for (int w = part * 4 / kParts; w < (part + 1) * 4 / kParts; ++w) {
         WordPair low[2], up[2];
         IMAGO_UNROLL
         for (int g = 0; g < 2; ++g) {
-          const std::uint32_t codes[2] = {pair.codes[g][w], upper_half(pair.codes[g][w])};
-          IMAGO_UNROLL
-          for (int half = 0; half < 2; ++half) {
-            low[half].group[g] = pick_bytes(tables.low[0], tables.low[1], codes[half]);
-            up[half].group[g] = pick_bytes(tables.up[0], tables.up[1], codes[half] ^ 0x88888888u);
-          }
+          const std::uint32_t codes = pair.codes[g][w];
+          low[0].group[g] = pick_bytes(kLow[0], kLow[1], codes);
+          low[1].group[g] = pick_bytes(kLow[0], kLow[1], upper_half(codes));
+          up[0].group[g] = pick_bytes(kUp[0], kUp[1], ~codes);
+          up[1].group[g] = pick_bytes(kUp[0], kUp[1], upper_half_complement(codes));
         }
-        lower.template add<false>(low[0], low[1], x, w);
-        upper.template add<false>(up[0], up[1], x, w);
+        low_sums.template add<true>(low[0], low[1], x, w);
+        up_sums.template add<true>(up[0], up[1], x, w);
       }
-      Sums& minus = kLowerIsNegative ? lower : upper;
-      minus.times_plus(-1, kLowerIsNegative ? upper : lower);
-      out[part] = minus;
+      low_sums.times_plus(1, up_sums);
+      out[part] = low_sums;
     }
-  }
-
- private:
-  static constexpr bool kLowerIsNegative = Levels::kLevels[1] < 0;
-  static constexpr std::uint32_t magnitudes(int first) noexcept {
-    const auto at = [&](int i) {
-      return Levels::kLevels[first + i] < 0 ? -Levels::kLevels[first + i] : Levels::kLevels[first + i];
-    };
-    return level_word(at(0), at(1), at(2), at(3));
   }
 };
 

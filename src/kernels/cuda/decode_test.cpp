@@ -239,14 +239,15 @@ void expect_packed_dots() {
   for (int round = 0; round < 200; ++round) {
     CodePair<Codes> pair{};
     PlainSums::X x, placed;
-    PlainSums got[kParts];
+    PlainSums got[kParts], of_words[kParts];
     for (int g = 0; g < 2; ++g) {
       fill(pair.codes[g]);
       fill(pair.high[g]);
       fill(x[g]);
       for (std::uint32_t i = 0; i < 8; ++i) placed[g][CodeDot<Codes>::place(i)] = x[g][i];
     }
-    CodeDot<Codes>::template dots<kParts>(pair, placed, typename CodeDot<Codes>::Tables(0), got);
+    CodeDot<Codes>::template dots<kParts>(pair, placed, got);
+    CodeWords<Codes>(pair).dots(x, of_words);
     for (int g = 0; g < 2; ++g) {
       std::uint32_t words[8];
       Codes::words(pair.codes[g], pair.high[g], words);
@@ -261,6 +262,7 @@ void expect_packed_dots() {
         }
         const int factor = static_cast<int>(CodeDot<Codes>::factor(part, kParts));
         ASSERT_EQ(got[part].group[g], expected * factor) << "part " << part;
+        ASSERT_EQ(of_words[part].group[g], expected) << "part " << part;
       }
     }
   }

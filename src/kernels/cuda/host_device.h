@@ -152,16 +152,25 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
-/// The upper 16 bits of a word, by a product: shifts share a pipe with the pick_bytes around this.
+/// The upper half of a word, as a product: shifts share a pipe with pick_bytes, and products have another.
 IMAGO_HD std::uint32_t upper_half(std::uint32_t word) noexcept {
 #ifdef __CUDA_ARCH__
-  std::uint32_t upper;
-  asm("{.reg .u64 wide; .reg .u32 low; mul.wide.u32 wide, %1, 65536; mov.b64 {low, %0}, wide;}"
-      : "=r"(upper)
-      : "r"(word));
-  return upper;
+  std::uint32_t half;
+  asm("dp2a.lo.u32.u32 %0, %1, 0x100, 0;" : "=r"(half) : "r"(word));
+  return half;
 #else
   return word >> 16;
+#endif
+}
+
+/// Its complement, of which 16 bits count.
+IMAGO_HD std::uint32_t upper_half_complement(std::uint32_t word) noexcept {
+#ifdef __CUDA_ARCH__
+  std::uint32_t half;
+  asm("dp2a.lo.u32.s32 %0, %1, 0xFF00, -1;" : "=r"(half) : "r"(word));
+  return half;
+#else
+  return ~(word >> 16);
 #endif
 }
 

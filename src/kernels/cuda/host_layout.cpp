@@ -341,7 +341,7 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   supers_at = scales_at + aligned(scales_row * m.rows);
   row_scales_at = supers_at + aligned(supers_row * m.rows);
   bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
-  if (m.rows % kTileRows != 0) bytes += (kTileRows - 1) * codes_row;
+  if (m.rows % kMostTileRows != 0) bytes += (kMostTileRows - 1) * codes_row;
 }
 
 Planes PlaneLayout::planes(const std::byte* base) const noexcept {

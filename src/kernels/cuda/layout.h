@@ -14,8 +14,9 @@
 namespace imago::kernels::cuda {
 
 inline constexpr std::size_t kGroup = 32;
-/// Rows that kernels read together: of the last ones some may lie behind the matrix, and are memory nevertheless.
-inline constexpr std::uint32_t kTileRows = 8;
+/// Rows that kernels read together, at most: of the last ones some may lie behind the matrix, and are memory
+/// nevertheless.
+inline constexpr std::uint32_t kMostTileRows = 16;
 constexpr std::size_t padded_cols(std::size_t cols) noexcept { return (cols + kGroup - 1) / kGroup * kGroup; }
 
 struct alignas(8) float2_pod {

@@ -46,7 +46,6 @@ struct StreamPlan {
   std::uint32_t blocks = 0;
   std::uint32_t column_parts = 0;  ///< 256 / column_warps, rounded up: divides small numbers
   std::uint32_t teams = 0;         ///< of all blocks
-  std::uint32_t zero = 0;          ///< see CodeDot
   int early_steps = 0;             ///< that are copied before the kernel before has ended; left to the launch
   Deal deals[kMatVecProducts];
   std::uint32_t team_tiles = 0;  ///< of all products, at most

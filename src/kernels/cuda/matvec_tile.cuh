@@ -1,7 +1,8 @@
 #pragma once
 
-// Coded weights in the streaming matvec. A warp takes eight rows at a time, of some columns: a tile, whose products are
-// those of tensor cores, 256 columns at once. Their tile has 16 rows, 8 columns and 32 bytes between; here
+// Coded weights in the streaming matvec. A warp takes a tile at a time, of eight or 16 rows and some columns, and
+// multiplies parts of eight rows and 256 columns on tensor cores. Theirs have 16 rows, 8 columns and 32 bytes between;
+// here
 //   rows g and g + 8    are row g of the matrix, its first and its last four groups
 //   bytes of lane c     of four that share a row, are codes of groups c and c + 4, eight at a time
 //   column n            has the activations of group n where the bytes are of that group, and zeros else
@@ -41,27 +42,29 @@ struct TileSums {
 };
 
 /// What a lane knows of the activations of a piece, and what it makes of tiles.
-template <class Form, bool kGrouped>
+template <class Form, bool kGrouped, bool kSingle>
 class TileLane {
  public:
-  using S = TileSlice<Form, kGrouped>;
+  using S = TileSlice<Form, kGrouped, kSingle>;
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
   static constexpr int kHalves = Scales::kParts;  ///< of a group, with scales of their own
+  static constexpr bool kDecodesAhead = CodeDot<Codes>::kIsSlow;
   static constexpr bool kHasSum = Scales::kHasMin || Scales::kRow || Form::kZeroOfFormat != 0.0f;
   /// In shared memory, of 256 columns: codes, and of each half of a group scale and sum.
   static constexpr std::uint32_t kPartBytes = kPartGroups * (32 + 8 * kHalves), kXBytes = S::kParts * kPartBytes;
-  static constexpr std::uint32_t kZeroBytes = 32;  ///< behind them, for lanes without activations
+  /// Behind them, for lanes without activations: 32, in other banks than those that are read together with them.
+  static constexpr std::uint32_t kZerosAt = 16, kZeroBytes = kZerosAt + 32;
 
   /// Begins with what does not depend on the kernel before. `x`: where the warp keeps its activations in shared memory.
   __device__ __forceinline__ TileLane(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                       std::uint32_t lane, std::uint32_t x)
-      : tables_(plan.zero), is_of_first_(lane % 4 < 2), lane_(lane), x_at_(x) {
+      : is_of_first_(lane % 4 < 2), lane_(lane), x_at_(x) {
     const std::uint32_t row = lane / 4, c = lane % 4;
     codes_at_ = row * S::kCodeStride + c * Codes::kBytes + row % 2 * S::kExchanged;
     other_at_ = row * S::kCodeStride + c * Codes::kBytes + (1 - row % 2) * S::kExchanged;
     high_at_ = S::kHighAt + row * S::kHighStride + c * Codes::kHighBytes;
-    const std::uint32_t zeros = x + plan.warp_pieces * kXBytes;
+    const std::uint32_t zeros = x + plan.warp_pieces * kXBytes + kZerosAt;
     const bool has_x = row % 4 == c;
     words_at_ = has_x ? x + row * 32 : zeros;
     words_step_ = has_x ? kXBytes : 0;
@@ -103,17 +106,36 @@ class TileLane {
       load_shared<8>(words + part * next, x_[part]);
       take_scales(part, scales + part * kPartBytes);
     }
-    if (args.products[0].planes.groups % S::kGroups != 0) {  // the last piece differs
-      find_scales(args, (piece * plan.column_warps + place.columns) * S::kGroups);
+    const std::uint32_t number = piece * plan.column_warps + place.columns;
+    if (args.products[0].planes.groups % S::kGroups != 0) find_scales(args, number * S::kGroups);  // the last differs
+    // Of two bytes, alone: the second of a word if the number is odd.
+    if constexpr (S::kSuperBytes == 2) super_at_[0] = S::kSupersAt + lane_ / 4 * S::kSuperRow + number % 2 * 2;
+  }
+
+  /// Codes of the first tile, taken apart while activations are on their way. A second one finds no registers.
+  struct Ahead {
+    CodeWords<Codes> parts[S::kHeight][S::kParts];
+  };
+  __device__ __forceinline__ void decode(std::uint32_t slice, Ahead& ahead) const {
+#pragma unroll
+    for (int i = 0; i < S::kAll; ++i) {
+      const int eight = i / S::kParts, part = i % S::kParts;
+      ahead.parts[eight][part] = CodeWords<Codes>(load_codes(slice, eight, part));
     }
   }
 
-  /// Of this lane's row and groups 2c and 2c + 1 of all parts; `slice`: address in shared memory.
-  __device__ __forceinline__ float product(std::uint32_t slice) const {
-    float result = 0;
-#pragma unroll
-    for (int part = 0; part < S::kParts; ++part) add_part(slice, part, result);
-    return result;
+  /// Adds products of this lane's row in each eight, and of groups 2c and 2c + 1 of all parts; `slice`: address in
+  /// shared memory.
+  __device__ __forceinline__ void add_products(std::uint32_t slice, float (&results)[S::kHeight]) const {
+    add_parts(slice, results, [&](int eight, int part, TileSums(&dots)[kHalves]) {
+      CodeDot<Codes>::template dots<kHalves>(load_codes(slice, eight, part), x_[part], dots);
+    });
+  }
+  __device__ __forceinline__ void add_products(std::uint32_t slice, const Ahead& ahead,
+                                               float (&results)[S::kHeight]) const {
+    add_parts(slice, results, [&](int eight, int part, TileSums(&dots)[kHalves]) {
+      ahead.parts[eight][part].dots(x_[part], dots);
+    });
   }
 
  private:
@@ -144,31 +166,44 @@ class TileLane {
       } else {
         scale_at_[part][0] = scales_at + (exists ? own * Scales::kBytes : 0);
       }
-      // Rows of two bytes each begin in the middle of a word if there is an odd number of them.
-      const std::uint32_t behind = Scales::kSuperBytes == 2 ? p.stride / kPartGroups * row % 2 * 2 : 0;
-      super_at_[part] = S::kSupersAt + row * 8 + behind + (exists ? part * Scales::kSuperBytes : 0);
+      super_at_[part] = S::kSupersAt + row * S::kSuperRow + (exists ? part * Scales::kSuperBytes : 0);
       if constexpr (S::kScaleRow > 0) keep(scale_at_[part][0]);
       if constexpr (S::kSuperRow > 0) keep(super_at_[part]);
     }
   }
 
-  __device__ __forceinline__ void add_part(std::uint32_t slice, int part, float& result) const {
-    CodePair<Codes> pair;
-    load_codes(slice, part, pair);
+  template <class Dots>
+  __device__ __forceinline__ void add_parts(std::uint32_t slice, float (&results)[S::kHeight], Dots dots_of) const {
+#pragma unroll
+    for (int eight = 0; eight < S::kHeight; ++eight) {
+      float result = 0;
+#pragma unroll
+      for (int part = 0; part < S::kParts; ++part) {
+        TileSums dots[kHalves];
+        dots_of(eight, part, dots);
+        add_part(slice, eight, part, dots, result);
+      }
+      results[eight] += result;
+    }
+  }
+
+  __device__ __forceinline__ void add_part(std::uint32_t slice, int eight, int part, const TileSums (&dots)[kHalves],
+                                           float& result) const {
+    const std::uint32_t row = slice + eight * (kPartRows * S::kScaleRow);
     std::uint32_t scales[2] = {}, supers = 0;
     float group_scales[2] = {1, 1};
     if constexpr (kGrouped) {
 #pragma unroll
-      for (int u = 0; u < 2; ++u) group_scales[u] = __uint_as_float(load_shared_small<4>(slice + scale_at_[part][u]));
+      for (int u = 0; u < 2; ++u) group_scales[u] = __uint_as_float(load_shared_small<4>(row + scale_at_[part][u]));
     } else if constexpr (Scales::kBytes == 4) {
-      load_shared<2>(slice + scale_at_[part][0], scales);
+      load_shared<2>(row + scale_at_[part][0], scales);
     } else if constexpr (Scales::kBytes > 0) {
-      scales[0] = load_shared_small<2 * Scales::kBytes>(slice + scale_at_[part][0]);
+      scales[0] = load_shared_small<2 * Scales::kBytes>(row + scale_at_[part][0]);
       scales[1] = scales[0] >> 8 * Scales::kBytes;
     }
-    if constexpr (Scales::kSuperBytes > 0) supers = load_shared_small<Scales::kSuperBytes>(slice + super_at_[part]);
-    TileSums dots[kHalves];
-    CodeDot<Codes>::template dots<kHalves>(pair, x_[part], tables_, dots);
+    if constexpr (Scales::kSuperBytes > 0) {
+      supers = load_shared_small<Scales::kSuperBytes>(slice + eight * (kPartRows * S::kSuperRow) + super_at_[part]);
+    }
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       const GroupScale s = Scales::read(scales[u], supers, group_scales[u]);
@@ -183,26 +218,29 @@ class TileLane {
     }
   }
 
-  __device__ __forceinline__ void load_codes(std::uint32_t slice, int part, CodePair<Codes>& pair) const {
+  __device__ __forceinline__ CodePair<Codes> load_codes(std::uint32_t slice, int eight, int part) const {
+    CodePair<Codes> pair;
     constexpr int kQuad = 4 * Codes::kBytes;  // four groups
+    const std::uint32_t codes = slice + eight * (kPartRows * S::kCodeStride);
+    const std::uint32_t high = slice + eight * (kPartRows * S::kHighStride);
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       const int quad = 2 * part + g;
       if constexpr (S::kExchanged == 16) {
-        load_shared<4>(slice + codes_at_ + kQuad * quad, pair.codes[g]);
-        load_shared<4>(slice + other_at_ + kQuad * quad, pair.codes[g] + 4);
+        load_shared<4>(codes + codes_at_ + kQuad * quad, pair.codes[g]);
+        load_shared<4>(codes + other_at_ + kQuad * quad, pair.codes[g] + 4);
       } else if constexpr (S::kExchanged == 64) {
-        load_shared<4>(slice + (g == 0 ? codes_at_ : other_at_) + 2 * kQuad * part, pair.codes[g]);
+        load_shared<4>(codes + (g == 0 ? codes_at_ : other_at_) + 2 * kQuad * part, pair.codes[g]);
       } else {
-        load_shared<Codes::kBytes / 4>(slice + codes_at_ + kQuad * quad, pair.codes[g]);
+        load_shared<Codes::kBytes / 4>(codes + codes_at_ + kQuad * quad, pair.codes[g]);
       }
       if constexpr (S::kHighRow > 0) {
-        load_shared<Codes::kHighBytes / 4>(slice + high_at_ + 4 * Codes::kHighBytes * quad, pair.high[g]);
+        load_shared<Codes::kHighBytes / 4>(high + high_at_ + 4 * Codes::kHighBytes * quad, pair.high[g]);
       }
     }
+    return pair;
   }
 
-  typename CodeDot<Codes>::Tables tables_;
   bool is_of_first_;  // groups 2c, 2c + 1 are among the first four
   std::uint32_t lane_, x_at_, words_at_, words_step_;
   std::uint32_t codes_at_, other_at_, high_at_, scale_at_[S::kParts][2], super_at_[S::kParts];  // in a slice

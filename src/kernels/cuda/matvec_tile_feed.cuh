@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/matvec_outputs.cuh"
 #include "kernels/cuda/matvec_ring.cuh"
@@ -12,38 +13,44 @@
 namespace imago::kernels::cuda {
 
 inline constexpr std::uint32_t kTileWarps = 8;   ///< of a block
-inline constexpr std::uint32_t kPartGroups = 8;  ///< 256 columns are a part
+inline constexpr std::uint32_t kPartGroups = 8;  ///< 256 columns are a part,
+inline constexpr int kPartRows = 8;              ///< of eight rows
 inline constexpr int kTileRingBytes = 13440;     ///< of a warp, at most
 
 /// A number that the compiler shall keep instead of working it out time and again.
 __device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
 
-/// A tile in the ring of a warp. kGrouped: dtypes with scales for groups.
-template <class Form, bool kGrouped>
+/// A tile in the ring of a warp. kGrouped: dtypes with scales for groups. kSingle: warps have one piece of a row, whose
+/// activations they keep in registers. Others load those for every tile: where instructions are too many, these have
+/// more rows and fewer columns. Memory likes long rows better.
+template <class Form, bool kGrouped, bool kSingle>
 struct TileSlice {
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
-  /// Of a tile: enough columns for whole lines of memory, and few enough for several tiles in a ring.
-  static constexpr int kParts = Codes::kBytes == 32 ? 1 : Codes::kBytes == 4 ? 4 : 2;
-  static constexpr int kGroups = kParts * kPartGroups;
+  /// Parts of a tile: enough columns for whole lines of memory, and few enough for several tiles in a ring.
+  static constexpr int kAll = Codes::kBytes == 32 ? 1 : Codes::kBytes == 4 ? 4 : 2;
+  static constexpr int kHeight = !kSingle && CodeDot<Codes>::kIsSlow ? 2 : 1;  ///< one below the other,
+  static constexpr int kParts = kAll / kHeight;                                ///< and in a row
+  static constexpr int kRows = kHeight * kPartRows, kGroups = kParts * kPartGroups;
   static constexpr int kCodeRow = kGroups * Codes::kBytes, kHighRow = kGroups * Codes::kHighBytes;
   static constexpr int kScaleRow = kGroups * (kGrouped ? 4 : Scales::kBytes);
-  static constexpr int kSuperRow = Scales::kSuperBytes > 0 ? 8 : 0;
-  /// From row to row: so much more that lanes which read together find different banks. In rows of 256 bytes neighbours
-  /// of 64 bytes, or of 16 in 8-bit codes, change places in every other row instead.
-  static constexpr int kExchanged = kCodeRow < 256 ? 0 : Codes::kBytes == 32 ? 16 : 64;
-  static constexpr int stride(int row) noexcept { return row == 0 || row >= 256 ? row : row + (row == 128 ? 32 : 16); }
-  static constexpr int kCodeStride = stride(kCodeRow), kHighStride = stride(kHighRow);
-  static constexpr int kHighAt = kTileRows * kCodeStride, kScalesAt = kHighAt + kTileRows * kHighStride;
-  static constexpr int kSupersAt = kScalesAt + kTileRows * kScaleRow;
-  static constexpr int kBytes = kSupersAt + kTileRows * kSuperRow;
+  /// In whole words. A word may begin with the one before, see TileLane::take.
+  static constexpr int kSuperBytes = Scales::kSuperBytes * kParts, kSuperRow = (kSuperBytes + 3) / 4 * 4;
+  /// From row to row: so much more that lanes which read together find different banks. Where they read 16 bytes each,
+  /// neighbours of 64 bytes, or of 16 in 8-bit codes, change places in every other row instead.
+  static constexpr int kExchanged = Codes::kBytes == 32 ? 16 : Codes::kBytes == 16 ? 64 : 0;
+  static constexpr int kCodeStride = kCodeRow + (kExchanged == 0 ? 4 * Codes::kBytes : 0);
+  static constexpr int kHighStride = kHighRow + 4 * Codes::kHighBytes;
+  static constexpr int kHighAt = kRows * kCodeStride, kScalesAt = kHighAt + kRows * kHighStride;
+  static constexpr int kSupersAt = kScalesAt + kRows * kScaleRow;
+  static constexpr int kBytes = kSupersAt + kRows * kSuperRow;
   /// In a ring: enough for memory to be busy, and no more, for the first-level cache lives on what is left.
   static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6500 + kBytes - 1) / kBytes + 1);
   static constexpr int kCount = std::min(kMost, kEnough);
-  static_assert(kCount >= 3 && kBytes % 16 == 0 && (Scales::kSuperBytes == 0 || kParts == 2));
+  static_assert(kCount >= 3 && kBytes % 16 == 0 && kRows <= static_cast<int>(kMostTileRows));
 
+  IMAGO_HD static std::uint32_t pieces(const Planes& p) noexcept { return (p.groups + kGroups - 1) / kGroups; }
   /// What a row of a tile has in the planes of a matrix. Groups with scales of their own share them with up to three.
-  static constexpr std::uint32_t kSuperBytes = Scales::kSuperBytes * kParts;
   IMAGO_HD static std::uint32_t scale_bytes(const Planes& p) noexcept {
     return kGrouped ? 4 * (kGroups >> p.scale_shift) : kScaleRow;
   }
@@ -51,15 +58,14 @@ struct TileSlice {
 
 /// A team's tiles on their way into a warp's ring, piece by piece. The last piece of a row may reach past its end, into
 /// what follows, and so may the last tile: nobody looks at that.
-/// kSingle: warps have one piece of a row.
 template <class Form, bool kGrouped, bool kSingle>
 class TileFeed {
  public:
-  using S = TileSlice<Form, kGrouped>;
+  using S = TileSlice<Form, kGrouped, kSingle>;
 
   __device__ __forceinline__ TileFeed(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                       std::uint32_t lane) {
-    const std::uint32_t row = lane / 4, c = lane % 4;
+    const std::uint32_t row = lane / kRowLanes, c = lane % kRowLanes;
     codes_to_ = lane / kCodeLanes * S::kCodeStride + (lane % kCodeLanes * 16 ^ lane / kCodeLanes % 2 * S::kExchanged);
     keep(codes_to_);
     if constexpr (S::kHighRow > 0) {
@@ -71,10 +77,10 @@ class TileFeed {
       keep(scales_to_);
     }
     if constexpr (S::kSuperRow > 0) {
-      supers_to_ = S::kSupersAt + row * 8 + c * 4;
+      supers_to_ = S::kSupersAt + row * S::kSuperRow + c * 4;
+      has_super_ = c < S::kSuperRow / 4;
       keep(supers_to_);
     }
-    is_first_two_ = c < 2;
     open(args, plan, place, lane);
   }
   /// Copies a piece of a tile, if there is one.
@@ -96,23 +102,25 @@ class TileFeed {
  private:
   /// Codes are copied in whole lines of 128 bytes where rows have them, by eight lanes each.
   static constexpr int kCodeLanes = S::kCodeRow >= 128 ? 8 : 4, kCodeRows = 32 / kCodeLanes;
+  static constexpr int kRowLanes = 32 / S::kRows;  // for the rest
   static constexpr int kHighPiece = 16;
-  static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / 4;
+  static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / kRowLanes;
 
   __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                        std::uint32_t lane) {
     walk_.next(args, plan, place, left_, [&](const Planes& p, std::uint32_t first) {
       const std::uint32_t piece = place.columns;
       const auto begin = [&](const std::byte* base, int plane, std::uint32_t row, std::uint32_t offset) {
-        return base + static_cast<std::size_t>(first * kTileRows + row) * plan.row_bytes[plane] + offset;
+        return base + static_cast<std::size_t>(first * S::kRows + row) * plan.row_bytes[plane] + offset;
       };
       codes_ = begin(p.codes, 0, lane / kCodeLanes, piece * S::kCodeRow + lane % kCodeLanes * 16);
-      if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, lane / 4, piece * S::kHighRow + lane % 4 * kHighPiece);
+      const std::uint32_t row = lane / kRowLanes, c = lane % kRowLanes;
+      if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, row, piece * S::kHighRow + c * kHighPiece);
       if constexpr (S::kScaleRow > 0) {
         const std::byte* scales = kGrouped ? reinterpret_cast<const std::byte*>(p.row_scales) : p.scales;
-        scales_ = begin(scales, 2, lane / 4, piece * S::scale_bytes(args.products[0].planes) + lane % 4 * kScalePiece);
+        scales_ = begin(scales, 2, row, piece * S::scale_bytes(args.products[0].planes) + c * kScalePiece);
       }
-      if constexpr (S::kSuperRow > 0) supers_ = begin(p.supers, 3, lane / 4, piece * S::kSuperBytes + lane % 4 * 4);
+      if constexpr (S::kSuperRow > 0) supers_ = begin(p.supers, 3, row, piece * S::kSuperBytes + c * 4);
     });
   }
   template <class Bytes>
@@ -125,7 +133,7 @@ class TileFeed {
   __device__ __forceinline__ void copy(const MatVecArgs& args, const StreamPlan& plan, std::uint32_t lane,
                                        std::uint32_t to) const {
 #pragma unroll
-    for (int r = 0; r < static_cast<int>(kTileRows); r += kCodeRows) {
+    for (int r = 0; r < S::kRows; r += kCodeRows) {
       const std::byte* const from = codes_ + r * static_cast<std::size_t>(plan.row_bytes[0]);
 #pragma unroll
       for (int i = 0; i < S::kCodeRow; i += 16 * kCodeLanes) {
@@ -133,12 +141,12 @@ class TileFeed {
       }
     }
 #pragma unroll
-    for (int i = 0; i < S::kHighRow; i += 4 * kHighPiece) copy_async<kHighPiece>(to + high_to_ + i, high_ + i);
+    for (int i = 0; i < S::kHighRow; i += kRowLanes * kHighPiece) copy_async<kHighPiece>(to + high_to_ + i, high_ + i);
     if constexpr (kGrouped) {
       const std::uint32_t count = S::kGroups >> args.products[0].planes.scale_shift;
 #pragma unroll
-      for (std::uint32_t i = 0; i < S::kGroups; i += 4) {
-        if (lane % 4 + i < count) copy_async<4>(to + scales_to_ + 4 * i, scales_ + 4 * i);
+      for (std::uint32_t i = 0; i < S::kGroups; i += kRowLanes) {
+        if (lane % kRowLanes + i < count) copy_async<4>(to + scales_to_ + 4 * i, scales_ + 4 * i);
       }
     } else if constexpr (S::kScaleRow > 0) {
       copy_async<kScalePiece>(to + scales_to_, scales_);
@@ -146,14 +154,14 @@ class TileFeed {
     if constexpr (S::kSuperRow > 0) {
       // Of two bytes they come with a neighbour.
       const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(supers_) & ~std::uintptr_t{3};
-      if (is_first_two_) copy_async<4>(to + supers_to_, reinterpret_cast<const std::byte*>(from));
+      if (has_super_) copy_async<4>(to + supers_to_, reinterpret_cast<const std::byte*>(from));
     }
   }
 
   std::uint32_t left_ = 0, piece_ = 0;  // tiles of the matrix
   MatrixWalk walk_;
   std::uint32_t codes_to_, high_to_, scales_to_, supers_to_;
-  bool is_first_two_;
+  bool has_super_;
   const std::byte* codes_;
   const std::byte* high_;
   const std::byte* scales_;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The matvec of one token and coded weights. A warp keeps the activations of its columns and streams tiles of eight
-// rows through a ring of its own in shared memory, the copies of all steps but one always under way: no barriers but
-// those of a warp until the end, where sums of the warps that share rows meet.
+// The matvec of one token and coded weights. A warp keeps the activations of its columns and streams tiles of some rows
+// through a ring of its own in shared memory, the copies of all steps but one always under way: no barriers but those of
+// a warp until the end, where sums of the warps that share rows meet.
 //
 // Weights never depend on the kernel before. Where a block of it ends, one of this takes its place and fills its rings,
 // and touches activations when the whole of it has ended.
@@ -16,44 +16,54 @@
 
 namespace imago::kernels::cuda {
 
-/// By a warp: its columns of all tiles of its team, summed up in `sums`.
+/// By a warp: its columns of all tiles of its team, summed up in `sums`. Lanes that decode ahead have done so with the
+/// first one.
 template <bool kSingle, class Lane, class Feed>
 __device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                                std::uint32_t lane, Lane& columns, Feed& feed, std::uint32_t ring,
-                                               std::uint32_t sums) {
+                                               const typename Lane::Ahead& ahead, std::uint32_t sums) {
   using S = typename Lane::S;
-  std::uint32_t tiles = MatrixWalk::tiles(args, plan, place);
+  std::uint32_t tiles = MatrixWalk::tiles(args, plan, place), piece = 0;
   sums += lane;  // four lanes have a row
   const std::uint32_t end = ring + S::kCount * S::kBytes;
   std::uint32_t at = ring, free = end - S::kBytes;  // the next step, the one that is done with
   const bool is_first_of_row = lane % 4 == 0;
-#pragma unroll 1
-  for (; tiles > 0; --tiles) {
-    float result = 0;
-    std::uint32_t piece = 0;
-#pragma unroll 1
-    do {
-      wait_for_copies<S::kCount - 2>();
-      __syncwarp();
-      feed.copy_step(args, plan, place, lane, free);
-      if constexpr (!kSingle) columns.take(args, plan, place, piece);
-      if (kSingle || piece * plan.column_warps + place.columns < plan.pieces) result += columns.product(at);
-      free = at;
-      at = at + S::kBytes == end ? ring : at + S::kBytes;
-    } while (!kSingle && ++piece < plan.warp_pieces);
-    result += __shfl_xor_sync(~0u, result, 1);
-    result += __shfl_xor_sync(~0u, result, 2);
-    if (is_first_of_row) store_shared(sums, __float_as_uint(result));
-    sums += kTileRows * 4;
+  std::uint32_t pieces = (plan.pieces - place.columns + plan.column_warps - 1) / plan.column_warps;  // that exist
+  keep(pieces);
+  float results[S::kHeight] = {};
+  const auto step = [&](auto multiply) {
+    wait_for_copies<S::kCount - 2>();
+    __syncwarp();
+    feed.copy_step(args, plan, place, lane, free);
+    if constexpr (!kSingle) columns.take(args, plan, place, piece);
+    if (kSingle || piece < pieces) multiply();
+    free = at;
+    at = at + S::kBytes == end ? ring : at + S::kBytes;
+    if (!kSingle && ++piece < plan.warp_pieces) return;
+    piece = 0;
+    --tiles;
+#pragma unroll
+    for (float& of_row : results) {
+      float result = of_row;
+      result += __shfl_xor_sync(~0u, result, 1);
+      result += __shfl_xor_sync(~0u, result, 2);
+      if (is_first_of_row) store_shared(sums, __float_as_uint(result));
+      sums += kPartRows * 4;
+      of_row = 0;
+    }
+  };
+  if constexpr (Lane::kDecodesAhead) {
+    if (tiles > 0) step([&] { columns.add_products(at, ahead, results); });
   }
+#pragma unroll 1
+  while (tiles > 0) step([&] { columns.add_products(at, results); });
 }
 
-/// kSingle: warps have one piece of a row.
 template <class Form, bool kGrouped, bool kSingle>
 __global__ void __launch_bounds__(kTileWarps * 32, 2)
     matvec_tiles(const __grid_constant__ MatVecArgs args, const __grid_constant__ StreamPlan plan) {
-  using Lane = TileLane<Form, kGrouped>;
-  using S = TileSlice<Form, kGrouped>;
+  using Lane = TileLane<Form, kGrouped, kSingle>;
+  using S = TileSlice<Form, kGrouped, kSingle>;
   extern __shared__ __align__(16) std::byte memory[];
   let_next_in();
   const WarpPlace place(plan);
@@ -66,15 +76,21 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
 #pragma unroll 1
   for (int i = 0; i < plan.early_steps; ++i) feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
 
-  StreamOutputs<kTileRows, kTileWarps, Form::Scales::kRow && !kGrouped> outputs(args, plan, place, base);
+  StreamOutputs<S::kRows, kTileWarps, Form::Scales::kRow && !kGrouped> outputs(args, plan, place, base);
   Lane columns(args, plan, place, lane, base + plan.own_at + place.warp * plan.own_bytes);
   const TileX<Lane, kSingle> x(args, plan, place);
+  typename Lane::Ahead ahead;
   const auto meanwhile = [&] {
 #pragma unroll 1
     for (int i = plan.early_steps; i < S::kCount - 1; ++i) {
       feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
     }
     outputs.fetch();
+    if constexpr (Lane::kDecodesAhead) {
+      wait_for_copies<S::kCount - 2>();
+      __syncwarp();
+      columns.decode(ring, ahead);
+    }
   };
   if (args.q != nullptr) {
     x.fetch(columns, meanwhile);
@@ -84,7 +100,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   }
   __syncwarp();
   columns.take(args, plan, place, 0);
-  multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+  multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, ahead, outputs.sums());
   wait_for_copies<0>();
   __syncthreads();
   outputs.finish(args.q == nullptr && args.norm_weight != nullptr);
@@ -97,18 +113,18 @@ int early_steps(const MatVecArgs& args) {
   return args.q == nullptr || S::kBytes < 2000 ? 1 : 2;
 }
 
-template <class Form, bool kGrouped>
+template <class Form, bool kGrouped, bool kSingle>
 bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
-  using S = TileSlice<Form, kGrouped>;
+  using S = TileSlice<Form, kGrouped, kSingle>;
   StreamNeeds needs = matrices;
   needs.warps = kTileWarps;
   const Planes& first = args.products[0].planes;
-  needs.pieces = (first.groups + S::kGroups - 1) / S::kGroups;
+  needs.pieces = S::pieces(first);
   needs.takes_turns = true;
-  needs.tile_rows = kTileRows;
+  needs.tile_rows = S::kRows;
   needs.ring_bytes = S::kCount * S::kBytes;
-  needs.x_bytes = TileLane<Form, kGrouped>::kXBytes;
-  needs.x_rest = TileLane<Form, kGrouped>::kZeroBytes;
+  needs.x_bytes = TileLane<Form, kGrouped, kSingle>::kXBytes;
+  needs.x_rest = TileLane<Form, kGrouped, kSingle>::kZeroBytes;
   needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
   needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
   needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.stride * Form::Scales::kBytes;
@@ -118,9 +134,15 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   StreamPlan plan = plan_stream(needs);
   plan.early_steps = early_steps<S>(args);
   if (!is_possible(plan, facts)) return false;
-  launch_stream(plan.warp_pieces == 1 ? matvec_tiles<Form, kGrouped, true> : matvec_tiles<Form, kGrouped, false>, args,
-                plan, facts, stream);
+  launch_stream(matvec_tiles<Form, kGrouped, kSingle>, args, plan, facts, stream);
   return true;
+}
+
+template <class Form, bool kGrouped>
+bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
+  const bool single = TileSlice<Form, kGrouped, true>::pieces(args.products[0].planes) <= kTileWarps;
+  return single ? launch_tiles<Form, kGrouped, true>(args, matrices, facts, stream)
+                : launch_tiles<Form, kGrouped, false>(args, matrices, facts, stream);
 }
 
 }  // namespace imago::kernels::cuda
