@@ -144,6 +144,36 @@ struct CodeDot<Codes4> {
   }
 };
 
+/// Upper four bits in the upper half of bytes, and the others below them.
+template <class Codes>
+struct CodeDotOfTwoPlanes {
+  static constexpr float factor(int, int) noexcept { return 1 << (8 - Codes::kBits); }
+  static constexpr bool kInOrder = true, kIsSlow = false;
+  IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
+  template <int kParts, class Sums, class X>
+  IMAGO_HD static void dots(const CodePair<Codes>& pair, const X& x, Sums (&out)[kParts]) noexcept {
+    IMAGO_UNROLL
+    for (int part = 0; part < kParts; ++part) out[part] = {};
+    IMAGO_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      WordPair words[2];
+      IMAGO_UNROLL
+      for (int g = 0; g < 2; ++g) {
+        const std::uint32_t upper[2] = {pair.codes[g][w] << 4, pair.codes[g][w]};
+        IMAGO_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          words[i].group[g] = merge_bits(upper[i], Codes::lowest(pair.high[g], 2 * w + i), 0xF0F0F0F0u);
+        }
+      }
+      out[w * kParts / 4].template add<false>(words[0], words[1], x, w);
+    }
+  }
+};
+template <>
+struct CodeDot<Codes5> : CodeDotOfTwoPlanes<Codes5> {};
+template <>
+struct CodeDot<Codes6> : CodeDotOfTwoPlanes<Codes6> {};
+
 /// Nibbles pick bytes of eight by themselves, those below 8 a level of the first half, and their complements one of the
 /// second, whose order is reversed. What is not meant picks the sign of a byte: 0, or -1 where it is negative, which the
 /// level on the other side makes up for.

@@ -58,29 +58,39 @@ struct Codes4 {
   }
 };
 
-/// Four bits as above, and in `high` the fifth as in Codes1.
+/// The upper four bits as above, and in `high` the lowest as in Codes1.
 struct Codes5 {
   static constexpr int kBytes = 16, kHighBytes = 4, kBits = 5;
   static constexpr bool kSigned = false;
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
     IMAGO_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t fifth = (i < 4 ? high[0] << (4 - i) : high[0] >> (i < 4 ? 0 : i - 4)) & 0x10101010u;
-      out[i] = (codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu) | fifth;
+      const std::uint32_t upper = (i % 2 == 0 ? codes[i / 2] << 1 : codes[i / 2] >> 3) & 0x1E1E1E1Eu;
+      out[i] = upper | (high[0] >> i & 0x01010101u);
     }
+  }
+  /// The lowest bits of word i as bit 3 of the lower halves of bytes; the upper halves do not count.
+  IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
+    const std::uint32_t both = masked(high[0] << (3 - i % 4), 0x88888888u);  // of words i % 4 and i % 4 + 4
+    return i < 4 ? both : both >> 4;
   }
 };
 
-/// Four bits as above, and in `high` two more as in Codes2.
+/// The upper four bits as above, and in `high` the others as in Codes2.
 struct Codes6 {
   static constexpr int kBytes = 16, kHighBytes = 8, kBits = 6;
   static constexpr bool kSigned = false;
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
     IMAGO_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t upper = (i < 6 ? high[i % 2] << (4 - i / 2 * 2) : high[i % 2] >> 2) & 0x30303030u;
-      out[i] = (codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu) | upper;
+      const std::uint32_t upper = (i % 2 == 0 ? codes[i / 2] << 2 : codes[i / 2] >> 2) & 0x3C3C3C3Cu;
+      out[i] = upper | (high[i % 2] >> 2 * (i / 2) & 0x03030303u);
     }
+  }
+  /// The lowest two bits of word i as bits 2 and 3 of the lower halves of bytes; the upper halves do not count.
+  IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
+    const std::uint32_t both = masked(i % 4 < 2 ? high[i % 2] << 2 : high[i % 2], 0xCCCCCCCCu);  // words i % 4, i % 4 + 4
+    return i < 4 ? both : both >> 4;
   }
 };
 

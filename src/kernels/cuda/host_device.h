@@ -152,6 +152,27 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
+/// bits & mask, as one number that shifts follow: the compiler would have a mask for each of them instead.
+IMAGO_HD std::uint32_t masked(std::uint32_t bits, std::uint32_t mask) noexcept {
+#ifdef __CUDA_ARCH__
+  asm("and.b32 %0, %0, %1;" : "+r"(bits) : "r"(mask));
+  return bits;
+#else
+  return bits & mask;
+#endif
+}
+
+/// The bits of `a` where there is one in `mask`, else those of `b`.
+IMAGO_HD std::uint32_t merge_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) noexcept {
+#ifdef __CUDA_ARCH__
+  std::uint32_t merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(merged) : "r"(a), "r"(b), "r"(mask));
+  return merged;
+#else
+  return (a & mask) | (b & ~mask);
+#endif
+}
+
 /// The upper half of a word, as a product: shifts share a pipe with pick_bytes, and products have another.
 IMAGO_HD std::uint32_t upper_half(std::uint32_t word) noexcept {
 #ifdef __CUDA_ARCH__

@@ -68,28 +68,28 @@ void put_codes(std::type_identity<CodesTable<Levels>>, const std::uint8_t* c, st
 
 /// Low and upper bits of codes that are kept in two planes.
 struct SplitCodes {
-  std::uint8_t low[32], high[32];
+  std::uint8_t low[32], upper[32];
   SplitCodes(const std::uint8_t* codes, int low_bits) noexcept {
     for (int i = 0; i < 32; ++i) {
       low[i] = static_cast<std::uint8_t>(codes[i] & ((1 << low_bits) - 1));
-      high[i] = static_cast<std::uint8_t>(codes[i] >> low_bits);
+      upper[i] = static_cast<std::uint8_t>(codes[i] >> low_bits);
     }
   }
 };
 void put_codes(std::type_identity<Codes3>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
   const SplitCodes split(c, 2);
   put_codes(std::type_identity<Codes2>{}, split.low, to, nullptr);
-  put_codes(std::type_identity<Codes1>{}, split.high, high, nullptr);
+  put_codes(std::type_identity<Codes1>{}, split.upper, high, nullptr);
 }
 void put_codes(std::type_identity<Codes5>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
-  const SplitCodes split(c, 4);
-  put_codes(std::type_identity<Codes4>{}, split.low, to, nullptr);
-  put_codes(std::type_identity<Codes1>{}, split.high, high, nullptr);
+  const SplitCodes split(c, 1);
+  put_codes(std::type_identity<Codes4>{}, split.upper, to, nullptr);
+  put_codes(std::type_identity<Codes1>{}, split.low, high, nullptr);
 }
 void put_codes(std::type_identity<Codes6>, const std::uint8_t* c, std::byte* to, std::byte* high) noexcept {
-  const SplitCodes split(c, 4);
-  put_codes(std::type_identity<Codes4>{}, split.low, to, nullptr);
-  put_codes(std::type_identity<Codes2>{}, split.high, high, nullptr);
+  const SplitCodes split(c, 2);
+  put_codes(std::type_identity<Codes4>{}, split.upper, to, nullptr);
+  put_codes(std::type_identity<Codes2>{}, split.low, high, nullptr);
 }
 
 // ---- scales of blocks: bytes of group g of a block, and of its super-block
