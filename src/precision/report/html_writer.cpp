@@ -44,7 +44,8 @@ std::string escape_html(std::string_view text) {
     const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
     text.remove_prefix(character.size());
     const char c = character[0];
-    const bool control = (c >= 0 && c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || is_c1(character);
+    const bool control =
+        (static_cast<std::uint8_t>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F || is_c1(character);
     if (bytes == 0 || control) {
       out += kReplacement;
     } else if (c == '&') {
