@@ -71,7 +71,7 @@ struct Codes5 {
   }
   /// The lowest bits of word i as bit 3 of the lower halves of bytes; the upper halves do not count.
   IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
-    const std::uint32_t both = masked(high[0] << (3 - i % 4), 0x88888888u);  // of words i % 4 and i % 4 + 4
+    const std::uint32_t both = mask_once(high[0] << (3 - i % 4), 0x88888888u);  // of words i % 4 and i % 4 + 4
     return i < 4 ? both : both >> 4;
   }
 };
@@ -89,7 +89,7 @@ struct Codes6 {
   }
   /// The lowest two bits of word i as bits 2 and 3 of the lower halves of bytes; the upper halves do not count.
   IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
-    const std::uint32_t both = masked(i % 4 < 2 ? high[i % 2] << 2 : high[i % 2], 0xCCCCCCCCu);  // words i % 4, i % 4 + 4
+    const std::uint32_t both = mask_once(i % 4 < 2 ? high[i % 2] << 2 : high[i % 2], 0xCCCCCCCCu);  // words i % 4, i % 4 + 4
     return i < 4 ? both : both >> 4;
   }
 };

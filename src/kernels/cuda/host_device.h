@@ -152,8 +152,8 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
-/// bits & mask, as one number that shifts follow: the compiler would have a mask for each of them instead.
-IMAGO_HD std::uint32_t masked(std::uint32_t bits, std::uint32_t mask) noexcept {
+/// bits & mask, of which shifts are taken: the compiler would mask each of these by itself instead.
+IMAGO_HD std::uint32_t mask_once(std::uint32_t bits, std::uint32_t mask) noexcept {
 #ifdef __CUDA_ARCH__
   asm("and.b32 %0, %0, %1;" : "+r"(bits) : "r"(mask));
   return bits;

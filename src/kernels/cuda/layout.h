@@ -28,7 +28,7 @@ struct alignas(8) float2_pod {
 /// multiple of 4 groups, so that 16 bytes can be loaded at once also from codes of one bit.
 struct Planes {
   const std::byte* codes = nullptr;   ///< [rows][stride] main codes: 256 … 4 bytes a group
-  const std::byte* high = nullptr;    ///< [rows][stride] further bits of 3-, 5- and 6-bit codes
+  const std::byte* high = nullptr;    ///< [rows][stride] the upper bits of 3-bit codes, the lowest of 5- and 6-bit ones
   const std::byte* scales = nullptr;  ///< [rows][stride] scales of groups or halves of them, of the format's own size
   const std::byte* supers = nullptr;  ///< [rows][stride / 8] scales of super-blocks
   const float* row_scales = nullptr;  ///< dtypes: [rows][row_scale_count]; group g of a row has number g >> scale_shift

@@ -66,21 +66,14 @@ struct StreamOutput {
   float scale = 1, gate_scale = 1, up_scale = 1;
 };
 
-/// Loads where it stands: the compiler would move it behind the products, to where its value is needed.
-__device__ __forceinline__ float load_now(const float* from) {
-  float value;
-  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from));
-  return value;
-}
-
 /// What is added to it, which earlier work on the stream may have made.
 struct OutputAddends {
   float y = 0, bias = 0;
 
   __device__ __forceinline__ OutputAddends() = default;
   __device__ __forceinline__ explicit OutputAddends(const StreamOutput& output) {
-    if (output.accumulates) y = load_now(output.y);
-    if (output.bias != nullptr) bias = load_now(output.bias);
+    if (output.accumulates) y = __ldcg(output.y);
+    if (output.bias != nullptr) bias = __ldcg(output.bias);
   }
 };
 
@@ -144,8 +137,8 @@ class StreamOutputs {
       if (product.bias != nullptr) result.bias = product.bias + row;
       if constexpr (kRowScales) {
         if (product.planes.row_scale_count == 1) {
-          result.gate_scale = load_now(product.planes.row_scales + row);
-          if (product.gated) result.up_scale = load_now(product.up.row_scales + row);
+          result.gate_scale = __ldg(product.planes.row_scales + row);
+          if (product.gated) result.up_scale = __ldg(product.up.row_scales + row);
         }
       }
       break;

@@ -118,7 +118,7 @@ TEST_F(GpuMatVec, EveryFormatMatchesTheDefinition) {
 /// Blocks of threads norm their token themselves where it is not too long, and else it is done before.
 TEST_F(GpuMatVec, NormsItsToken) {
   for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::q8_0), Format(DType::int4),
-                              Format(BlockFormat::q6_k), Format(DType::binary)}) {
+                              Format(BlockFormat::q6_k), Format(DType::binary), Format(BlockFormat::mxfp4)}) {
     for (const std::size_t cols : {256, 2048, 4096, 8192, 14336}) {
       const PackedSample m = packed_sample(format, 33, cols, 0, 3);
       const GpuMatrix matrix(device(), m.source());
@@ -162,7 +162,20 @@ TEST_F(GpuMatVec, GroupsOfScales) {
       for (const std::size_t tokens : {1, 4}) {
         for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) matches(m, tokens, arithmetic, 6);
       }
+      matches(packed_sample(type.id, 19, 8448, group, 5), 1, Arithmetic::fast,
+              6);  // warps have several pieces of a row
     }
+  }
+}
+
+/// Rows of which a warp has several pieces, in every form: whole pieces, a last one that is shorter, odd numbers of
+/// them.
+TEST_F(GpuMatVec, SeveralPiecesOfARow) {
+  for (const Format format : testing::all_formats()) {
+    for (const std::size_t cols : {4352, 8448, 14336}) {
+      matches(packed_sample(format, 33, cols, 1, 7), 1, Arithmetic::fast, 8);
+    }
+    if (format.block_values() <= 32) matches(packed_sample(format, 33, 8736, 1, 7), 1, Arithmetic::fast, 8);
   }
 }
 
