@@ -162,6 +162,17 @@ IMAGO_HD std::uint32_t mask_once(std::uint32_t bits, std::uint32_t mask) noexcep
 #endif
 }
 
+/// The compiler would compare what the numbers were made of instead, with more instructions.
+IMAGO_HD std::uint32_t larger_of(std::uint32_t a, std::uint32_t b) noexcept {
+#ifdef __CUDA_ARCH__
+  std::uint32_t larger;
+  asm("max.u32 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+#else
+  return a < b ? b : a;
+#endif
+}
+
 /// The bits of `a` where there is one in `mask`, else those of `b`.
 IMAGO_HD std::uint32_t merge_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) noexcept {
 #ifdef __CUDA_ARCH__
@@ -221,8 +232,13 @@ IMAGO_HD std::int32_t dot4_unsigned(std::uint32_t a, std::uint32_t b, std::int32
 #endif
 }
 
+/// Byte i, which is known to the compiler.
 IMAGO_HD std::int32_t signed_byte(std::uint32_t word, int i) noexcept {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::int32_t>(pick_bytes(word, 0, 0x8880u + 0x1111u * i));
+#else
   return static_cast<std::int8_t>(word >> 8 * i & 0xFFu);
+#endif
 }
 
 }  // namespace imago::kernels::cuda

@@ -24,6 +24,10 @@ struct WarpPlace {
     number = team * gridDim.x + blockIdx.x;  // neighbours on different multiprocessors: all have as many
     columns = warp - team * plan.column_warps;
   }
+  /// Pieces of a row that are the warp's.
+  __device__ __forceinline__ std::uint32_t pieces(const StreamPlan& plan) const {
+    return (plan.pieces - columns + plan.column_warps - 1) / plan.column_warps;
+  }
 };
 
 /// The matrices of a launch in the order in which teams take them: a product's after the other, or a gate's and then

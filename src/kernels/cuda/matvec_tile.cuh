@@ -14,6 +14,7 @@
 #include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/matvec_tile_feed.cuh"
 #include "kernels/cuda/shared_loads.cuh"
+#include "kernels/cuda/tile_scales.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -48,11 +49,15 @@ class TileLane {
   using S = TileSlice<Form, kGrouped, kSingle>;
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
-  static constexpr int kHalves = Scales::kParts;  ///< of a group, with scales of their own
+  using Weighing = TileScales<Form>;
+  static constexpr int kHalves = Weighing::kHalves, kXWords = Weighing::kXWords;
   static constexpr bool kDecodesAhead = CodeDot<Codes>::kIsSlow;
-  static constexpr bool kHasSum = Scales::kHasMin || Scales::kRow || Form::kZeroOfFormat != 0.0f;
-  /// In shared memory, of 256 columns: codes, and of each half of a group scale and sum.
-  static constexpr std::uint32_t kPartBytes = kPartGroups * (32 + 8 * kHalves), kXBytes = S::kParts * kPartBytes;
+  static constexpr bool kHasSum = Weighing::kHasSum;
+  /// Pieces of 256 columns end where blocks of as many do.
+  static constexpr bool kAreWhole = S::kParts == 1 && Scales::kSuperBytes > 0;
+  /// In shared memory, of 256 columns: codes, and of each group scale and sums.
+  static constexpr std::uint32_t kXAt = kPartGroups * 32, kPartBytes = kXAt + kPartGroups * kXWords * 4;
+  static constexpr std::uint32_t kXBytes = S::kParts * kPartBytes;
   /// Behind them, for lanes without activations: 32, in other banks than those that are read together with them.
   static constexpr std::uint32_t kZerosAt = 16, kZeroBytes = kZerosAt + 32;
 
@@ -68,13 +73,22 @@ class TileLane {
     const bool has_x = row % 4 == c;
     words_at_ = has_x ? x + row * 32 : zeros;
     words_step_ = has_x ? kXBytes : 0;
-    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_}) keep(*number);
+    const Planes& p = args.products[0].planes;
+    const bool has_end = (plan.pieces - 1) % plan.column_warps == place.columns;
+    end_piece_ = has_end ? place.pieces(plan) - 1 : ~0u;
+    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_piece_}) keep(*number);
     if (lane < 8) store_shared(zeros + lane * 4, 0);
-    find_scales(args, place.columns * S::kGroups);
+    whole_ = find_scales(p, S::kGroups);
+    if constexpr (S::kSuperBytes == 2) {
+      whole_.super[0] ^= place.columns % 2 * 2;
+      odd_step_ = plan.column_warps % 2 * 2;
+      keep(odd_step_);
+    }
+    end_ = find_scales(p, p.groups - (plan.pieces - 1) * S::kGroups);
   }
 
   /// Puts codes of 256 columns where `take` finds them: words 2 · (lane % 4) and the next of group lane / 4, its scale
-  /// and that times the sum of its codes. Parts are counted through the warp's pieces.
+  /// and what TileScales asks for besides. Parts are counted through the warp's pieces.
   __device__ __forceinline__ void put(const MatVecArgs& args, std::uint32_t part, uint2 words, float2 scale) const {
     const std::uint32_t group = lane_ / 4, c = lane_ % 4, at = x_at_ + part * kPartBytes;
     if constexpr (CodeDot<Codes>::kInOrder) {
@@ -83,33 +97,35 @@ class TileLane {
       store_shared(at + group * 32 + CodeDot<Codes>::place(2 * c) * 4, words.x);
       store_shared(at + group * 32 + CodeDot<Codes>::place(2 * c + 1) * 4, words.y);
     }
-    if constexpr (kHalves == 2 && kHasSum) {
+    const std::uint32_t entry = at + kXAt + group * (kXWords * 4);
+    const float zero = Form::zero(args.products[0].planes);
+    const std::uint32_t x_scale = __float_as_uint(scale.x * Weighing::unit());
+    if constexpr (!kHasSum) {
+      if (c == 0) store_shared(entry, x_scale);
+    } else if constexpr (kHalves == 1) {
+      if (c == 0) store_shared(entry, x_scale, __float_as_uint(Scales::kHasMin ? scale.y : scale.y * zero));
+    } else {
       std::int32_t sum = dot4(0x01010101u, words.x, dot4(0x01010101u, words.y, 0));
       sum += __shfl_xor_sync(~0u, sum, 1);
-      scale.y = times(scale.x, static_cast<float>(sum));
+      const std::uint32_t bits = Weighing::sum_bits(scale.x, sum, zero);
+      if (c == 0) store_shared(entry, x_scale, bits);
+      if (c == 2) store_shared(entry + 8, bits);
     }
-    if constexpr (!Scales::kHasMin) scale.y *= Scales::kRow ? args.products[0].planes.zero : Form::kZeroOfFormat;
-    if (c % (4 / kHalves) != 0) return;
-    const int half = kHalves == 2 ? static_cast<int>(c / 2) : 0;
-    const float unit = Form::kStep / CodeDot<Codes>::factor(half, kHalves);
-    store_shared(at + 256 + (half * kPartGroups + group) * 8, __float_as_uint(scale.x * unit),
-                 __float_as_uint(scale.y));
   }
 
   /// Takes up a piece.
-  __device__ __forceinline__ void take(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
-                                       std::uint32_t piece) {
+  __device__ __forceinline__ void take(std::uint32_t piece) {
     const std::uint32_t words = words_at_ + piece * words_step_, next = words_step_ / S::kParts;
-    const std::uint32_t scales = x_at_ + lane_ % 4 * 16 + 256 + piece * kXBytes;
+    const std::uint32_t scales = x_at_ + kXAt + lane_ % 4 * (2 * kXWords * 4) + piece * kXBytes;
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) {
       load_shared<8>(words + part * next, x_[part]);
-      take_scales(part, scales + part * kPartBytes);
+      load_shared<2 * kXWords>(scales + part * kPartBytes, &x_scales_[part][0][0]);
     }
-    const std::uint32_t number = piece * plan.column_warps + place.columns;
-    if (args.products[0].planes.groups % S::kGroups != 0) find_scales(args, number * S::kGroups);  // the last differs
-    // Of two bytes, alone: the second of a word if the number is odd.
-    if constexpr (S::kSuperBytes == 2) super_at_[0] = S::kSupersAt + lane_ / 4 * S::kSuperRow + number % 2 * 2;
+    now_ = !kAreWhole && piece == end_piece_ ? end_ : whole_;
+    if constexpr (S::kSuperBytes == 2) {  // alone: the second of a word if the number is odd
+      now_.super[0] = whole_.super[0] ^ (piece * odd_step_ & 2);
+    }
   }
 
   /// Codes of the first tile, taken apart while activations are on their way. A second one finds no registers.
@@ -139,83 +155,68 @@ class TileLane {
   }
 
  private:
-  __device__ __forceinline__ void take_scales(int part, std::uint32_t at) {
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      std::uint32_t both[4];
-      load_shared<4>(at + half * kPartGroups * 8, both);
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        scale_[part][half][u] = __uint_as_float(both[2 * u]);
-        sum_[part][half][u] = __uint_as_float(both[2 * u + 1]);
-      }
-    }
-  }
-  /// Scales behind the end might be infinite: the first are read in their place, for activations that are zeros.
-  __device__ __forceinline__ void find_scales(const MatVecArgs& args, std::uint32_t first) {
-    const Planes& p = args.products[0].planes;
+  /// Where a lane finds scales in a slice.
+  struct ScalePlaces {
+    std::uint32_t scale[S::kParts][2], super[S::kParts];
+  };
+  /// Of a piece with so many groups. Scales behind them might be infinite: the first are read in their place, for
+  /// activations that are zeros.
+  __device__ __forceinline__ ScalePlaces find_scales(const Planes& p, std::uint32_t groups) const {
     const std::uint32_t row = lane_ / 4, scales_at = S::kScalesAt + row * S::kScaleRow;
+    ScalePlaces places;
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) {
       const std::uint32_t own = part * kPartGroups + 2 * (lane_ % 4);
-      const bool exists = first + own < p.groups;
+      const bool exists = own < groups;
       if constexpr (kGrouped) {
-        scale_at_[part][0] = scales_at + (exists ? (own >> p.scale_shift) * 4 : 0);
-        scale_at_[part][1] = scales_at + (first + own + 1 < p.groups ? (own + 1 >> p.scale_shift) * 4 : 0);
-        keep(scale_at_[part][1]);
+        places.scale[part][0] = scales_at + (exists ? (own >> p.scale_shift) * 4 : 0);
+        places.scale[part][1] = scales_at + (own + 1 < groups ? (own + 1 >> p.scale_shift) * 4 : 0);
+        keep(places.scale[part][1]);
       } else {
-        scale_at_[part][0] = scales_at + (exists ? own * Scales::kBytes : 0);
+        places.scale[part][0] = scales_at + (exists ? own * Scales::kBytes : 0);
       }
-      super_at_[part] = S::kSupersAt + row * S::kSuperRow + (exists ? part * Scales::kSuperBytes : 0);
-      if constexpr (S::kScaleRow > 0) keep(scale_at_[part][0]);
-      if constexpr (S::kSuperRow > 0) keep(super_at_[part]);
+      places.super[part] = S::kSupersAt + row * S::kSuperRow + (exists ? part * Scales::kSuperBytes : 0);
+      if constexpr (S::kScaleRow > 0) keep(places.scale[part][0]);
+      if constexpr (S::kSuperRow > 0) keep(places.super[part]);
     }
+    return places;
   }
 
   template <class Dots>
   __device__ __forceinline__ void add_parts(std::uint32_t slice, float (&results)[S::kHeight], Dots dots_of) const {
 #pragma unroll
     for (int eight = 0; eight < S::kHeight; ++eight) {
-      float result = 0;
 #pragma unroll
       for (int part = 0; part < S::kParts; ++part) {
         TileSums dots[kHalves];
         dots_of(eight, part, dots);
-        add_part(slice, eight, part, dots, result);
+        add_part(slice, eight, part, dots, results[eight]);
       }
-      results[eight] += result;
     }
   }
 
   __device__ __forceinline__ void add_part(std::uint32_t slice, int eight, int part, const TileSums (&dots)[kHalves],
                                            float& result) const {
     const std::uint32_t row = slice + eight * (kPartRows * S::kScaleRow);
-    std::uint32_t scales[2] = {}, supers = 0;
-    float group_scales[2] = {1, 1};
+    PairBits bits;
     if constexpr (kGrouped) {
 #pragma unroll
-      for (int u = 0; u < 2; ++u) group_scales[u] = __uint_as_float(load_shared_small<4>(row + scale_at_[part][u]));
+      for (int u = 0; u < 2; ++u) bits.rows[u] = __uint_as_float(load_shared_small<4>(row + now_.scale[part][u]));
     } else if constexpr (Scales::kBytes == 4) {
-      load_shared<2>(row + scale_at_[part][0], scales);
+      load_shared<2>(row + now_.scale[part][0], bits.words);
     } else if constexpr (Scales::kBytes > 0) {
-      scales[0] = load_shared_small<2 * Scales::kBytes>(row + scale_at_[part][0]);
-      scales[1] = scales[0] >> 8 * Scales::kBytes;
+      bits.words[0] = load_shared_small<2 * Scales::kBytes>(row + now_.scale[part][0]);
     }
     if constexpr (Scales::kSuperBytes > 0) {
-      supers = load_shared_small<Scales::kSuperBytes>(slice + eight * (kPartRows * S::kSuperRow) + super_at_[part]);
+      bits.supers = load_shared_small<Scales::kSuperBytes>(slice + eight * (kPartRows * S::kSuperRow) + now_.super[part]);
     }
+    std::int32_t sums[2][kHalves];
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
-      const GroupScale s = Scales::read(scales[u], supers, group_scales[u]);
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const std::int32_t dot = is_of_first_ ? dots[half].c[u] : dots[half].c[2 + u];
-        float value = scale_[part][half][u] * static_cast<float>(dot);
-        if constexpr (kHasSum && !Scales::kHasMin) value -= sum_[part][half][u];
-        result += s.scale[half] * value;
-        if constexpr (Scales::kHasMin) result -= s.min[half] * sum_[part][half][u];
-      }
+      for (int half = 0; half < kHalves; ++half) sums[u][half] = is_of_first_ ? dots[half].c[u] : dots[half].c[2 + u];
     }
+    result = Weighing::add(bits, sums, x_scales_[part], result);
   }
 
   __device__ __forceinline__ CodePair<Codes> load_codes(std::uint32_t slice, int eight, int part) const {
@@ -243,9 +244,12 @@ class TileLane {
 
   bool is_of_first_;  // groups 2c, 2c + 1 are among the first four
   std::uint32_t lane_, x_at_, words_at_, words_step_;
-  std::uint32_t codes_at_, other_at_, high_at_, scale_at_[S::kParts][2], super_at_[S::kParts];  // in a slice
+  std::uint32_t end_piece_;  // the last of a row, which may reach past its end, if it is the warp's
+  std::uint32_t codes_at_, other_at_, high_at_;  // in a slice
+  ScalePlaces whole_, end_, now_;
+  std::uint32_t odd_step_;  // supers of two bytes, alone: 2 if those of the next piece are in the other half of a word
   std::uint32_t x_[S::kParts][8];
-  float scale_[S::kParts][kHalves][2], sum_[S::kParts][kHalves][2];  // sums: times their scale, and zero points
+  std::uint32_t x_scales_[S::kParts][2][kXWords];  // of groups 2c and 2c + 1
 };
 
 }  // namespace imago::kernels::cuda

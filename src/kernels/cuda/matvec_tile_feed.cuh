@@ -19,6 +19,10 @@ inline constexpr int kTileRingBytes = 13440;     ///< of a warp, at most
 
 /// A number that the compiler shall keep instead of working it out time and again.
 __device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
+template <class T>
+__device__ __forceinline__ void keep(const T*& address) {
+  asm volatile("" : "+l"(address));
+}
 
 /// A tile in the ring of a warp. kGrouped: dtypes with scales for groups. kSingle: warps have one piece of a row, whose
 /// activations they keep in registers. Others load those for every tile: where instructions are too many, these have
@@ -66,6 +70,8 @@ class TileFeed {
   __device__ __forceinline__ TileFeed(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                       std::uint32_t lane) {
     const std::uint32_t row = lane / kRowLanes, c = lane % kRowLanes;
+    pieces_ = place.pieces(plan);
+    keep(pieces_);
     codes_to_ = lane / kCodeLanes * S::kCodeStride + (lane % kCodeLanes * 16 ^ lane / kCodeLanes % 2 * S::kExchanged);
     keep(codes_to_);
     if constexpr (S::kHighRow > 0) {
@@ -88,9 +94,10 @@ class TileFeed {
                                             std::uint32_t lane, std::uint32_t to) {
     if (left_ > 0) {
       copy(args, plan, lane, to);
-      if (kSingle || ++piece_ == plan.warp_pieces) {
+      if (kSingle || ++piece_ == pieces_) {
         piece_ = 0;
         move(plan.jumps);
+        if (!kSingle && pieces_ != plan.warp_pieces) move(plan.piece_steps);  // from one piece less
         if (--left_ == 0) open(args, plan, place, lane);
       } else {
         move(plan.piece_steps);
@@ -158,7 +165,7 @@ class TileFeed {
     }
   }
 
-  std::uint32_t left_ = 0, piece_ = 0;  // tiles of the matrix
+  std::uint32_t left_ = 0, piece_ = 0, pieces_;  // tiles of the matrix; of a tile, those that are copied, and all
   MatrixWalk walk_;
   std::uint32_t codes_to_, high_to_, scales_to_, supers_to_;
   bool has_super_;

@@ -18,9 +18,9 @@ struct LaneX {
   float4 first = {0, 0, 0, 0}, second = {0, 0, 0, 0};
 
   __device__ __forceinline__ LaneX() = default;
-  __device__ __forceinline__ LaneX(const float* from, std::uint32_t column) {
-    first = *reinterpret_cast<const float4*>(from + column);
-    second = *reinterpret_cast<const float4*>(from + column + 4);
+  __device__ __forceinline__ explicit LaneX(const float* from) {
+    first = *reinterpret_cast<const float4*>(from);
+    second = *reinterpret_cast<const float4*>(from + 4);
   }
   __device__ __forceinline__ float squares() const {
     return first.x * first.x + first.y * first.y + first.z * first.z + first.w * first.w + second.x * second.x +
@@ -35,25 +35,29 @@ class TileX {
   __device__ __forceinline__ TileX(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place)
       : args_(args), first_(place.columns), step_(plan.column_warps), parts_(plan.warp_pieces * kParts) {}
 
-  /// Of an int8 form that is there.
+  /// Of an int8 form that is there. Where it is found is worked out before the kernel before has ended.
   template <class Meanwhile>
   __device__ __forceinline__ void fetch(const Lane& lane, Meanwhile meanwhile) const {
+    Int8Places places(*this, 0);
+    places.keep_all();
     wait_for_previous();
-    for (std::uint32_t part = 0; part < parts_; part += kFetched) {
+    for (std::uint32_t part = 0;;) {
       uint2 codes[kFetched];
       float2 scales[kFetched];
 #pragma unroll
       for (std::uint32_t i = 0; i < kFetched; ++i) {
-        const std::uint32_t group = group_of(part + i);
-        const bool exists = part + i < parts_ && group < groups();
-        codes[i] = exists ? reinterpret_cast<const uint2*>(args_.q)[group * 4 + threadIdx.x % 4] : uint2{0, 0};
-        scales[i] = exists ? reinterpret_cast<const float2*>(args_.scales)[group] : float2{0, 0};
+        const bool exists = (places.exist >> i & 1) != 0;
+        codes[i] = exists ? *places.codes[i] : uint2{0, 0};
+        scales[i] = exists ? *places.scales[i] : float2{0, 0};
       }
       if (part == 0) meanwhile();
 #pragma unroll
       for (std::uint32_t i = 0; i < kFetched; ++i) {
         if (part + i < parts_) lane.put(args_, part + i, codes[i], scales[i]);
       }
+      part += kFetched;
+      if (part >= parts_) return;
+      places = Int8Places(*this, part);
     }
   }
 
@@ -61,15 +65,20 @@ class TileX {
   template <class Meanwhile>
   __device__ __forceinline__ float make(const Lane& lane, Meanwhile meanwhile) const {
     LaneX weights[kMade];  // they do not depend on the kernel before: asked for while that one runs
+    const float* from[kMade];
 #pragma unroll
-    for (std::uint32_t i = 0; i < kMade; ++i) weights[i] = weight(i);
+    for (std::uint32_t i = 0; i < kMade; ++i) {
+      weights[i] = weight(i);
+      from[i] = args_.x + column(i);
+      keep(from[i]);
+    }
     wait_for_previous();
     float squares = 0;
     for (std::uint32_t part = 0;;) {
       LaneX x[kMade];
 #pragma unroll
       for (std::uint32_t i = 0; i < kMade; ++i) {
-        if (exists(part + i)) x[i] = LaneX(args_.x, column(part + i));
+        if (exists(part + i)) x[i] = LaneX(from[i]);
       }
       if (part == 0) meanwhile();
 #pragma unroll
@@ -80,7 +89,10 @@ class TileX {
       part += kMade;
       if (part >= parts_) return squares;
 #pragma unroll
-      for (std::uint32_t i = 0; i < kMade; ++i) weights[i] = weight(part + i);
+      for (std::uint32_t i = 0; i < kMade; ++i) {
+        weights[i] = weight(part + i);
+        from[i] = args_.x + column(part + i);
+      }
     }
   }
 
@@ -88,6 +100,28 @@ class TileX {
   static constexpr std::uint32_t kParts = Lane::S::kParts;
   // Parts that are on their way together.
   static constexpr std::uint32_t kFetched = kSingle ? kParts : 8, kMade = 2;
+
+  /// Of parts that are fetched together.
+  struct Int8Places {
+    const uint2* codes[kFetched];
+    const float2* scales[kFetched];
+    std::uint32_t exist = 0;  // a bit for each
+
+    __device__ __forceinline__ Int8Places(const TileX& x, std::uint32_t part) {
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) {
+        const std::uint32_t group = x.group_of(part + i);
+        codes[i] = reinterpret_cast<const uint2*>(x.args_.q) + group * 4 + threadIdx.x % 4;
+        scales[i] = reinterpret_cast<const float2*>(x.args_.scales) + group;
+        if (x.exists(part + i)) exist |= 1u << i;
+      }
+    }
+    __device__ __forceinline__ void keep_all() {
+      keep(exist);
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) keep(codes[i]), keep(scales[i]);
+    }
+  };
 
   __device__ __forceinline__ std::uint32_t groups() const { return args_.products[0].planes.groups; }
   __device__ __forceinline__ std::uint32_t group_of(std::uint32_t part) const {
@@ -100,7 +134,7 @@ class TileX {
     return part < parts_ && group_of(part) < groups();
   }
   __device__ __forceinline__ LaneX weight(std::uint32_t part) const {
-    if (args_.norm_weight != nullptr && exists(part)) return LaneX(args_.norm_weight, column(part));
+    if (args_.norm_weight != nullptr && exists(part)) return LaneX(args_.norm_weight + column(part));
     LaneX ones;
     ones.first = ones.second = {1, 1, 1, 1};
     return ones;

@@ -28,18 +28,20 @@ __device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const Str
   const std::uint32_t end = ring + S::kCount * S::kBytes;
   std::uint32_t at = ring, free = end - S::kBytes;  // the next step, the one that is done with
   const bool is_first_of_row = lane % 4 == 0;
-  std::uint32_t pieces = (plan.pieces - place.columns + plan.column_warps - 1) / plan.column_warps;  // that exist
-  keep(pieces);
+  std::uint32_t pieces = kSingle ? 1 : place.pieces(plan);
+  if (!kSingle) keep(pieces);
   float results[S::kHeight] = {};
   const auto step = [&](auto multiply) {
     wait_for_copies<S::kCount - 2>();
     __syncwarp();
     feed.copy_step(args, plan, place, lane, free);
-    if constexpr (!kSingle) columns.take(args, plan, place, piece);
-    if (kSingle || piece < pieces) multiply();
+    if constexpr (!kSingle) columns.take(piece);
+    multiply();
     free = at;
     at = at + S::kBytes == end ? ring : at + S::kBytes;
-    if (!kSingle && ++piece < plan.warp_pieces) return;
+    ++piece;
+  };
+  const auto end_tile = [&] {
     piece = 0;
     --tiles;
 #pragma unroll
@@ -53,10 +55,21 @@ __device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const Str
     }
   };
   if constexpr (Lane::kDecodesAhead) {
-    if (tiles > 0) step([&] { columns.add_products(at, ahead, results); });
+    if (tiles > 0) {
+      step([&] { columns.add_products(at, ahead, results); });
+      if constexpr (kSingle) end_tile();
+    }
   }
 #pragma unroll 1
-  while (tiles > 0) step([&] { columns.add_products(at, results); });
+  while (tiles > 0) {
+    if constexpr (kSingle) {
+      step([&] { columns.add_products(at, results); });
+    } else {
+#pragma unroll 1
+      while (piece < pieces) step([&] { columns.add_products(at, results); });
+    }
+    end_tile();
+  }
 }
 
 template <class Form, bool kGrouped, bool kSingle>
@@ -73,8 +86,9 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   std::uint32_t ring = base + place.warp * (S::kCount * S::kBytes);
   keep(ring);
   TileFeed<Form, kGrouped, kSingle> feed(args, plan, place, lane);
+  const int early_steps = blockIdx.x < gridDim.x / 2 ? plan.first_early_steps : plan.early_steps;
 #pragma unroll 1
-  for (int i = 0; i < plan.early_steps; ++i) feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
+  for (int i = 0; i < early_steps; ++i) feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
 
   StreamOutputs<S::kRows, kTileWarps, Form::Scales::kRow && !kGrouped> outputs(args, plan, place, base);
   Lane columns(args, plan, place, lane, base + plan.own_at + place.warp * plan.own_bytes);
@@ -82,7 +96,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   typename Lane::Ahead ahead;
   const auto meanwhile = [&] {
 #pragma unroll 1
-    for (int i = plan.early_steps; i < S::kCount - 1; ++i) {
+    for (int i = early_steps; i < S::kCount - 1; ++i) {
       feed.copy_step(args, plan, place, lane, ring + i * S::kBytes);
     }
     outputs.fetch();
@@ -99,18 +113,22 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
     if (lane == 0) store_shared(outputs.squares(), __float_as_uint(squares));
   }
   __syncwarp();
-  columns.take(args, plan, place, 0);
+  columns.take(0);
   multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, ahead, outputs.sums());
   wait_for_copies<0>();
   __syncthreads();
   outputs.finish(args.q == nullptr && args.norm_weight != nullptr);
 }
 
-/// Steps to copy before the kernel before has ended. Activations are asked for behind them and wait for them: with all
-/// steps for longer than these save.
-template <class S>
-int early_steps(const MatVecArgs& args) {
-  return args.q == nullptr || S::kBytes < 2000 ? 1 : 2;
+/// Sets how many steps are copied before the kernel before has ended. Activations are asked for behind them and wait for
+/// them: with all steps for longer than these save. Blocks of the first half take the places of those that ended first,
+/// and their steps are there in time; with slow codes the others would only fall further behind.
+template <class Form, class S>
+void plan_early_steps(bool single, const MatVecArgs& args, StreamPlan& plan) {
+  using Dot = CodeDot<typename Form::Codes>;
+  plan.early_steps = plan.first_early_steps = args.q == nullptr || S::kBytes < 2000 ? 1 : 2;
+  const bool is_quick = !Dot::kIsSlow && Form::Scales::kParts == 1 && Form::Codes::kBits > 1;
+  if (single && is_quick && args.q != nullptr) plan.first_early_steps = S::kCount - 1;
 }
 
 template <class Form, bool kGrouped, bool kSingle>
@@ -132,7 +150,7 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first), S::kSuperBytes};
   std::copy(std::begin(piece_bytes), std::end(piece_bytes), needs.piece_bytes);
   StreamPlan plan = plan_stream(needs);
-  plan.early_steps = early_steps<S>(args);
+  plan_early_steps<Form, S>(kSingle, args, plan);
   if (!is_possible(plan, facts)) return false;
   launch_stream(matvec_tiles<Form, kGrouped, kSingle>, args, plan, facts, stream);
   return true;

@@ -1,0 +1,109 @@
+// How the streaming matvec applies scales, run on the host, against their definition in double.
+
+#include "kernels/cuda/tile_scales.cuh"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/cuda/decode.cuh"
+
+namespace imago::kernels::cuda {
+namespace {
+
+std::uint32_t finite_half(std::mt19937& random) { return random() % 0x6000u + 0x1000u; }
+
+/// Of two groups, each number one that its format may have.
+template <class Scales>
+PairBits random_bits(std::mt19937& random) {
+  PairBits bits;
+  for (std::uint32_t& word : bits.words) word = static_cast<std::uint32_t>(random());
+  if constexpr (Scales::kRow) {
+    for (float& row : bits.rows) row = static_cast<float>(random() % 1000) / 700.0f;
+  } else if constexpr (!Scales::kSubs && Scales::kBytes >= 2 && Scales::kParts == 1) {  // binary16
+    for (std::uint32_t& word : bits.words) word = finite_half(random) | finite_half(random) << 16;
+  } else if constexpr (std::is_same_v<Scales, ScaleExponent>) {
+    bits.words[0] = (random() % 60 + 90) | (random() % 60 + 90) << 8;
+  }
+  bits.supers = finite_half(random) | finite_half(random) << 16;
+  return bits;
+}
+
+template <class Form>
+void expect_results() {
+  using Scales = typename Form::Scales;
+  using Weighing = TileScales<Form>;
+  constexpr int kHalves = Weighing::kHalves;
+  const float zero = Scales::kRow && Weighing::kHasZero ? 8.0f : Form::kZeroOfFormat;
+  std::mt19937 random(7);
+  for (int round = 0; round < 1000; ++round) {
+    const PairBits bits = random_bits<Scales>(random);
+    std::int32_t dots[2][kHalves];
+    std::uint32_t x[2][Weighing::kXWords] = {};
+    const double before = static_cast<double>(random() % 100) / 9.0;
+    double want = before, magnitude = before;
+    for (int u = 0; u < 2; ++u) {
+      const float x_scale = static_cast<float>(random() % 1000 + 1) / 9000.0f;
+      x[u][0] = bits_of_float(x_scale * Weighing::unit());
+      const GroupScale s = Scales::read(bits.group<Scales>(u), bits.supers, bits.rows[u]);
+      for (int half = 0; half < kHalves; ++half) {
+        const std::int32_t products = static_cast<std::int32_t>(random() % 100001) - 50000;
+        const std::int32_t sum = static_cast<std::int32_t>(random() % 4001) - 2000;
+        dots[u][half] = products * static_cast<std::int32_t>(Weighing::Dot::factor(half, kHalves));
+        if constexpr (Weighing::kHasSum) x[u][1 + half] = Weighing::sum_bits(x_scale, sum, zero);
+        const double parts[] = {static_cast<double>(s.scale[half]) * static_cast<double>(Form::kStep) * products,
+                                -static_cast<double>(s.scale[half]) * static_cast<double>(zero) * sum,
+                                Scales::kHasMin ? -static_cast<double>(s.min[half]) * sum : 0.0};
+        for (const double part : parts) {
+          want += static_cast<double>(x_scale) * part;
+          magnitude += static_cast<double>(x_scale) * std::fabs(part);
+        }
+      }
+    }
+    const float got = Weighing::add(bits, dots, x, static_cast<float>(before));
+    ASSERT_NEAR(static_cast<double>(got), want, 1e-6 * magnitude) << "round " << round;
+  }
+}
+
+TEST(GpuTileScales, ResultsAreThoseOfTheDefinition) {
+  int forms = 0;
+  for (const BlockFormatInfo& row : kBlockFormats) {
+    visit_form(Format(row.id), [&]<class Form>(std::type_identity<Form>) {
+      SCOPED_TRACE(row.name);
+      if constexpr (Form::kCoded) expect_results<Form>(), ++forms;
+    });
+  }
+  for (const DTypeInfo& row : kDTypes) {
+    visit_form(Format(row.id), [&]<class Form>(std::type_identity<Form>) {
+      SCOPED_TRACE(row.name);
+      if constexpr (Form::kCoded) expect_results<Form>(), ++forms;
+    });
+  }
+  EXPECT_GE(forms, 20);
+}
+
+/// All codes, the subnormal ones too. 255 is no number.
+TEST(GpuTileScales, SmallFloatsAreExact) {
+  const auto expect_exact = []<class Scales>(std::type_identity<Scales>, std::uint32_t code, std::uint32_t bits) {
+    PairBits pair;
+    pair.words[0] = bits;
+    const PairScales<Scales> quick(pair);
+    const GroupScale s = Scales::read(code, 0, 1);
+    for (int u = 0; u < 2; ++u) {
+      for (int part = 0; part < Scales::kParts; ++part) {
+        ASSERT_EQ(double{quick.scale[u][part]} * double{PairScales<Scales>::kUnit}, double{s.scale[part]}) << code;
+      }
+    }
+  };
+  for (std::uint32_t code = 0; code < 255; ++code) {
+    expect_exact(std::type_identity<ScaleExponent>{}, code, code * 0x0101u);
+  }
+  for (std::uint32_t code = 0; code < 127; ++code) {
+    const std::uint32_t both = code | (126 - code) << 8;
+    expect_exact(std::type_identity<ScaleSmallFloat>{}, both, both * 0x00010001u);
+  }
+}
+
+}  // namespace
+}  // namespace imago::kernels::cuda
