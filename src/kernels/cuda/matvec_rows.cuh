@@ -4,11 +4,13 @@
 // the matrix pass by in shared memory: see matvec_tiles.cuh, of which this differs in that a warp takes one row at a
 // time and multiplies floats.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/matvec_outputs.cuh"
 #include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_unit.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/shared_loads.cuh"
 
 namespace imago::kernels::cuda {
@@ -23,34 +25,45 @@ class RowLane {
   using Form = Plain<T>;
   static constexpr int kValues = Unit<Form>::kValues, kUnits = 32 / kValues;
   static constexpr int kBytes = 32 * kUnits * 16;  ///< of a warp's columns of a row
-  /// Rows in a ring. If there are four the loop over them is unrolled, so that places in the ring are constants.
-  static constexpr int kMost = kRowRingBytes / kBytes, kCount = kMost > 4 ? 4 : kMost;
+  static constexpr int kCount = std::min(kRowRingBytes / kBytes, 5);  ///< rows in a ring
   static_assert(kCount >= 3);
 
-  __device__ __forceinline__ void fetch(const MatVecArgs& args, const WarpPlace& place) {
+  /// Begins with what does not depend on the kernel before.
+  __device__ __forceinline__ RowLane(const MatVecArgs& args, const WarpPlace& place, std::uint32_t lane) {
     const std::uint32_t units = Unit<Form>::count(args.products[0].planes.groups);
+    is_whole_ = (place.columns + 1) * (32 * kUnits) <= units;
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      const std::uint32_t number = place.columns * (32 * kUnits) + 32 * u + threadIdx.x % 32;
+      const std::uint32_t number = place.columns * (32 * kUnits) + 32 * u + lane;
       exists_[u] = number < units;
-      const float4* const from = reinterpret_cast<const float4*>(args.x + (exists_[u] ? number : 0) * kValues);
+      from_[u] = reinterpret_cast<const float4*>(args.x + (exists_[u] ? number : 0) * kValues);
+      keep(from_[u]);
+    }
+  }
+
+  __device__ __forceinline__ void fetch() {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
       for (int i = 0; i < kValues / 4; ++i) {
-        const float4 v = from[i];
+        const float4 v = from_[u][i];
         x_[u][4 * i] = v.x, x_[u][4 * i + 1] = v.y, x_[u][4 * i + 2] = v.z, x_[u][4 * i + 3] = v.w;
       }
     }
   }
+  /// All columns of the warp exist.
+  __device__ __forceinline__ bool is_whole() const { return is_whole_; }
 
-  /// `row`: address in shared memory.
+  /// `row`: address of the lane's first unit in shared memory.
+  template <bool kWhole>
   __device__ __forceinline__ float product(std::uint32_t row) const {
     float result = 0;
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      if (!exists_[u]) continue;  // weights may be infinite or NaN
+      if (!kWhole && !exists_[u]) continue;  // weights may be infinite or NaN
       Unit<Form> unit;
       std::uint32_t words[4];
-      load_shared<4>(row + (32 * u + threadIdx.x % 32) * 16, words);
+      load_shared<4>(row + 512 * u, words);
       unit.bytes = {words[0], words[1], words[2], words[3]};
       float w[kValues];
       unit.values(w);
@@ -61,7 +74,8 @@ class RowLane {
   }
 
  private:
-  bool exists_[kUnits];
+  bool is_whole_, exists_[kUnits];
+  const float4* from_[kUnits];
   float x_[kUnits][kValues];
 };
 
@@ -73,12 +87,12 @@ class RowFeed {
   __device__ __forceinline__ RowFeed(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place) {
     open(args, plan, place);
   }
-  /// Copies a row, if there is one.
+  /// Copies a row, if there is one; `to`: where the lane's first unit goes.
   __device__ __forceinline__ void copy_step(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                             std::uint32_t to) {
     if (left_ > 0) {
 #pragma unroll
-      for (int i = 0; i < Lane::kBytes; i += 512) copy_async<16>(to + threadIdx.x % 32 * 16 + i, from_ + i);
+      for (int i = 0; i < Lane::kBytes; i += 512) copy_async<16>(to + i, from_ + i);
       from_ += plan.jumps[0];
       if (--left_ == 0) open(args, plan, place);
     }
@@ -99,32 +113,22 @@ class RowFeed {
 };
 
 /// By a warp: its columns of all rows of its team, summed up in `sums`.
-template <class Lane>
+template <bool kWhole, class Lane>
 __device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
-                                              const Lane& columns, RowFeed<Lane>& feed, std::uint32_t ring,
-                                              std::uint32_t sums) {
-  constexpr int kUnrolled = Lane::kCount == 4 ? 4 : 1, kShare = 32 / kUnrolled;  // lanes that have a row's total
-  const std::uint32_t lane = threadIdx.x % 32;
-  int rows = static_cast<int>(MatrixWalk::tiles(args, plan, place));
-  sums += lane / kShare * 4;
-  std::uint32_t at = 0, free = (Lane::kCount - 1) * Lane::kBytes;  // of the ring: the next row, the one done with
+                                              std::uint32_t lane, const Lane& columns, RowFeed<Lane>& feed,
+                                              std::uint32_t ring, std::uint32_t sums) {
+  const std::uint32_t end = ring + Lane::kCount * Lane::kBytes;
+  std::uint32_t at = ring, free = end - Lane::kBytes;  // the next row, the one that is done with
 #pragma unroll 1
-  for (; rows > 0; rows -= kUnrolled) {
-    float totals[kUnrolled];
-#pragma unroll
-    for (int b = 0; b < kUnrolled; ++b) {
-      const std::uint32_t now = kUnrolled == 4 ? b * Lane::kBytes : at;
-      const std::uint32_t to = kUnrolled == 4 ? (b + 3) % 4 * Lane::kBytes : free;
-      wait_for_copies<Lane::kCount - 2>();
-      __syncwarp();
-      feed.copy_step(args, plan, place, ring + to);
-      totals[b] = columns.product(ring + now);  // behind the last row: of something old that nobody looks at
-    }
+  for (std::uint32_t rows = MatrixWalk::tiles(args, plan, place); rows > 0; --rows) {
+    wait_for_copies<Lane::kCount - 2>();
+    __syncwarp();
+    feed.copy_step(args, plan, place, free);
+    const float total = warp_sum(columns.template product<kWhole>(at));
     free = at;
-    at = at + Lane::kBytes == Lane::kCount * Lane::kBytes ? 0 : at + Lane::kBytes;
-    const float total = total_of(totals, lane);
-    if (lane % kShare == 0 && static_cast<int>(lane / kShare) < rows) store_shared(sums, __float_as_uint(total));
-    sums += kUnrolled * 4;
+    at = at + Lane::kBytes == end ? ring : at + Lane::kBytes;
+    if (lane == 0) store_shared(sums, __float_as_uint(total));
+    sums += 4;
   }
 }
 
@@ -135,17 +139,24 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
   extern __shared__ __align__(16) std::byte memory[];
   let_next_in();
   const WarpPlace place(plan);
+  std::uint32_t lane = threadIdx.x % 32;
+  keep(lane);
   const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
-  const std::uint32_t ring = base + place.warp * (Lane::kCount * Lane::kBytes);
+  std::uint32_t ring = base + place.warp * (Lane::kCount * Lane::kBytes) + lane * 16;  // the lane's part of it
+  keep(ring);
   RowFeed<Lane> feed(args, plan, place);
 #pragma unroll 1
   for (int i = 0; i < Lane::kCount - 1; ++i) feed.copy_step(args, plan, place, ring + i * Lane::kBytes);
   StreamOutputs<1, kRowWarps, is_scaled(dtype_of<T>)> outputs(args, plan, place, base);
+  Lane columns(args, place, lane);
   wait_for_previous();
-  Lane columns;
-  columns.fetch(args, place);
+  columns.fetch();
   outputs.fetch();
-  multiply_rows(args, plan, place, columns, feed, ring, outputs.sums());
+  if (columns.is_whole()) {
+    multiply_rows<true>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+  } else {
+    multiply_rows<false>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+  }
   wait_for_copies<0>();
   __syncthreads();
   outputs.finish(false);

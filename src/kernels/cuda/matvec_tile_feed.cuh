@@ -9,6 +9,7 @@
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/matvec_outputs.cuh"
 #include "kernels/cuda/matvec_ring.cuh"
+#include "kernels/cuda/shared_loads.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -16,13 +17,6 @@ inline constexpr std::uint32_t kTileWarps = 8;   ///< of a block
 inline constexpr std::uint32_t kPartGroups = 8;  ///< 256 columns are a part,
 inline constexpr int kPartRows = 8;              ///< of eight rows
 inline constexpr int kTileRingBytes = 13440;     ///< of a warp, at most
-
-/// A number that the compiler shall keep instead of working it out time and again.
-__device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
-template <class T>
-__device__ __forceinline__ void keep(const T*& address) {
-  asm volatile("" : "+l"(address));
-}
 
 /// A tile in the ring of a warp. kGrouped: dtypes with scales for groups. kSingle: warps have one piece of a row, whose
 /// activations they keep in registers. Others load those for every tile: where instructions are too many, these have

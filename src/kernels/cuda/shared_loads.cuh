@@ -1,11 +1,18 @@
 #pragma once
 
-// Loads and stores of shared memory by its own addresses: the compiler would work out ordinary pointers to it time and
-// again.
+// What the compiler would work out time and again: loads and stores of shared memory by its own addresses instead of
+// ordinary pointers, and numbers that stay in registers.
 
 #include <cstdint>
 
 namespace imago::kernels::cuda {
+
+/// A number or an address that is kept from here on.
+__device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
+template <class T>
+__device__ __forceinline__ void keep(const T*& address) {
+  asm volatile("" : "+l"(address));
+}
 
 template <int kWords>
 __device__ __forceinline__ void load_shared(std::uint32_t address, std::uint32_t* to) {
