@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
     load(0, run.first_of_any);
     unsigned stage = 0;
     for (unsigned key = run.first_of_any; key <= run.last_of_any; key += kKeys, stage ^= 1) {
-      wait_copies<0>();
+      wait_for_copies<0>();
       __syncthreads();  // this tile is there for all, and all are done with the other
       if (key + kKeys <= run.last_of_any) load(stage ^ 1, key + kKeys);
 

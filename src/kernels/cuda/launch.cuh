@@ -11,24 +11,9 @@
 #include "device/cuda/check.h"
 #include "device/cuda/stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
-
-/// The next kernel's blocks may be placed beside those of this one as soon as all of these have called it.
-__device__ __forceinline__ void let_next_in() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
-/// anything. What no work on the stream changes, such as weights, may be read before.
-__device__ __forceinline__ void wait_for_previous() {
-  let_next_in();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.
 template <class... Parameters, class... Arguments>

@@ -5,15 +5,12 @@
 
 #include "kernels/cuda/matmul_decode.cuh"
 #include "kernels/cuda/matmul_tile.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda::mma {
 
 inline constexpr int kThreads = kConsumers;
 inline constexpr int kStages = 3;
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
 
 __device__ __forceinline__ void copy_async(std::byte* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
@@ -45,7 +42,7 @@ __device__ __forceinline__ void load_stage(const MatMulArgs& a, std::byte* memor
                  a.x.values + (static_cast<std::size_t>(panel) * a.x.capacity + token) * kPanel + i % 8 * 8);
     }
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  end_copies();
 }
 
 template <class Decoder, int kN>
@@ -77,7 +74,7 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
   float sums[2][2 * kPairs][4] = {};
   std::uint32_t stage = 0;
   for (std::uint32_t chunk = first; chunk < last; ++chunk) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    wait_for_copies<kStages - 2>();
     __syncthreads();  // this stage is there for all, and all are done with the one before, which is filled next
     load_stage<Tile>(args, memory, chunk + kStages - 1, last, (stage + kStages - 1) % kStages);
     const std::byte* const panels = memory + stage * Tile::kStageBytes;
@@ -108,7 +105,7 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
     for (int row = 0; row < 4; ++row) raw[row] = load(next, row);
     stage = (stage + 1) % kStages;
   }
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  wait_for_copies<0>();
   __syncthreads();
   float* const tile = reinterpret_cast<float*>(memory);
 #pragma unroll

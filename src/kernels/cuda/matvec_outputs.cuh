@@ -10,7 +10,7 @@
 #include "kernels/cuda/matvec_ring.cuh"
 #include "kernels/cuda/matvec_stream_plan.h"
 #include "kernels/cuda/rounding.h"
-#include "kernels/cuda/shared_loads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 

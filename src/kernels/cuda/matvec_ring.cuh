@@ -6,23 +6,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/matvec_unit.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
-
-template <int kBytes>
-__device__ __forceinline__ void copy_async(std::uint32_t to, const std::byte* from) {
-  if constexpr (kBytes == 16) {  // past the L1
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");
-  }
-}
-__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until all but the last kLeft groups of copies of this thread are done.
-template <int kLeft>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 
 /// Bytes of a stage: two units for every lane, first the codes of both, then what else there is of both. 80 KiB for the rings of
 /// 16 warps leave room for activations, and for the block of the next kernel.

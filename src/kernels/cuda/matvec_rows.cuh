@@ -8,10 +8,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/matvec_outputs.cuh"
-#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_unit.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/shared_loads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -141,7 +140,7 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
   const WarpPlace place(plan);
   std::uint32_t lane = threadIdx.x % 32;
   keep(lane);
-  const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+  const std::uint32_t base = shared_address(memory);
   std::uint32_t ring = base + place.warp * (Lane::kCount * Lane::kBytes) + lane * 16;  // the lane's part of it
   keep(ring);
   RowFeed<Lane> feed(args, plan, place);
@@ -163,17 +162,14 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
 }
 
 template <class T>
-bool launch_rows(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
+StreamPlan plan_rows(const MatVecArgs& args, const StreamNeeds& matrices) {
   using Lane = RowLane<T>;
   StreamNeeds needs = matrices;
   needs.warps = kRowWarps;
   needs.pieces = (args.products[0].planes.groups + 31) / 32;
   needs.ring_bytes = Lane::kCount * Lane::kBytes;
   needs.row_bytes[0] = args.products[0].planes.stride * Plain<T>::kBytes;
-  const StreamPlan plan = plan_stream(needs);
-  if (!is_possible(plan, facts)) return false;
-  launch_stream(matvec_rows<T>, args, plan, facts, stream);
-  return true;
+  return plan_stream(needs);
 }
 
 }  // namespace imago::kernels::cuda

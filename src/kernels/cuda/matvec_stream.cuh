@@ -3,6 +3,7 @@
 // The matvecs of one token, for chips that overlap launches: tiles for coded weights, rows for plain ones.
 
 #include "kernels/cuda/matvec_rows.cuh"
+#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
 
 namespace imago::kernels::cuda {
@@ -25,13 +26,16 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
     needs.rows[p] = product.planes.rows;
   }
   const bool grouped = first.row_scale_count > 1;
+  const auto launch = [&](auto kernel, const StreamPlan& plan) {
+    return launch_stream(kernel, args, plan, facts, stream);
+  };
   if constexpr (!Form::kCoded) {
-    return !grouped && launch_rows<typename Form::Value>(args, needs, facts, stream);
+    using T = typename Form::Value;
+    return !grouped && launch(matvec_rows<T>, plan_rows<T>(args, needs));
   } else if constexpr (Form::Scales::kRow) {
-    return grouped ? launch_tiles<Form, true>(args, needs, facts, stream)
-                   : launch_tiles<Form, false>(args, needs, facts, stream);
+    return grouped ? with_tiles<Form, true>(args, needs, launch) : with_tiles<Form, false>(args, needs, launch);
   } else {
-    return launch_tiles<Form, false>(args, needs, facts, stream);
+    return with_tiles<Form, false>(args, needs, launch);
   }
 }
 

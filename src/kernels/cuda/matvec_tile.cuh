@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/matvec_tile_feed.cuh"
-#include "kernels/cuda/shared_loads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 #include "kernels/cuda/tile_scales.cuh"
 
 namespace imago::kernels::cuda {
@@ -25,16 +25,8 @@ struct TileSums {
   template <bool kSigned>
   __device__ __forceinline__ void add(const WordPair& first, const WordPair& second, const std::uint32_t (&x)[8],
                                       int i) {
-    const std::uint32_t x0 = x[2 * i], x1 = x[2 * i + 1];
-    if constexpr (kSigned) {
-      asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-          : "r"(first.group[0]), "r"(first.group[1]), "r"(second.group[0]), "r"(second.group[1]), "r"(x0), "r"(x1));
-    } else {
-      asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-          : "r"(first.group[0]), "r"(first.group[1]), "r"(second.group[0]), "r"(second.group[1]), "r"(x0), "r"(x1));
-    }
+    multiply_tile<kSigned>(c, {first.group[0], first.group[1], second.group[0], second.group[1]},
+                           {x[2 * i], x[2 * i + 1]});
   }
   __device__ __forceinline__ void times_plus(std::int32_t factor, const TileSums& others) {
 #pragma unroll
@@ -163,14 +155,14 @@ class TileLane {
   /// activations that are zeros.
   __device__ __forceinline__ ScalePlaces find_scales(const Planes& p, std::uint32_t groups) const {
     const std::uint32_t row = lane_ / 4, scales_at = S::kScalesAt + row * S::kScaleRow;
-    ScalePlaces places;
+    ScalePlaces places{};
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) {
       const std::uint32_t own = part * kPartGroups + 2 * (lane_ % 4);
       const bool exists = own < groups;
       if constexpr (kGrouped) {
         places.scale[part][0] = scales_at + (exists ? (own >> p.scale_shift) * 4 : 0);
-        places.scale[part][1] = scales_at + (own + 1 < groups ? (own + 1 >> p.scale_shift) * 4 : 0);
+        places.scale[part][1] = scales_at + (own + 1 < groups ? ((own + 1) >> p.scale_shift) * 4 : 0);
         keep(places.scale[part][1]);
       } else {
         places.scale[part][0] = scales_at + (exists ? own * Scales::kBytes : 0);

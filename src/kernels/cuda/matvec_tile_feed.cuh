@@ -9,7 +9,7 @@
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/matvec_outputs.cuh"
 #include "kernels/cuda/matvec_ring.cuh"
-#include "kernels/cuda/shared_loads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 

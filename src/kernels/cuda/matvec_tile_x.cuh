@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/int8_form.cuh"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matvec_tile.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_tile.cuh"
 #include "kernels/cuda/matvec_tile_x.cuh"
 
@@ -82,7 +81,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   const WarpPlace place(plan);
   std::uint32_t lane = threadIdx.x % 32;
   keep(lane);
-  const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+  const std::uint32_t base = shared_address(memory);
   std::uint32_t ring = base + place.warp * (S::kCount * S::kBytes);
   keep(ring);
   TileFeed<Form, kGrouped, kSingle> feed(args, plan, place, lane);
@@ -132,8 +131,9 @@ void plan_early_steps(bool single, const MatVecArgs& args, StreamPlan& plan) {
 }
 
 template <class Form, bool kGrouped, bool kSingle>
-bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
+StreamPlan plan_tiles(const MatVecArgs& args, const StreamNeeds& matrices) {
   using S = TileSlice<Form, kGrouped, kSingle>;
+  using Lane = TileLane<Form, kGrouped, kSingle>;
   StreamNeeds needs = matrices;
   needs.warps = kTileWarps;
   const Planes& first = args.products[0].planes;
@@ -141,8 +141,8 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   needs.takes_turns = true;
   needs.tile_rows = S::kRows;
   needs.ring_bytes = S::kCount * S::kBytes;
-  needs.x_bytes = TileLane<Form, kGrouped, kSingle>::kXBytes;
-  needs.x_rest = TileLane<Form, kGrouped, kSingle>::kZeroBytes;
+  needs.x_bytes = Lane::kXBytes;
+  needs.x_rest = Lane::kZeroBytes;
   needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
   needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
   needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.stride * Form::Scales::kBytes;
@@ -151,16 +151,15 @@ bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const Lau
   std::copy(std::begin(piece_bytes), std::end(piece_bytes), needs.piece_bytes);
   StreamPlan plan = plan_stream(needs);
   plan_early_steps<Form, S>(kSingle, args, plan);
-  if (!is_possible(plan, facts)) return false;
-  launch_stream(matvec_tiles<Form, kGrouped, kSingle>, args, plan, facts, stream);
-  return true;
+  return plan;
 }
 
-template <class Form, bool kGrouped>
-bool launch_tiles(const MatVecArgs& args, const StreamNeeds& matrices, const LaunchFacts& facts, CUstream_st* stream) {
+/// Calls f(kernel, plan) with those for the matrices, and returns what it does.
+template <class Form, bool kGrouped, class F>
+auto with_tiles(const MatVecArgs& args, const StreamNeeds& matrices, F f) {
   const bool single = TileSlice<Form, kGrouped, true>::pieces(args.products[0].planes) <= kTileWarps;
-  return single ? launch_tiles<Form, kGrouped, true>(args, matrices, facts, stream)
-                : launch_tiles<Form, kGrouped, false>(args, matrices, facts, stream);
+  return single ? f(matvec_tiles<Form, kGrouped, true>, plan_tiles<Form, kGrouped, true>(args, matrices))
+                : f(matvec_tiles<Form, kGrouped, false>, plan_tiles<Form, kGrouped, false>(args, matrices));
 }
 
 }  // namespace imago::kernels::cuda

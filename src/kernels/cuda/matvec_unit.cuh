@@ -47,7 +47,7 @@ inline constexpr bool kConvertsFp8 = true;
 inline constexpr bool kConvertsFp8 = false;
 #endif
 /// Two E4M3 codes as two binary16. REQUIRES: kConvertsFp8.
-__device__ __forceinline__ std::uint32_t halves_of_fp8(std::uint16_t two) {
+__device__ __forceinline__ std::uint32_t halves_of_fp8([[maybe_unused]] std::uint16_t two) {
   std::uint32_t halves = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));

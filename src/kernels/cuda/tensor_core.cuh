@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/warp_ops.cuh"
+
 namespace imago::kernels::cuda {
 
 __device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
@@ -36,11 +38,6 @@ __device__ __forceinline__ void load_tiles_transposed(std::uint32_t (&r)[4], std
 __device__ __forceinline__ void copy_16(std::uint32_t shared_address, const void* from, bool inside) {
   const int bytes = inside ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
 /// 2^x within 2 units of the last place; 0 for -infinity.

@@ -6,11 +6,9 @@
 
 #include <cstdint>
 
-namespace imago::kernels::cuda::hopper {
+#include "kernels/cuda/warp_ops.cuh"
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
+namespace imago::kernels::cuda::hopper {
 
 // ---- barriers: a phase ends when all have arrived and all announced bytes are there
 

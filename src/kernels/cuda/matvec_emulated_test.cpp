@@ -1,0 +1,243 @@
+// The streaming matvecs of a GPU, run on the host lane by lane, against sums in double. Shapes go through every way
+// that kernels have: one piece of a row for each warp or several, whole pieces and parts of them, tiles behind the last
+// row.
+
+#include "kernels/cuda/warp_ops.cuh"  // before the others, for which it has CUDA's words
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/gpu_samples.h"
+#include "kernels/cuda/host_layout.h"
+#include "kernels/cuda/matvec_rows.cuh"
+#include "kernels/cuda/matvec_tiles.cuh"
+
+namespace imago::kernels::cuda {
+
+std::byte memory[1];  // what kernels call their shared memory: its address counts, and is taken for 0
+
+namespace {
+
+using testing::expected_product;
+using testing::gaussian;
+using testing::packed_sample;
+using testing::PackedSample;
+using testing::ProductSums;
+
+/// A matrix laid out for a GPU.
+struct LaidOut {
+  std::vector<uint4> memory;
+  Planes planes;
+
+  explicit LaidOut(const PackedSample& m) {
+    const PlaneLayout layout(m.source());
+    memory.resize(layout.bytes / sizeof(uint4) + 1);
+    std::byte* const base = reinterpret_cast<std::byte*>(memory.data());
+    lay_out_rows(m.source(), layout, 0, m.rows,
+                 {base + layout.codes_at, base + layout.high_at, base + layout.scales_at, base + layout.supers_at,
+                  reinterpret_cast<float*>(base + layout.row_scales_at)});
+    planes = layout.planes(base);
+  }
+};
+
+/// Activations as kernels take them.
+struct Activations {
+  std::vector<float4> x;
+  std::vector<uint4> q;
+  std::vector<float2_pod> scales;
+
+  explicit Activations(std::span<const float> values) : x(padded_cols(values.size()) / 4) {
+    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(x.data()));
+    const std::vector<Int8Block> blocks = testing::int8_of_gpu(values);
+    q.resize(blocks.size() * 2);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      std::memcpy(&q[2 * b], blocks[b].q, 32);
+      scales.push_back({blocks[b].scale, blocks[b].scale * static_cast<float>(blocks[b].sum)});
+    }
+  }
+};
+
+enum class Form8 { none, is_there, is_made };
+
+std::string name_of(const PackedSample& m) {
+  return std::string(m.format.name()) + ' ' + std::to_string(m.rows) + " × " + std::to_string(m.cols) +
+         ", scales for " + std::to_string(m.scale_group);
+}
+
+/// A launch: its products, all of matrices with the columns of the first.
+class Launch {
+ public:
+  Launch(std::size_t cols, Form8 form) : values_(gaussian(cols, 9)), activations_(values_), form_(form) {
+    args_.tokens = 1;
+    args_.x = reinterpret_cast<const float*>(activations_.x.data());
+    if (form == Form8::is_there) {
+      args_.q = reinterpret_cast<const std::int8_t*>(activations_.q.data());
+      args_.scales = activations_.scales.data();
+    }
+  }
+
+  /// `up`: null unless the product is gated.
+  void add(const PackedSample& m, const PackedSample* up = nullptr) {
+    products_.push_back({&m, up, std::vector<float>(m.rows + 1, 77.0f)});
+    MatVecProduct& product = args_.products[args_.count++];
+    product = {.planes = planes_of(m),
+               .up = up != nullptr ? planes_of(*up) : Planes{},
+               .y = products_.back().y.data(),
+               .bias = nullptr,
+               .y_stride = 0,
+               .scale = 1,
+               .activation = Activation::linear,
+               .accumulate = false,
+               .gated = up != nullptr};
+  }
+
+  /// Of the first product, and one number behind them.
+  const std::vector<float>& results() {
+    run_all();
+    return products_[0].y;
+  }
+  void expect_results() {
+    run_all();
+    for (const Product& product : products_) expect_result(product);
+  }
+
+ private:
+  struct Product {
+    const PackedSample* m;
+    const PackedSample* up;
+    std::vector<float> y;
+  };
+
+  Planes planes_of(const PackedSample& m) { return matrices_.emplace_back(m).planes; }
+
+  void run_all() {
+    StreamNeeds needs{.gated = args_.products[0].gated, .multiprocessors = 1};  // teams have several tiles
+    for (std::size_t p = 0; p < products_.size(); ++p) needs.rows[p] = args_.products[p].planes.rows;
+    visit_form(products_[0].m->format, [&]<class Form>(std::type_identity<Form>) { run<Form>(needs); });
+    ASSERT_EQ(emulated::Block::problem(), "") << name_of(*products_[0].m);
+  }
+
+  template <class Form>
+  void run(const StreamNeeds& needs) {
+    const auto in_blocks = [&](auto kernel, const StreamPlan& plan) {
+      ASSERT_NE(plan.column_warps, 0u);
+      std::vector<std::span<const std::byte>> readable;
+      for (const LaidOut& matrix : matrices_) readable.push_back(std::as_bytes(std::span(matrix.memory)));
+      emulated::Block::run_all(plan.blocks, plan.column_warps * plan.row_warps * 32, plan.bytes, readable,
+                               [&] { kernel(args_, plan); });
+    };
+    if constexpr (!Form::kCoded) {
+      if constexpr (sizeof(typename Form::Value) <= 2) {
+        in_blocks(matvec_rows<typename Form::Value>, plan_rows<typename Form::Value>(args_, needs));
+      }
+    } else if constexpr (Form::Scales::kRow) {
+      args_.products[0].planes.row_scale_count > 1 ? with_tiles<Form, true>(args_, needs, in_blocks)
+                                                   : with_tiles<Form, false>(args_, needs, in_blocks);
+    } else {
+      with_tiles<Form, false>(args_, needs, in_blocks);
+    }
+  }
+
+  void expect_result(const Product& product) {
+    const bool int8 = form_ != Form8::none;
+    const ProductSums gate = expected_product(*product.m, values_, 1, int8);
+    ProductSums up{std::vector<double>(product.m->rows, 1.0), std::vector<double>(product.m->rows, 1.0)};
+    if (product.up != nullptr) up = expected_product(*product.up, values_, 1, int8);
+    for (std::size_t r = 0; r < product.m->rows; ++r) {
+      ASSERT_NEAR(static_cast<double>(product.y[r]), gate.y[r] * up.y[r],
+                  2e-5 * gate.magnitude[r] * up.magnitude[r] + 1e-6)
+          << name_of(*product.m) << ", row " << r;
+    }
+    EXPECT_EQ(product.y.back(), 77.0f) << name_of(*product.m);
+  }
+
+  std::vector<float> values_;
+  Activations activations_;
+  Form8 form_;
+  std::deque<LaidOut> matrices_;
+  std::deque<Product> products_;
+  MatVecArgs args_{};
+};
+
+void expect_product(const PackedSample& m, Form8 form) {
+  Launch launch(m.cols, form);
+  launch.add(m);
+  launch.expect_results();
+}
+
+TEST(EmulatedMatVec, CodedWeights) {
+  for (const Format format : testing::all_formats()) {
+    const bool coded = visit_form(format, []<class Form>(std::type_identity<Form>) { return Form::kCoded; });
+    if (!coded) continue;
+    const bool odd = format.block_values() <= 32;  // columns need not be a multiple of 256
+    for (const std::size_t cols : {odd ? 288 : 256, 2048, odd ? 4640 : 6400}) {
+      expect_product(packed_sample(format, 37, cols, 1, 5), Form8::is_there);
+    }
+    expect_product(packed_sample(format, 37, 512, 1, 6), Form8::is_made);
+    if (format.is_block()) continue;
+    for (const std::size_t group : {32, 64, 128}) {
+      expect_product(packed_sample(format, 9, 640, group, 7), Form8::is_there);
+    }
+  }
+}
+
+/// More activations than are asked for at a time.
+TEST(EmulatedMatVec, LongRows) {
+  for (const Format format : {Format(BlockFormat::q4_0), Format(BlockFormat::mxfp4), Format(DType::int2)}) {
+    for (const Form8 form : {Form8::is_there, Form8::is_made}) {
+      expect_product(packed_sample(format, 9, 18432, 1, 7), form);
+    }
+  }
+}
+
+/// What is read behind the end of a row, scales of the next one, must not reach its result.
+TEST(EmulatedMatVec, InfiniteScalesStayInTheirRows) {
+  for (const BlockFormat format : {BlockFormat::q4_0, BlockFormat::iq4_nl}) {
+    for (const std::size_t cols : {288, 4640}) {
+      PackedSample m = packed_sample(format, 4, cols, 0, 3);
+      const std::size_t row_bytes = m.bytes.size() / 4;
+      const std::uint16_t infinity = 0x7C00;
+      std::memcpy(m.bytes.data() + row_bytes, &infinity, 2);
+      Launch launch(cols, Form8::is_there);
+      launch.add(m);
+      const std::vector<float>& y = launch.results();
+      for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(std::isfinite(y[r]), r != 1) << name_of(m) << ", row " << r;
+    }
+  }
+}
+
+TEST(EmulatedMatVec, PlainWeights) {
+  for (const DType type : {DType::float16, DType::bfloat16, DType::fp8e4m3, DType::fp8e5m2, DType::int16}) {
+    for (const std::size_t cols : {32, 1056, 2048}) {
+      expect_product(packed_sample(type, 21, cols, 1, 8), Form8::none);
+    }
+  }
+}
+
+/// Teams go from one matrix to the next with copies under way.
+TEST(EmulatedMatVec, SeveralMatrices) {
+  for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::mxfp4), Format(DType::int4),
+                              Format(BlockFormat::q6_k), Format(DType::float16)}) {
+    const bool coded = format != Format(DType::float16);
+    for (const std::size_t cols : {512, coded ? 4608 : 2048}) {
+      const PackedSample a = packed_sample(format, 24, cols, 1, 1), b = packed_sample(format, 9, cols, 1, 2),
+                         c = packed_sample(format, 40, cols, 1, 3);
+      Launch launch(cols, coded ? Form8::is_there : Form8::none);
+      for (const PackedSample* m : {&a, &b, &c}) launch.add(*m);
+      launch.expect_results();
+      const PackedSample up = packed_sample(format, 40, cols, 1, 4);
+      Launch gated(cols, coded ? Form8::is_made : Form8::none);
+      gated.add(c, &up);
+      gated.expect_results();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace imago::kernels::cuda
