@@ -20,7 +20,7 @@
 
 namespace imago::kernels::cuda {
 
-std::byte memory[1];  // what kernels call their shared memory: its address counts, and is taken for 0
+std::byte memory[1];  // kernels' name for their shared memory, which lies in the emulated block: only named
 
 namespace {
 
