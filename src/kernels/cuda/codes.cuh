@@ -126,6 +126,12 @@ struct CodesTable {
   }
 };
 
+/// Codes that are numbers of levels: no zero point is subtracted from them.
+template <class Codes>
+inline constexpr bool kAreLevels = false;
+template <class Levels>
+inline constexpr bool kAreLevels<CodesTable<Levels>> = true;
+
 /// Four signed bytes as a word, the first one lowest.
 constexpr std::uint32_t level_word(int a, int b, int c, int d) noexcept {
   return (static_cast<std::uint32_t>(a) & 0xFFu) | (static_cast<std::uint32_t>(b) & 0xFFu) << 8 |

@@ -11,18 +11,14 @@
 #include "imago/codec.h"
 #include "imago/numeric.h"
 #include "kernels/cuda/code_dot.cuh"
+#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/host_layout.h"
 #include "testing/blocks.h"
 
 namespace imago::kernels::cuda {
 namespace {
 
-std::vector<Format> all_formats() {
-  std::vector<Format> formats;
-  for (const DTypeInfo& row : kDTypes) formats.emplace_back(row.id);
-  for (const BlockFormatInfo& row : kBlockFormats) formats.emplace_back(row.id);
-  return formats;
-}
+using testing::all_formats;
 
 /// A matrix of random bits, so that every code occurs, with the weights that the codec of the host makes of it.
 struct Sample {

@@ -155,10 +155,7 @@ class Block {
     now_->threads_[now_->thread_].is_done = true;
     ++now_->progress_;
   }
-  void step_aside() {
-    const unsigned me = thread_;
-    swapcontext(&threads_[me].context, &scheduler_);
-  }
+  void step_aside() { swapcontext(&threads_[thread_].context, &scheduler_); }
   static void complain(std::string what) {
     if (problem_.empty()) problem_ = "block " + std::to_string(index_) + ": " + std::move(what);
   }

@@ -46,8 +46,8 @@ struct StreamPlan {
   std::uint32_t blocks = 0;
   std::uint32_t column_parts = 0;  ///< 256 / column_warps, rounded up: divides small numbers
   std::uint32_t teams = 0;         ///< of all blocks
-  /// Steps that are copied before the kernel before has ended, by blocks of the first half and by others; left to the
-  /// launch.
+  /// Steps that are copied before the kernel before has ended, by blocks of the first half and by others; for tiles,
+  /// whose plan sets them.
   int first_early_steps = 0, early_steps = 0;
   Deal deals[kMatVecProducts];
   std::uint32_t team_tiles = 0;  ///< of all products, at most

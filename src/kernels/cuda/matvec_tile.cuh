@@ -13,8 +13,8 @@
 
 #include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/matvec_tile_feed.cuh"
-#include "kernels/cuda/warp_ops.cuh"
 #include "kernels/cuda/tile_scales.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -95,11 +95,11 @@ class TileLane {
     if constexpr (!kHasSum) {
       if (c == 0) store_shared(entry, x_scale);
     } else if constexpr (kHalves == 1) {
-      if (c == 0) store_shared(entry, x_scale, __float_as_uint(Scales::kHasMin ? scale.y : scale.y * zero));
+      if (c == 0) store_shared(entry, x_scale, Weighing::sum_bits(scale.y, 0, zero));
     } else {
       std::int32_t sum = dot4(0x01010101u, words.x, dot4(0x01010101u, words.y, 0));
       sum += __shfl_xor_sync(~0u, sum, 1);
-      const std::uint32_t bits = Weighing::sum_bits(scale.x, sum, zero);
+      const std::uint32_t bits = Weighing::sum_bits(times(scale.x, static_cast<float>(sum)), sum, zero);
       if (c == 0) store_shared(entry, x_scale, bits);
       if (c == 2) store_shared(entry + 8, bits);
     }

@@ -35,10 +35,10 @@ IMAGO_HD GroupScale operator*(const SuperScale& super, const SubScales& subs) no
   return {{product(super.scale, subs.scale[0]), product(super.scale, subs.scale[1])},
           {product(super.min, subs.min[0]), product(super.min, subs.min[1])}};
 }
-IMAGO_HD SuperScale one_half(std::uint32_t super) noexcept {
+IMAGO_HD SuperScale super_of_scale(std::uint32_t super) noexcept {
   return {float_of_half(static_cast<std::uint16_t>(super & 0xFFFFu)), 0.0f};
 }
-IMAGO_HD SuperScale two_halves(std::uint32_t super) noexcept {
+IMAGO_HD SuperScale super_of_scale_and_min(std::uint32_t super) noexcept {
   return {float_of_half(static_cast<std::uint16_t>(super & 0xFFFFu)),
           float_of_half(static_cast<std::uint16_t>(super >> 16))};
 }
@@ -69,7 +69,7 @@ struct ScaleSubMin : SubsUnderSuper<ScaleSubMin> {
   IMAGO_HD static SubScales subs(std::uint32_t group) noexcept {
     return {{static_cast<std::int32_t>(group & 0xFFu), 0}, {static_cast<std::int32_t>(group >> 8 & 0xFFu), 0}};
   }
-  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return two_halves(bits); }
+  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return super_of_scale_and_min(bits); }
 };
 
 /// Per half a byte with s in its low and m in its high half, under two binary16 for eight groups: q2_k.
@@ -80,7 +80,7 @@ struct ScaleHalvesMin : SubsUnderSuper<ScaleHalvesMin> {
     const auto nibble = [&](int i) { return static_cast<std::int32_t>(group >> 4 * i & 15u); };
     return {{nibble(0), nibble(2)}, {nibble(1), nibble(3)}};
   }
-  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return two_halves(bits); }
+  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return super_of_scale_and_min(bits); }
 };
 
 /// Per half a signed byte, under one binary16 for eight groups: q3_k, q6_k.
@@ -90,7 +90,7 @@ struct ScaleHalves : SubsUnderSuper<ScaleHalves> {
   IMAGO_HD static SubScales subs(std::uint32_t group) noexcept {
     return {{signed_byte(group, 0), signed_byte(group, 1)}, {0, 0}};
   }
-  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return one_half(bits); }
+  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return super_of_scale(bits); }
 };
 
 /// A signed byte under one binary16 for eight groups: iq4_xs.
@@ -100,7 +100,7 @@ struct ScaleSub : SubsUnderSuper<ScaleSub> {
   IMAGO_HD static SubScales subs(std::uint32_t group) noexcept {
     return {{signed_byte(group, 0), 0}, {0, 0}};
   }
-  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return one_half(bits); }
+  IMAGO_HD static SuperScale super(std::uint32_t bits) noexcept { return super_of_scale(bits); }
 };
 
 /// One binary16 for eight groups: tq1_0, tq2_0.

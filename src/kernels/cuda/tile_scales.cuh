@@ -73,13 +73,13 @@ struct TileScales {
   using Scales = typename Form::Scales;
   using Dot = CodeDot<typename Form::Codes>;
   static constexpr int kHalves = Scales::kParts;  ///< of a group, with scales of their own
-  /// Levels have no zero point; other dtypes do.
-  static constexpr bool kHasZero = Form::kZeroOfFormat != 0.0f || (Scales::kRow && !Dot::kIsSlow);
+  static constexpr bool kHasZero = Form::kZeroOfFormat != 0.0f || (Scales::kRow && !kAreLevels<typename Form::Codes>);
   static constexpr bool kHasSum = Scales::kHasMin || kHasZero;
   /// Words of a group of activations: a scale, then for each half the sum of its codes, if it is asked for: times the
   /// scale and the zero point, or as an integer (sum_bits).
   static constexpr int kXWords = !kHasSum ? 1 : kHalves == 1 ? 2 : 4;
-  static constexpr bool kSumsAreIntegers = Scales::kSubs && !Scales::kHasMin;
+  static constexpr bool kSumsAreIntegers = kHasSum && Scales::kSubs && !Scales::kHasMin;
+  static_assert(!kSumsAreIntegers || kHalves == 2);
 
   /// Sums of both halves have this factor in the end.
   static constexpr int kFactor = static_cast<int>(Dot::factor(kHalves - 1, kHalves));
@@ -92,13 +92,12 @@ struct TileScales {
     }
   }
 
-  /// Of a half whose codes add up to `sum`. `zero`: of the form.
-  IMAGO_HD static std::uint32_t sum_bits(float scale, std::int32_t sum, float zero) noexcept {
+  /// Of codes that add up to `sum`, and to `scaled` times their scale. `zero`: of the form.
+  IMAGO_HD static std::uint32_t sum_bits(float scaled, std::int32_t sum, float zero) noexcept {
     if constexpr (kSumsAreIntegers) {
       return static_cast<std::uint32_t>(sum * static_cast<std::int32_t>(Form::kZeroOfFormat) * kFactor);
     } else {
-      const float product = times(scale, static_cast<float>(sum));
-      return bits_of_float(Scales::kHasMin ? product : product * zero);
+      return bits_of_float(Scales::kHasMin ? scaled : scaled * zero);
     }
   }
 
@@ -145,7 +144,7 @@ struct TileScales {
       IMAGO_UNROLL
       for (int half = 0; half < kHalves; ++half) {
         std::int32_t dot = dots[u][half] * (half + 1 < kHalves ? kFirstFactor : 1);
-        if constexpr (kHasSum && kSumsAreIntegers) dot -= static_cast<std::int32_t>(x[u][1 + half]);
+        if constexpr (kSumsAreIntegers) dot -= static_cast<std::int32_t>(x[u][1 + half]);
         total += subs.scale[half] * dot;
         if constexpr (Scales::kHasMin) mins += static_cast<float>(subs.min[half]) * float_of_bits(x[u][1 + half]);
       }
