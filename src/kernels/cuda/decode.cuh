@@ -15,7 +15,7 @@
 #include "imago/format.h"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/layout.h"
-#include "kernels/cuda/scales.cuh"
+#include "kernels/cuda/scale_patch.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -30,19 +30,20 @@ struct Coded {
   IMAGO_HD static float zero(const Planes& planes) noexcept { return Scales::kRow ? planes.zero : kZeroOfFormat; }
 };
 
-// entity_q4_0 is int4 with a scale for 32 weights. tq1_0 is expanded to two bits: 2.0625 bits per weight, as tq2_0.
+// tq1_0 is expanded to two bits: 2.0625 bits per weight, as tq2_0.
 using CodedBinary = Coded<Codes1, ScaleRow, 0, 4>;
 using CodedDType2 = Coded<Codes2, ScaleRow>;  // int2, uint2, ternary
-using CodedDType4 = Coded<Codes4, ScaleRow>;  // int4, uint4, entity_q4_0
+using CodedDType4 = Coded<Codes4, ScaleRow>;  // int4, uint4
 using CodedDType8 = Coded<Codes8, ScaleRow>;  // int8, uint8 less 128
 using CodedFp4 = Coded<CodesTable<LevelsE2M1>, ScaleRow, 0, 1>;
+using CodedEntity = Coded<Codes4, ScaleFloat, 8>;
 using CodedQ4_0 = Coded<Codes4, ScaleHalf<false>, 8>;
 using CodedQ4_1 = Coded<Codes4, ScaleHalf<true>>;
 using CodedQ5_0 = Coded<Codes5, ScaleHalf<false>, 16>;
 using CodedQ5_1 = Coded<Codes5, ScaleHalf<true>>;
 using CodedQ8_0 = Coded<Codes8, ScaleHalf<false>>;
 using CodedQ2_K = Coded<Codes2, ScaleHalvesMin>;
-using CodedQ3_K = Coded<Codes3, ScaleHalves, 4>;
+using CodedQ3_K = Coded<Codes3, ScaleSmallHalves, 4>;
 using CodedQ4_K = Coded<Codes4, ScaleSubMin>;
 using CodedQ5_K = Coded<Codes5, ScaleSubMin>;
 using CodedQ6_K = Coded<Codes6, ScaleHalves, 32>;
@@ -83,7 +84,7 @@ decltype(auto) visit_form(Format format, F&& f) {
       case BlockFormat::nvfp4: return f(std::type_identity<CodedNvfp4>{});
       case BlockFormat::entity_q4_0: break;
     }
-    return f(std::type_identity<CodedDType4>{});
+    return f(std::type_identity<CodedEntity>{});
   }
   switch (format.dtype()) {
     case DType::float64: return f(std::type_identity<Plain<double>>{});
@@ -118,19 +119,9 @@ template <class Form>
 struct GroupBytes {
   std::uint32_t codes[Form::Codes::kBytes / 4];
   std::uint32_t high[Form::Codes::kHighBytes / 4 + 1];
-  std::uint32_t scales, supers;
+  ScaleBits<typename Form::Scales> scales;
   float row_scale;
 };
-
-namespace detail {
-template <int kBytes>
-IMAGO_HD std::uint32_t load_small(const std::byte* p) noexcept {
-  if constexpr (kBytes == 1) return *reinterpret_cast<const std::uint8_t*>(p);
-  if constexpr (kBytes == 2) return *reinterpret_cast<const std::uint16_t*>(p);
-  if constexpr (kBytes == 4) return *reinterpret_cast<const std::uint32_t*>(p);
-  return 0;
-}
-}  // namespace detail
 
 /// Plain loads, one word at a time: for kernels that are not in a hurry. The others load 16 bytes and more themselves.
 template <class Form>
@@ -147,17 +138,14 @@ IMAGO_HD GroupBytes<Form> load_group(const Planes& p, std::size_t row, std::size
     IMAGO_UNROLL
     for (int i = 0; i < Codes::kHighBytes / 4; ++i) g.high[i] = high[i];
   }
-  if constexpr (Scales::kBytes > 0) g.scales = detail::load_small<Scales::kBytes>(p.scales + at * Scales::kBytes);
-  if constexpr (Scales::kSuperBytes > 0) {
-    g.supers = detail::load_small<Scales::kSuperBytes>(p.supers + at / 8 * Scales::kSuperBytes);
-  }
+  g.scales = load_scales<Scales>(p, PatchRow(p.patches, static_cast<std::uint32_t>(row)), static_cast<std::uint32_t>(group));
   if constexpr (Scales::kRow) g.row_scale = p.row_scales[row * p.row_scale_count + (group >> p.scale_shift)];
   return g;
 }
 
 template <class Form>
 IMAGO_HD GroupScale scales_of(const GroupBytes<Form>& g) noexcept {
-  return Form::Scales::read(g.scales, g.supers, g.row_scale);
+  return Form::Scales::read(g.scales.group, g.scales.supers, g.row_scale);
 }
 
 /// Code i of the eight words that Codes::words gives.

@@ -152,6 +152,27 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
+/// 2 words, or a multiple of 4, from an address that their size, or 16 bytes of it, divides; or one.
+template <int kWords>
+IMAGO_HD void load_words(std::uint32_t* to, const std::byte* from) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) {
+      const uint4 four = __ldg(reinterpret_cast<const uint4*>(from) + i);
+      to[4 * i] = four.x, to[4 * i + 1] = four.y, to[4 * i + 2] = four.z, to[4 * i + 3] = four.w;
+    }
+  } else if constexpr (kWords == 2) {
+    const uint2 two = __ldg(reinterpret_cast<const uint2*>(from));
+    to[0] = two.x, to[1] = two.y;
+  } else if constexpr (kWords == 1) {
+    to[0] = __ldg(reinterpret_cast<const unsigned*>(from));
+  }
+#else
+  std::memcpy(to, from, 4 * kWords);
+#endif
+}
+
 /// bits & mask, of which shifts are taken: the compiler would mask each of these by itself instead.
 IMAGO_HD std::uint32_t mask_once(std::uint32_t bits, std::uint32_t mask) noexcept {
 #ifdef __CUDA_ARCH__

@@ -19,7 +19,6 @@ namespace imago::kernels::cuda {
 namespace {
 
 constexpr std::size_t kPlaneAlignment = 256;
-constexpr std::size_t kSuperGroups = 8;
 constexpr std::size_t kBehind =
     4096;  // kernels read pieces of rows up to this size, of which the last may end behind its plane
 
@@ -92,14 +91,14 @@ void put_codes(std::type_identity<Codes6>, const std::uint8_t* c, std::byte* to,
   put_codes(std::type_identity<Codes2>{}, split.low, high, nullptr);
 }
 
-// ---- scales of blocks: bytes of group g of a block, and of its super-block
+// ---- scales of blocks: bytes of their groups, and those of a super-block if they are apart
 
 template <class Bytes>
 void put_bytes(std::byte* to, const Bytes& bytes) noexcept {
   std::memcpy(to, &bytes, sizeof bytes);
 }
 
-/// q4_0, q5_0, q8_0, iq4_nl, tq1_0, tq2_0: a binary16, of the group or of the super-block.
+/// q4_0, q5_0, q8_0, iq4_nl, tq1_0, tq2_0, entity_q4_0: one number, of the group or of the super-block.
 template <class Block>
 void put_scales(const Block& b, std::byte* scales, std::byte* supers) noexcept {
   put_bytes(Block::kValues == 32 ? scales : supers, b.scale);
@@ -112,8 +111,32 @@ void put_min_scales(const Block& b, std::byte* to) noexcept {
 void put_scales(const quant::Q4_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
 void put_scales(const quant::Q5_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
 
+std::uint16_t bits_of(const quant::PackedHalf& half) noexcept {
+  std::uint16_t bits;
+  std::memcpy(&bits, &half, 2);
+  return bits;
+}
+
+/// Integers of six bits with room for two, in which HidesSuper<4> and HidesSuper<2> find `super`.
+void put_with_hidden(std::uint8_t (&integers)[16], std::uint32_t super, std::byte* to) noexcept {
+  for (unsigned i = 0; i < 16; ++i) {
+    integers[i] = static_cast<std::uint8_t>(integers[i] << 2 | (super >> (8 * (i % 4) + 2 * (i / 4)) & 3));
+  }
+  put_bytes(to, integers);
+}
+template <std::size_t kCount>
+void put_with_hidden(std::int8_t (&integers)[kCount], std::uint16_t super, std::byte* to) noexcept {
+  for (unsigned i = 0; i < kCount; ++i) {
+    const unsigned nibble = super >> 4 * (i % 4 ^ 1), bits = i < 8 ? nibble >> 2 * (i / 4) & 3 : 0;
+    integers[i] = static_cast<std::int8_t>(integers[i] * 4 + static_cast<int>(bits));
+  }
+  put_bytes(to, integers);
+}
+
 /// The 12 bytes of quant/sub_scales.inl.h as eight pairs of bytes s, m.
-void put_sub_scales(const std::uint8_t* bytes, std::byte* to) noexcept {
+template <class Block>
+void put_sub_scales(const Block& b, std::byte* to) noexcept {
+  const std::uint8_t* const bytes = b.scales;
   std::uint8_t pairs[16];
   for (int j = 0; j < 4; ++j) {
     pairs[2 * j] = bytes[j] & 63;
@@ -121,43 +144,35 @@ void put_sub_scales(const std::uint8_t* bytes, std::byte* to) noexcept {
     pairs[2 * j + 8] = static_cast<std::uint8_t>((bytes[j + 8] & 15) | (bytes[j] >> 6 << 4));
     pairs[2 * j + 9] = static_cast<std::uint8_t>((bytes[j + 8] >> 4) | (bytes[j + 4] >> 6 << 4));
   }
-  put_bytes(to, pairs);
+  put_with_hidden(pairs, bits_of(b.scale) | std::uint32_t{bits_of(b.min)} << 16, to);
 }
-void put_scales(const quant::Q4_K& b, std::byte* scales, std::byte* supers) noexcept {
-  put_sub_scales(b.scales, scales);
-  put_min_scales(b, supers);
-}
-void put_scales(const quant::Q5_K& b, std::byte* scales, std::byte* supers) noexcept {
-  put_sub_scales(b.scales, scales);
-  put_min_scales(b, supers);
-}
+void put_scales(const quant::Q4_K& b, std::byte* scales, std::byte*) noexcept { put_sub_scales(b, scales); }
+void put_scales(const quant::Q5_K& b, std::byte* scales, std::byte*) noexcept { put_sub_scales(b, scales); }
 void put_scales(const quant::Q2_K& b, std::byte* scales, std::byte* supers) noexcept {
   put_bytes(scales, b.scales);
   put_min_scales(b, supers);
 }
-void put_scales(const quant::Q3_K& b, std::byte* scales, std::byte* supers) noexcept {
+void put_scales(const quant::Q3_K& b, std::byte* scales, std::byte*) noexcept {
   std::int8_t subs[16];
   for (int j = 0; j < 16; ++j) {
     const int low = (b.scales[j % 8] >> (j / 8 * 4)) & 15;
     const int high = (b.scales[8 + j % 4] >> (j / 4 * 2)) & 3;
     subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
   }
-  put_bytes(scales, subs);
-  put_bytes(supers, b.scale);
+  put_with_hidden(subs, bits_of(b.scale), scales);
 }
 void put_scales(const quant::Q6_K& b, std::byte* scales, std::byte* supers) noexcept {
   put_bytes(scales, b.scales);
   put_bytes(supers, b.scale);
 }
-void put_scales(const quant::IQ4_XS& b, std::byte* scales, std::byte* supers) noexcept {
+void put_scales(const quant::IQ4_XS& b, std::byte* scales, std::byte*) noexcept {
   std::int8_t subs[8];
   for (int j = 0; j < 8; ++j) {
     const int low = (b.scales_low[j / 2] >> (j % 2 * 4)) & 15;
     const int high = (b.scales_high[j / 4] >> (2 * (j % 4))) & 3;
     subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
   }
-  put_bytes(scales, subs);
-  put_bytes(supers, b.scale);
+  put_with_hidden(subs, bits_of(b.scale), scales);
 }
 void put_scales(const quant::MXFP4& b, std::byte* scales, std::byte*) noexcept { put_bytes(scales, b.exponent); }
 void put_scales(const quant::NVFP4& b, std::byte* scales, std::byte*) noexcept {
@@ -195,12 +210,11 @@ void lay_out_block(const std::byte* packed, std::byte* codes, std::byte* high, s
   for (std::size_t g = 0; g < Block::kValues / kGroup; ++g) {
     std::uint8_t numbers[kGroup];
     for (std::size_t i = 0; i < kGroup; ++i) {
-      constexpr int kZero = std::is_same_v<Block, quant::EntityQ4_0> ? 8 : static_cast<int>(Form::kZeroOfFormat);
-      numbers[i] = CodeNumbers<Codes>::of(e.codes[g * kGroup + i], kZero);
+      numbers[i] = CodeNumbers<Codes>::of(e.codes[g * kGroup + i], static_cast<int>(Form::kZeroOfFormat));
     }
     put_codes(std::type_identity<Codes>{}, numbers, codes + g * Codes::kBytes, high + g * Codes::kHighBytes);
   }
-  if constexpr (!Form::Scales::kRow) put_scales(*reinterpret_cast<const Block*>(packed), scales, supers);
+  put_scales(*reinterpret_cast<const Block*>(packed), scales, supers);
 }
 
 template <class Block>
@@ -210,28 +224,26 @@ void lay_out_blocks(const PackedMatrix& m, const PlaneLayout& layout, std::size_
     if constexpr (Form::kCoded) {
       using Codes = typename Form::Codes;
       using Scales = typename Form::Scales;
+      using Patch = ScalePatch<Scales>;
       constexpr std::size_t kGroups = Block::kValues / kGroup;
       const std::size_t blocks = m.cols / Block::kValues;
+      const PatchGrid patches = layout.planes(nullptr).patches;
+      std::memset(to.scales, 0, layout.scale_rows(last - first) * layout.scales_row);
       for (std::size_t row = first; row < last; ++row) {
         const std::byte* packed = m.packed.data() + (m.first / Block::kValues + row * blocks) * sizeof(Block);
         std::byte* codes = to.codes + (row - first) * layout.codes_row;
         std::byte* high = to.high + (row - first) * layout.high_row;
-        std::byte* scales = to.scales + (row - first) * layout.scales_row;
-        std::byte* supers = to.supers + (row - first) * layout.supers_row;
+        const PatchRow place(patches, static_cast<std::uint32_t>(row - first));
         for (std::size_t b = 0; b < blocks; ++b, packed += sizeof(Block)) {
-          lay_out_block<Block, Form>(packed, codes + b * kGroups * Codes::kBytes,
-                                     high + b * kGroups * Codes::kHighBytes, scales + b * kGroups * Scales::kBytes,
-                                     supers + b * Scales::kSuperBytes);
-          if constexpr (std::is_same_v<Block, quant::EntityQ4_0>) {
-            std::memcpy(to.row_scales + (row - first) * blocks + b, packed, 4);
-          }
+          const std::size_t group = b * kGroups;
+          std::byte* patch = to.scales + place.patch_at<Scales>(patches, static_cast<std::uint32_t>(group));
+          lay_out_block<Block, Form>(packed, codes + group * Codes::kBytes, high + group * Codes::kHighBytes,
+                                     patch + place.row * Patch::kRow + group % kPatchGroups * Scales::kBytes,
+                                     patch + Patch::kSupersAt + place.row * Scales::kSuperBytes);
         }
         const std::size_t done = m.cols / kGroup;
         std::fill(codes + done * Codes::kBytes, codes + layout.codes_row, std::byte{0});
         if (high != nullptr) std::fill(high + done * Codes::kHighBytes, high + layout.high_row, std::byte{0});
-        if (scales != nullptr) std::fill(scales + done * Scales::kBytes, scales + layout.scales_row, std::byte{0});
-        if (supers != nullptr)
-          std::fill(supers + done / 8 * Scales::kSuperBytes, supers + layout.supers_row, std::byte{0});
       }
     }
   });
@@ -312,24 +324,21 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   shape_.rows = static_cast<std::uint32_t>(m.rows);
   shape_.cols = static_cast<std::uint32_t>(m.cols);
   shape_.groups = static_cast<std::uint32_t>(padded_cols(m.cols) / kGroup);
-  const bool entity = m.format == Format(BlockFormat::entity_q4_0);
-  const bool scaled = m.format.is_block() ? entity : is_scaled(m.format.dtype());
-  if (scaled) {
-    const std::size_t groups = entity ? 1 : columns / kGroup;  // that share a scale; 0: the whole row
+  if (!m.format.is_block() && is_scaled(m.format.dtype())) {
+    const std::size_t groups = columns / kGroup;  // that share a scale; 0: the whole row
     shape_.row_scale_count = groups == 0 ? 1 : static_cast<std::uint32_t>(shape_.groups / groups);
     shape_.scale_shift = groups == 0 ? 31 : groups == 1 ? 0 : groups == 2 ? 1 : 2;
-    shape_.zero = entity ? 8.0f : field_rule(m.format.dtype()).zero;
+    shape_.zero = field_rule(m.format.dtype()).zero;
   }
   visit_form(m.format, [&]<class Form>(std::type_identity<Form>) {
-    high_row = scales_row = supers_row = 0;
+    high_row = scales_row = 0;
     shape_.stride = (shape_.groups + 3) / 4 * 4;
     if constexpr (Form::kCoded) {
-      // Every row of every plane begins at a multiple of 4 bytes.
-      if (Form::Scales::kSuperBytes == 2) shape_.stride = (shape_.groups + 15) / 16 * 16;
       codes_row = shape_.stride * Form::Codes::kBytes;
       high_row = shape_.stride * Form::Codes::kHighBytes;
-      scales_row = shape_.stride * Form::Scales::kBytes;
-      supers_row = shape_.stride / kSuperGroups * Form::Scales::kSuperBytes;
+      shape_.patches.width = (shape_.groups + 2 * kPatchGroups - 1) / (2 * kPatchGroups) * 2;
+      shape_.patches.pairs = patch_pairs<typename Form::Codes>(shape_.groups);
+      scales_row = shape_.patches.width * (ScalePatch<typename Form::Scales>::kBytes / kPatchRows);
     } else {
       codes_row = shape_.stride * Form::kBytes;
     }
@@ -338,8 +347,7 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   codes_at = 0;
   high_at = codes_at + aligned(codes_row * m.rows);
   scales_at = high_at + aligned(high_row * m.rows);
-  supers_at = scales_at + aligned(scales_row * m.rows);
-  row_scales_at = supers_at + aligned(supers_row * m.rows);
+  row_scales_at = scales_at + aligned(scales_row * scale_rows(m.rows));
   bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
   if (m.rows % kMostTileRows != 0) bytes += (kMostTileRows - 1) * codes_row;
 }
@@ -349,7 +357,6 @@ Planes PlaneLayout::planes(const std::byte* base) const noexcept {
   p.codes = base + codes_at;
   if (high_row != 0) p.high = base + high_at;
   if (scales_row != 0) p.scales = base + scales_at;
-  if (supers_row != 0) p.supers = base + supers_at;
   if (row_scales_row != 0) p.row_scales = reinterpret_cast<const float*>(base + row_scales_at);
   return p;
 }

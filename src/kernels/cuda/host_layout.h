@@ -11,15 +11,21 @@
 namespace imago::kernels::cuda {
 
 /// Sizes of the planes of a matrix, and where they lie in one block of memory, each at a multiple of 256 bytes. Rows of
-/// a plane follow each other without gaps, so a range of rows is a range of bytes in each.
+/// a plane follow each other without gaps, so a range of rows is a range of bytes in each; of scales a range that
+/// begins at a multiple of kMostTileRows.
 struct PlaneLayout {
   /// Throws as RunMatrix for sources that have no run form.
   explicit PlaneLayout(const PackedMatrix& source);
 
   /// Bytes of one row in a plane; 0: the format does not have it.
-  std::size_t codes_row, high_row, scales_row, supers_row, row_scales_row;
-  std::size_t codes_at, high_at, scales_at, supers_at, row_scales_at;
+  std::size_t codes_row, high_row, scales_row, row_scales_row;
+  std::size_t codes_at, high_at, scales_at, row_scales_at;
   std::size_t bytes;
+
+  /// Rows that so many have in the plane of scales, which has whole patches only.
+  static constexpr std::size_t scale_rows(std::size_t rows) noexcept {
+    return (rows + kMostTileRows - 1) / kMostTileRows * kMostTileRows;
+  }
 
   /// Planes of this layout in a block of memory that begins at `base`, of host or device.
   Planes planes(const std::byte* base) const noexcept;
@@ -33,11 +39,11 @@ struct PlaneTargets {
   std::byte* codes;
   std::byte* high;
   std::byte* scales;
-  std::byte* supers;
   float* row_scales;
 };
 
-/// Lays out rows [first, last), on the calling thread. REQUIRES: a source that PlaneLayout took.
+/// Lays out rows [first, last), on the calling thread. REQUIRES: a source that PlaneLayout took; `first` is a multiple
+/// of kMostTileRows, and so is `last` if it is not the end.
 void lay_out_rows(const PackedMatrix& source, const PlaneLayout& layout, std::size_t first, std::size_t last,
                   const PlaneTargets& to);
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // How packed weights lie in the memory of a GPU. The files' blocks have odd sizes (18, 210 bytes …) that no thread can
-// load in one go, so codes and scales are taken apart into planes; each plane is an array over groups of 32 weights of
-// a row. A thread takes one group: 16 bytes of 4-bit codes, its neighbour the next 16, and a warp reads whole lines.
+// load in one go, so codes and scales are taken apart into planes; planes of codes are arrays over groups of 32 weights
+// of a row. A thread takes one group: 16 bytes of 4-bit codes, its neighbour the next 16, and a warp reads whole lines.
 //
 // Rows are padded to whole groups with codes that decode to finite values; activations are zero there.
 
@@ -23,18 +23,25 @@ struct alignas(8) float2_pod {
   float x, y;
 };
 
+/// How patches of scales lie: see scale_patch.cuh.
+struct PatchGrid {
+  std::uint32_t width = 0;  ///< patches of eight rows, an even number
+  std::uint32_t pairs =
+      0;  ///< 1: each patch of rows 8 to 15 follows its neighbour of rows 0 to 7; 0: the last one of them
+};
+
 /// Plain pointers into device memory: what kernels take by value. Which planes a format has, and what they hold, is
-/// written beside its decoder in decode.cuh. Every row of a plane begins `stride` groups behind the one before it, a
+/// written beside its decoder in decode.cuh. Every row of codes begins `stride` groups behind the one before it, a
 /// multiple of 4 groups, so that 16 bytes can be loaded at once also from codes of one bit.
 struct Planes {
   const std::byte* codes = nullptr;   ///< [rows][stride] main codes: 256 … 4 bytes a group
   const std::byte* high = nullptr;    ///< [rows][stride] the upper bits of 3-bit codes, the lowest of 5- and 6-bit ones
-  const std::byte* scales = nullptr;  ///< [rows][stride] scales of groups or halves of them, of the format's own size
-  const std::byte* supers = nullptr;  ///< [rows][stride / 8] scales of super-blocks
+  const std::byte* scales = nullptr;  ///< scales of groups and super-blocks, in patches: see scale_patch.cuh
   const float* row_scales = nullptr;  ///< dtypes: [rows][row_scale_count]; group g of a row has number g >> scale_shift
   std::uint32_t rows = 0, cols = 0;
   std::uint32_t groups = 0;  ///< of a row: padded_cols(cols) / 32
   std::uint32_t stride = 0;  ///< groups from one row to the next, a multiple of 4
+  PatchGrid patches;         ///< of scales
   std::uint32_t row_scale_count = 0, scale_shift = 31;
   float zero = 0;  ///< dtypes: value = (code · step - zero) · scale; see decode.cuh
 };

@@ -7,23 +7,6 @@
 
 namespace imago::kernels::cuda {
 
-/// `kWords` words from an address that their size, or 16 bytes of it, divides.
-template <int kWords>
-__device__ __forceinline__ void load_words(std::uint32_t* to, const std::byte* from) {
-  if constexpr (kWords % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < kWords / 4; ++i) {
-      const uint4 four = __ldg(reinterpret_cast<const uint4*>(from) + i);
-      to[4 * i] = four.x, to[4 * i + 1] = four.y, to[4 * i + 2] = four.z, to[4 * i + 3] = four.w;
-    }
-  } else if constexpr (kWords == 2) {
-    const uint2 two = __ldg(reinterpret_cast<const uint2*>(from));
-    to[0] = two.x, to[1] = two.y;
-  } else if constexpr (kWords == 1) {
-    to[0] = __ldg(reinterpret_cast<const unsigned*>(from));
-  }
-}
-
 /// Signed bytes, times `scale`, plus `shift`. Behind 0x43 the low seven bits of a byte are 128 plus their value, and
 /// the top bit alone is 128 or 256: their difference is the signed byte, exactly.
 __device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], int part_words,
@@ -41,9 +24,9 @@ __device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], in
 /// Where a thread reads in a row: the number of a group counted from the first row, and of the row's first scale.
 struct RowCursor {
   std::uint32_t at, scale_at;
-  __device__ static __forceinline__ RowCursor of(const Planes& p, std::uint32_t row, std::uint32_t group) {
-    return {row * p.stride + group, row * p.row_scale_count};
-  }
+  PatchRow patches;
+  __device__ __forceinline__ RowCursor(const Planes& p, std::uint32_t row, std::uint32_t group)
+      : at(row * p.stride + group), scale_at(row * p.row_scale_count), patches(p.patches, row) {}
 };
 
 /// A chunk may reach behind the last scale of a row.
@@ -64,10 +47,7 @@ struct TensorDecoder {
     const std::size_t at = row.at + ahead;
     load_words<Codes::kBytes / 4>(raw.codes, p.codes + at * Codes::kBytes);
     load_words<Codes::kHighBytes / 4>(raw.high, p.high + at * Codes::kHighBytes);
-    if constexpr (Scales::kBytes > 0) raw.scales = detail::load_small<Scales::kBytes>(p.scales + at * Scales::kBytes);
-    if constexpr (Scales::kSuperBytes > 0) {
-      raw.supers = detail::load_small<Scales::kSuperBytes>(p.supers + at / 8 * Scales::kSuperBytes);
-    }
+    raw.scales = load_scales<Scales>(p, row.patches, group);
     if constexpr (Scales::kRow) raw.row_scale = load_row_scale(p, row, group);
     return raw;
   }

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kMatVecWarps * 32, Products::kTokens == 1 ? 2 
       for (int part = 0; part < S::kParts; ++part) {
         const std::uint32_t number = begin + part * 32 + lane;
         if (number >= units) continue;
-        Load unit = read_stage<Form>(ring + at, part, lane);
+        Load unit = read_stage<Form>(ring + at, part, lane, now.row);
         if constexpr (!Form::kCoded) {
           products.add(args, unit, number, row_scales.of(number * Load::kValues / kGroup), sums);
         } else {

@@ -40,7 +40,7 @@ struct LaidOut {
     memory.resize(layout.bytes / sizeof(uint4) + 1);
     std::byte* const base = reinterpret_cast<std::byte*>(memory.data());
     lay_out_rows(m.source(), layout, 0, m.rows,
-                 {base + layout.codes_at, base + layout.high_at, base + layout.scales_at, base + layout.supers_at,
+                 {base + layout.codes_at, base + layout.high_at, base + layout.scales_at,
                   reinterpret_cast<float*>(base + layout.row_scales_at)});
     planes = layout.planes(base);
   }

@@ -18,7 +18,8 @@ struct StageSizes {
   static constexpr int kGroups = kParts * kGroupsT;
   static constexpr int kHighAt = kParts * 512, kHighBytes = kGroups * kHighOfGroup;
   static constexpr int kScalesAt = kHighAt + kHighBytes, kScaleBytes = kGroups * kScaleOfGroup;
-  static constexpr int kSupersAt = kScalesAt + kScaleBytes, kSuperBytes = kGroups / 8 * kSuperOfEight;
+  /// In words: those of two bytes come with that of the row before or behind.
+  static constexpr int kSupersAt = kScalesAt + kScaleBytes, kSuperBytes = kSuperOfEight == 0 ? 0 : kGroups / 8 * 4;
   static constexpr int kBytes = (kSupersAt + kSuperBytes + 15) / 16 * 16;
   static constexpr int kCount = 5120 / kBytes;  ///< stages of a warp
 };
@@ -31,59 +32,85 @@ struct Stage<Coded<Codes, Scales, kZero, kStep>>
 /// Where the lanes of a warp read rows of a matrix. The last copies of a row may run past its end, into what follows: it is not
 /// looked at.
 template <class Form>
-struct RowStream {
+class RowStream {
+ public:
   using S = Stage<Form>;
-  const std::byte* codes_base;
-  const std::byte* high_base;
-  const std::byte* scales_base;
-  const std::byte* supers_base;
-  std::uint32_t stride;
-  const std::byte* codes;
-  const std::byte* high;
-  const std::byte* scales;
-  const std::byte* supers;
 
   __device__ __forceinline__ void open(const Planes& p, std::uint32_t lane) {
-    stride = p.stride;
-    codes_base = p.codes + lane * 16;
-    if constexpr (S::kHighBytes > 0) high_base = p.high + lane * piece_of(S::kHighBytes);
-    if constexpr (S::kScaleBytes > 0) scales_base = p.scales + lane * piece_of(S::kScaleBytes);
-    if constexpr (S::kSuperBytes > 0) supers_base = p.supers + lane * piece_of(S::kSuperBytes);
+    stride_ = p.stride;
+    codes_base_ = p.codes + lane * 16;
+    if constexpr (S::kHighBytes > 0) high_base_ = p.high + lane * piece_of(S::kHighBytes);
+    if constexpr (kHasPatches) {
+      // Those of a row are a few bytes of each of its patches.
+      using Patch = ScalePatch<typename Form::Scales>;
+      patches_ = p.patches;
+      const std::uint32_t at = lane * piece_of(S::kScaleBytes);
+      if constexpr (S::kScaleBytes > 0) {
+        scales_base_ = p.scales + (at / Patch::kRow << patches_.pairs) * Patch::kBytes + at % Patch::kRow;
+      }
+      if constexpr (S::kSuperBytes > 0) {
+        supers_base_ = p.scales + (lane << patches_.pairs) * Patch::kBytes + Patch::kSupersAt;
+      }
+    }
   }
   __device__ __forceinline__ void start(std::uint32_t row) {
-    const auto bytes = [&](std::uint32_t of_group) { return static_cast<std::size_t>(row) * (stride * of_group); };
-    codes = codes_base + bytes(code_bytes<Form>());
-    if constexpr (S::kHighBytes > 0) high = high_base + bytes(Form::Codes::kHighBytes);
-    if constexpr (S::kScaleBytes > 0) scales = scales_base + bytes(Form::Scales::kBytes);
-    if constexpr (S::kSuperBytes > 0) supers = supers_base + static_cast<std::size_t>(row) * (stride / 8 * Form::Scales::kSuperBytes);
+    const auto bytes = [&](std::uint32_t of_group) { return static_cast<std::size_t>(row) * (stride_ * of_group); };
+    codes_ = codes_base_ + bytes(code_bytes<Form>());
+    if constexpr (S::kHighBytes > 0) high_ = high_base_ + bytes(Form::Codes::kHighBytes);
+    if constexpr (kHasPatches) {
+      using Patch = ScalePatch<typename Form::Scales>;
+      const PatchRow place(patches_, row);
+      const std::size_t first = static_cast<std::size_t>(place.first) * Patch::kBytes;
+      if constexpr (S::kScaleBytes > 0) scales_ = scales_base_ + first + place.row * Patch::kRow;
+      if constexpr (S::kSuperBytes > 0) supers_ = supers_base_ + first + place.row * Form::Scales::kSuperBytes / 4 * 4;
+    }
   }
   /// `left`: units of the row that were not copied yet.
   __device__ __forceinline__ void copy(std::uint32_t to, std::uint32_t lane, std::uint32_t left) {
-    copy_async<16>(to + lane * 16, codes);
-    if (left > 32) copy_async<16>(to + 512 + lane * 16, codes + 512);
-    codes += 1024;
-    copy_shared<S::kHighBytes>(to + S::kHighAt, lane, high);
-    copy_shared<S::kScaleBytes>(to + S::kScalesAt, lane, scales);
-    copy_shared<S::kSuperBytes>(to + S::kSupersAt, lane, supers);
+    copy_async<16>(to + lane * 16, codes_);
+    if (left > 32) copy_async<16>(to + 512 + lane * 16, codes_ + 512);
+    codes_ += 1024;
+    if constexpr (S::kHighBytes > 0) {
+      copy_shared<S::kHighBytes>(to + S::kHighAt, lane, high_);
+      high_ += S::kHighBytes;
+    }
+    if constexpr (kHasPatches) {
+      const std::uint32_t step = S::kGroups / kPatchGroups * ScalePatch<typename Form::Scales>::kBytes << patches_.pairs;
+      copy_shared<S::kScaleBytes>(to + S::kScalesAt, lane, scales_);
+      copy_shared<S::kSuperBytes>(to + S::kSupersAt, lane, supers_);
+      if constexpr (S::kScaleBytes > 0) scales_ += step;
+      if constexpr (S::kSuperBytes > 0) supers_ += step;
+    }
   }
 
  private:
   /// Bytes that a lane copies of what all lanes share: 4, 8 or 16, or 4 in some of the lanes.
   static constexpr int piece_of(int bytes) noexcept { return bytes < 128 ? 4 : bytes / 32; }
+  static constexpr bool kHasPatches = S::kScaleBytes + S::kSuperBytes > 0;
 
   template <int kBytes>
-  static __device__ __forceinline__ void copy_shared(std::uint32_t to, std::uint32_t lane, const std::byte*& from) {
+  static __device__ __forceinline__ void copy_shared(std::uint32_t to, std::uint32_t lane, const std::byte* from) {
     if constexpr (kBytes > 0) {
       constexpr int kPiece = piece_of(kBytes);
       if (kBytes >= 128 || lane * 4 < kBytes) copy_async<kPiece>(to + lane * kPiece, from);
-      from += kBytes;
     }
   }
+
+  std::uint32_t stride_;
+  PatchGrid patches_;
+  const std::byte* codes_base_;
+  const std::byte* high_base_;
+  const std::byte* scales_base_;
+  const std::byte* supers_base_;
+  const std::byte* codes_;
+  const std::byte* high_;
+  const std::byte* scales_;
+  const std::byte* supers_;
 };
 
-/// A lane's unit in a stage, the first or the second.
+/// A lane's unit in a stage, the first or the second; `row`: of the matrix.
 template <class Form>
-__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int part, std::uint32_t lane) {
+__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int part, std::uint32_t lane, std::uint32_t row) {
   using S = Stage<Form>;
   using Load = Unit<Form>;
   Load unit;
@@ -107,9 +134,15 @@ __device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int par
       const std::uint32_t own = Load::kHalf ? number / 2 : number;
       unit.scales = detail::load_small<kOwn>(stage + S::kScalesAt + own * kOwn);
     }
-    if constexpr (S::kSuperBytes > 0) {
-      const std::uint32_t super = number * Load::kGroups / 8;
-      unit.supers = detail::load_small<Form::Scales::kSuperBytes>(stage + S::kSupersAt + super * Form::Scales::kSuperBytes);
+    using Scales = typename Form::Scales;
+    const std::uint32_t eight = (Load::kHalf ? number / 2 : number * Load::kGroups) / kPatchGroups;
+    if constexpr (Scales::kHidesSuper) {
+      const std::byte* const own = stage + S::kScalesAt + eight * ScalePatch<Scales>::kRow;
+#pragma unroll
+      for (int i = 0; i < Scales::kSuperWords; ++i) unit.supers[i] = detail::load_small<4>(own + 4 * i);
+    } else if constexpr (S::kSuperBytes > 0) {
+      const std::uint32_t odd = Scales::kSuperBytes == 2 ? row % 2 * 2 : 0;
+      unit.supers[0] = detail::load_small<Scales::kSuperBytes>(stage + S::kSupersAt + eight * 4 + odd);
     }
   }
   return unit;

@@ -26,6 +26,8 @@ class RowLane {
   static constexpr int kBytes = 32 * kUnits * 16;  ///< of a warp's columns of a row
   static constexpr int kCount = std::min(kRowRingBytes / kBytes, 5);  ///< rows in a ring
   static_assert(kCount >= 3);
+  /// Two rows follow each other in the code. Wider types have no registers for that.
+  static constexpr bool kInPairs = sizeof(T) == 1;
 
   /// Begins with what does not depend on the kernel before.
   __device__ __forceinline__ RowLane(const MatVecArgs& args, const WarpPlace& place, std::uint32_t lane) {
@@ -118,16 +120,40 @@ __device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const Stre
                                               std::uint32_t ring, std::uint32_t sums) {
   const std::uint32_t end = ring + Lane::kCount * Lane::kBytes;
   std::uint32_t at = ring, free = end - Lane::kBytes;  // the next row, the one that is done with
-#pragma unroll 1
-  for (std::uint32_t rows = MatrixWalk::tiles(args, plan, place); rows > 0; --rows) {
+  const auto next_product = [&] {
     wait_for_copies<Lane::kCount - 2>();
     __syncwarp();
     feed.copy_step(args, plan, place, free);
-    const float total = warp_sum(columns.template product<kWhole>(at));
+    const float product = columns.template product<kWhole>(at);
     free = at;
     at = at + Lane::kBytes == end ? ring : at + Lane::kBytes;
-    if (lane == 0) store_shared(sums, __float_as_uint(total));
-    sums += 4;
+    return product;
+  };
+  std::uint32_t rows = MatrixWalk::tiles(args, plan, place);
+  if constexpr (Lane::kInPairs) {
+    // Lanes are summed up for two rows together: the upper half of them have the second one.
+    const bool is_upper = lane >= 16;
+    sums += is_upper ? 4 : 0;
+#pragma unroll 1
+    for (; rows > 1; rows -= 2) {
+      const float first = next_product(), second = next_product();
+      float total = (is_upper ? second : first) + __shfl_xor_sync(~0u, is_upper ? first : second, 16);
+#pragma unroll
+      for (int i = 8; i > 0; i /= 2) total += __shfl_xor_sync(~0u, total, i);
+      if (lane % 16 == 0) store_shared(sums, __float_as_uint(total));
+      sums += 8;
+    }
+    if (rows == 1) {
+      const float total = warp_sum(next_product());
+      if (lane == 0) store_shared(sums, __float_as_uint(total));
+    }
+  } else {
+#pragma unroll 1
+    for (; rows > 0; --rows) {
+      const float total = warp_sum(next_product());
+      if (lane == 0) store_shared(sums, __float_as_uint(total));
+      sums += 4;
+    }
   }
 }
 

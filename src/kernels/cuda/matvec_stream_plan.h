@@ -27,8 +27,8 @@ struct StreamNeeds {
   std::uint32_t x_bytes = 0;                 ///< that a warp keeps of the activations of a piece
   std::uint32_t x_rest = 0;                  ///< and besides
   std::uint32_t rows[kMatVecProducts] = {};  ///< of the products
-  std::uint32_t row_bytes[4] = {};           ///< in codes, high, scales, supers
-  std::uint32_t piece_bytes[4] = {};         ///< of a piece
+  std::uint32_t row_bytes[3] = {};           ///< in codes, high, scales
+  std::uint32_t piece_bytes[3] = {};         ///< of a piece
   bool gated = false;
   std::uint32_t multiprocessors = 0;
 };
@@ -51,9 +51,9 @@ struct StreamPlan {
   int first_early_steps = 0, early_steps = 0;
   Deal deals[kMatVecProducts];
   std::uint32_t team_tiles = 0;  ///< of all products, at most
-  std::uint32_t row_bytes[4] = {};
-  std::uint32_t piece_steps[4] = {};  ///< from a warp's piece of a tile to its next one
-  std::size_t jumps[4] = {};          ///< from its last one to the first of the team's next tile
+  std::uint32_t row_bytes[3] = {};
+  std::uint32_t piece_steps[3] = {};  ///< from a warp's piece of a tile to its next one
+  std::size_t jumps[3] = {};          ///< from its last one to the first of the team's next tile
   std::uint32_t own_bytes = 0;  ///< of a warp, behind the rings: activations, then sums, which take the place of those
                                 ///< that a warp has in registers
   std::uint32_t sums_at = 0;    ///< in these
@@ -98,7 +98,7 @@ inline StreamPlan plan_stream(const StreamNeeds& needs, std::uint32_t rounds, bo
     plan.deals[p] = {before % plan.teams, own / plan.teams, own % plan.teams};
     before += own;
   }
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 3; ++i) {
     plan.row_bytes[i] = needs.row_bytes[i];
     plan.piece_steps[i] = column_warps * needs.piece_bytes[i];
     plan.jumps[i] =

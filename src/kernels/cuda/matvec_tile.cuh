@@ -45,8 +45,6 @@ class TileLane {
   static constexpr int kHalves = Weighing::kHalves, kXWords = Weighing::kXWords;
   static constexpr bool kDecodesAhead = CodeDot<Codes>::kIsSlow;
   static constexpr bool kHasSum = Weighing::kHasSum;
-  /// Pieces of 256 columns end where blocks of as many do.
-  static constexpr bool kAreWhole = S::kParts == 1 && Scales::kSuperBytes > 0;
   /// In shared memory, of 256 columns: codes, and of each group scale and sums.
   static constexpr std::uint32_t kXAt = kPartGroups * 32, kPartBytes = kXAt + kPartGroups * kXWords * 4;
   static constexpr std::uint32_t kXBytes = S::kParts * kPartBytes;
@@ -70,13 +68,17 @@ class TileLane {
     end_piece_ = has_end ? place.pieces(plan) - 1 : ~0u;
     for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_piece_}) keep(*number);
     if (lane < 8) store_shared(zeros + lane * 4, 0);
-    whole_ = find_scales(p, S::kGroups);
-    if constexpr (S::kSuperBytes == 2) {
-      whole_.super[0] ^= place.columns % 2 * 2;
-      odd_step_ = plan.column_warps % 2 * 2;
-      keep(odd_step_);
+    if constexpr (kGrouped) {
+      whole_ = find_scales(p, S::kGroups);
+      end_ = find_scales(p, p.groups - (plan.pieces - 1) * S::kGroups);
+    } else {
+      using Patch = ScalePatch<Scales>;
+      const std::uint32_t of_row = S::kScalesAt + row * Patch::kRow;
+      scales_at_ = of_row + 2 * c * Scales::kBytes;
+      supers_at_ = Scales::kHidesSuper ? of_row : S::kScalesAt + Patch::kSupersAt + row * Scales::kSuperBytes;
+      own_bytes_ = 0x10 + 0x22 * c;
+      for (std::uint32_t* number : {&scales_at_, &supers_at_, &own_bytes_}) keep(*number);
     }
-    end_ = find_scales(p, p.groups - (plan.pieces - 1) * S::kGroups);
   }
 
   /// Puts codes of 256 columns where `take` finds them: words 2 · (lane % 4) and the next of group lane / 4, its scale
@@ -114,10 +116,7 @@ class TileLane {
       load_shared<8>(words + part * next, x_[part]);
       load_shared<2 * kXWords>(scales + part * kPartBytes, &x_scales_[part][0][0]);
     }
-    now_ = !kAreWhole && piece == end_piece_ ? end_ : whole_;
-    if constexpr (S::kSuperBytes == 2) {  // alone: the second of a word if the number is odd
-      now_.super[0] = whole_.super[0] ^ (piece * odd_step_ & 2);
-    }
+    if constexpr (kGrouped) now_ = piece == end_piece_ ? end_ : whole_;
   }
 
   /// Codes of the first tile, taken apart while activations are on their way. A second one finds no registers.
@@ -147,29 +146,23 @@ class TileLane {
   }
 
  private:
-  /// Where a lane finds scales in a slice.
+  /// Where a lane finds the numbers of its groups in a slice.
   struct ScalePlaces {
-    std::uint32_t scale[S::kParts][2], super[S::kParts];
+    std::uint32_t scale[S::kParts][2];
   };
-  /// Of a piece with so many groups. Scales behind them might be infinite: the first are read in their place, for
+  /// Of a piece with so many groups. What lies behind them might be infinite: the first are read in their place, for
   /// activations that are zeros.
   __device__ __forceinline__ ScalePlaces find_scales(const Planes& p, std::uint32_t groups) const {
     const std::uint32_t row = lane_ / 4, scales_at = S::kScalesAt + row * S::kScaleRow;
     ScalePlaces places{};
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) {
-      const std::uint32_t own = part * kPartGroups + 2 * (lane_ % 4);
-      const bool exists = own < groups;
-      if constexpr (kGrouped) {
-        places.scale[part][0] = scales_at + (exists ? (own >> p.scale_shift) * 4 : 0);
-        places.scale[part][1] = scales_at + (own + 1 < groups ? ((own + 1) >> p.scale_shift) * 4 : 0);
-        keep(places.scale[part][1]);
-      } else {
-        places.scale[part][0] = scales_at + (exists ? own * Scales::kBytes : 0);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const std::uint32_t own = part * kPartGroups + 2 * (lane_ % 4) + u;
+        places.scale[part][u] = scales_at + (own < groups ? (own >> p.scale_shift) * 4 : 0);
+        keep(places.scale[part][u]);
       }
-      places.super[part] = S::kSupersAt + row * S::kSuperRow + (exists ? part * Scales::kSuperBytes : 0);
-      if constexpr (S::kScaleRow > 0) keep(places.scale[part][0]);
-      if constexpr (S::kSuperRow > 0) keep(places.super[part]);
     }
     return places;
   }
@@ -189,18 +182,13 @@ class TileLane {
 
   __device__ __forceinline__ void add_part(std::uint32_t slice, int eight, int part, const TileSums (&dots)[kHalves],
                                            float& result) const {
-    const std::uint32_t row = slice + eight * (kPartRows * S::kScaleRow);
     PairBits bits;
     if constexpr (kGrouped) {
+      const std::uint32_t row = slice + eight * (kPartRows * S::kScaleRow);
 #pragma unroll
       for (int u = 0; u < 2; ++u) bits.rows[u] = __uint_as_float(load_shared_small<4>(row + now_.scale[part][u]));
-    } else if constexpr (Scales::kBytes == 4) {
-      load_shared<2>(row + now_.scale[part][0], bits.words);
-    } else if constexpr (Scales::kBytes > 0) {
-      bits.words[0] = load_shared_small<2 * Scales::kBytes>(row + now_.scale[part][0]);
-    }
-    if constexpr (Scales::kSuperBytes > 0) {
-      bits.supers = load_shared_small<Scales::kSuperBytes>(slice + eight * (kPartRows * S::kSuperRow) + now_.super[part]);
+    } else if constexpr (S::kPatch > 0) {
+      load_bits(slice + (eight * S::kParts + part) * S::kPatch, bits);
     }
     std::int32_t sums[2][kHalves];
 #pragma unroll
@@ -209,6 +197,22 @@ class TileLane {
       for (int half = 0; half < kHalves; ++half) sums[u][half] = is_of_first_ ? dots[half].c[u] : dots[half].c[2 + u];
     }
     result = Weighing::add(bits, sums, x_scales_[part], result);
+  }
+
+  /// Scales of groups 2c and 2c + 1, from a patch.
+  __device__ __forceinline__ void load_bits(std::uint32_t patch, PairBits& bits) const {
+    if constexpr (Scales::kHidesSuper) {
+      load_shared<Scales::kSuperWords>(patch + supers_at_, bits.supers);
+    } else if constexpr (Scales::kSuperBytes > 0) {
+      bits.supers[0] = load_shared_small<Scales::kSuperBytes>(patch + supers_at_);
+    }
+    if constexpr (Scales::kHidesSuper && Scales::kBytes == 1) {  // they are there already
+      bits.words[0] = pick_bytes(bits.supers[0], bits.supers[1], own_bytes_);
+    } else if constexpr (Scales::kBytes == 4) {
+      load_shared<2>(patch + scales_at_, bits.words);
+    } else if constexpr (Scales::kBytes > 0) {
+      bits.words[0] = load_shared_small<2 * Scales::kBytes>(patch + scales_at_);
+    }
   }
 
   __device__ __forceinline__ CodePair<Codes> load_codes(std::uint32_t slice, int eight, int part) const {
@@ -238,8 +242,9 @@ class TileLane {
   std::uint32_t lane_, x_at_, words_at_, words_step_;
   std::uint32_t end_piece_;  // the last of a row, which may reach past its end, if it is the warp's
   std::uint32_t codes_at_, other_at_, high_at_;  // in a slice
+  std::uint32_t scales_at_, supers_at_;         // in a patch of a slice, the first one
+  std::uint32_t own_bytes_;                      // scales of one byte: 2c and 2c + 1, for pick_bytes
   ScalePlaces whole_, end_, now_;
-  std::uint32_t odd_step_;  // supers of two bytes, alone: 2 if those of the next piece are in the other half of a word
   std::uint32_t x_[S::kParts][8];
   std::uint32_t x_scales_[S::kParts][2][kXWords];  // of groups 2c and 2c + 1
 };

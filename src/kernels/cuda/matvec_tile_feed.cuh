@@ -31,26 +31,25 @@ struct TileSlice {
   static constexpr int kParts = kAll / kHeight;                                ///< and in a row
   static constexpr int kRows = kHeight * kPartRows, kGroups = kParts * kPartGroups;
   static constexpr int kCodeRow = kGroups * Codes::kBytes, kHighRow = kGroups * Codes::kHighBytes;
-  static constexpr int kScaleRow = kGroups * (kGrouped ? 4 : Scales::kBytes);
-  /// In whole words. A word may begin with the one before, see TileLane::take.
-  static constexpr int kSuperBytes = Scales::kSuperBytes * kParts, kSuperRow = (kSuperBytes + 3) / 4 * 4;
+  static constexpr int kPatch = ScalePatch<Scales>::kBytes;
+  static constexpr int kScaleRow = kGroups * 4;  ///< of numbers for groups, one each
+  static constexpr int kScales = kGrouped ? kRows * kScaleRow : kAll * kPatch;
   /// From row to row: so much more that lanes which read together find different banks. Where they read 16 bytes each,
   /// neighbours of 64 bytes, or of 16 in 8-bit codes, change places in every other row instead.
   static constexpr int kExchanged = Codes::kBytes == 32 ? 16 : Codes::kBytes == 16 ? 64 : 0;
   static constexpr int kCodeStride = kCodeRow + (kExchanged == 0 ? 4 * Codes::kBytes : 0);
   static constexpr int kHighStride = kHighRow + 4 * Codes::kHighBytes;
   static constexpr int kHighAt = kRows * kCodeStride, kScalesAt = kHighAt + kRows * kHighStride;
-  static constexpr int kSupersAt = kScalesAt + kRows * kScaleRow;
-  static constexpr int kBytes = kSupersAt + kRows * kSuperRow;
+  static constexpr int kBytes = kScalesAt + kScales;
   /// In a ring: enough for memory to be busy, and no more, for the first-level cache lives on what is left.
   static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6500 + kBytes - 1) / kBytes + 1);
   static constexpr int kCount = std::min(kMost, kEnough);
-  static_assert(kCount >= 3 && kBytes % 16 == 0 && kRows <= static_cast<int>(kMostTileRows));
+  static_assert(kCount >= 3 && kScalesAt % 16 == 0 && kBytes % 16 == 0 && kRows <= static_cast<int>(kMostTileRows));
 
   IMAGO_HD static std::uint32_t pieces(const Planes& p) noexcept { return (p.groups + kGroups - 1) / kGroups; }
-  /// What a row of a tile has in the planes of a matrix. Groups with scales of their own share them with up to three.
+  /// From a piece of a tile to the next one, in memory. Groups with numbers of their own share them with up to three.
   IMAGO_HD static std::uint32_t scale_bytes(const Planes& p) noexcept {
-    return kGrouped ? 4 * (kGroups >> p.scale_shift) : kScaleRow;
+    return kGrouped ? 4 * (kGroups >> p.scale_shift) : kScales;
   }
 };
 
@@ -72,14 +71,9 @@ class TileFeed {
       high_to_ = S::kHighAt + row * S::kHighStride + c * kHighPiece;
       keep(high_to_);
     }
-    if constexpr (S::kScaleRow > 0) {
-      scales_to_ = S::kScalesAt + row * S::kScaleRow + c * kScalePiece;
+    if constexpr (S::kScales > 0) {
+      scales_to_ = S::kScalesAt + (kGrouped ? row * S::kScaleRow + c * 4 : lane * 16);
       keep(scales_to_);
-    }
-    if constexpr (S::kSuperRow > 0) {
-      supers_to_ = S::kSupersAt + row * S::kSuperRow + c * 4;
-      has_super_ = c < S::kSuperRow / 4;
-      keep(supers_to_);
     }
     open(args, plan, place, lane);
   }
@@ -105,7 +99,8 @@ class TileFeed {
   static constexpr int kCodeLanes = S::kCodeRow >= 128 ? 8 : 4, kCodeRows = 32 / kCodeLanes;
   static constexpr int kRowLanes = 32 / S::kRows;  // for the rest
   static constexpr int kHighPiece = 16;
-  static constexpr int kScalePiece = kGrouped ? 4 : S::kScaleRow / kRowLanes;
+  static constexpr std::uint32_t kPatchLanes = S::kAll * S::kPatch / 16;  // patches lie together: one copy for each
+  static_assert(kPatchLanes <= 32);
 
   __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                        std::uint32_t lane) {
@@ -117,19 +112,19 @@ class TileFeed {
       codes_ = begin(p.codes, 0, lane / kCodeLanes, piece * S::kCodeRow + lane % kCodeLanes * 16);
       const std::uint32_t row = lane / kRowLanes, c = lane % kRowLanes;
       if constexpr (S::kHighRow > 0) high_ = begin(p.high, 1, row, piece * S::kHighRow + c * kHighPiece);
-      if constexpr (S::kScaleRow > 0) {
-        const std::byte* scales = kGrouped ? reinterpret_cast<const std::byte*>(p.row_scales) : p.scales;
-        scales_ = begin(scales, 2, row, piece * S::scale_bytes(args.products[0].planes) + c * kScalePiece);
+      if constexpr (kGrouped) {
+        const std::byte* const scales = reinterpret_cast<const std::byte*>(p.row_scales);
+        scales_ = begin(scales, 2, row, piece * S::scale_bytes(args.products[0].planes) + c * 4);
+      } else if constexpr (S::kScales > 0) {
+        scales_ = begin(p.scales, 2, 0, piece * S::kScales + lane * 16);
       }
-      if constexpr (S::kSuperRow > 0) supers_ = begin(p.supers, 3, row, piece * S::kSuperBytes + c * 4);
     });
   }
   template <class Bytes>
-  __device__ __forceinline__ void move(const Bytes (&bytes)[4]) {
+  __device__ __forceinline__ void move(const Bytes (&bytes)[3]) {
     codes_ += bytes[0];
     if constexpr (S::kHighRow > 0) high_ += bytes[1];
-    if constexpr (S::kScaleRow > 0) scales_ += bytes[2];
-    if constexpr (S::kSuperRow > 0) supers_ += bytes[3];
+    if constexpr (S::kScales > 0) scales_ += bytes[2];
   }
   __device__ __forceinline__ void copy(const MatVecArgs& args, const StreamPlan& plan, std::uint32_t lane,
                                        std::uint32_t to) const {
@@ -149,24 +144,17 @@ class TileFeed {
       for (std::uint32_t i = 0; i < S::kGroups; i += kRowLanes) {
         if (lane % kRowLanes + i < count) copy_async<4>(to + scales_to_ + 4 * i, scales_ + 4 * i);
       }
-    } else if constexpr (S::kScaleRow > 0) {
-      copy_async<kScalePiece>(to + scales_to_, scales_);
-    }
-    if constexpr (S::kSuperRow > 0) {
-      // Of two bytes they come with a neighbour.
-      const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(supers_) & ~std::uintptr_t{3};
-      if (has_super_) copy_async<4>(to + supers_to_, reinterpret_cast<const std::byte*>(from));
+    } else if constexpr (S::kScales > 0) {
+      if (lane < kPatchLanes) copy_async<16>(to + scales_to_, scales_);
     }
   }
 
   std::uint32_t left_ = 0, piece_ = 0, pieces_;  // tiles of the matrix; of a tile, those that are copied, and all
   MatrixWalk walk_;
-  std::uint32_t codes_to_, high_to_, scales_to_, supers_to_;
-  bool has_super_;
+  std::uint32_t codes_to_, high_to_, scales_to_;
   const std::byte* codes_;
   const std::byte* high_;
   const std::byte* scales_;
-  const std::byte* supers_;
 };
 
 }  // namespace imago::kernels::cuda

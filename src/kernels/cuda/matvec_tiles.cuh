@@ -145,9 +145,8 @@ StreamPlan plan_tiles(const MatVecArgs& args, const StreamNeeds& matrices) {
   needs.x_rest = Lane::kZeroBytes;
   needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
   needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
-  needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.stride * Form::Scales::kBytes;
-  needs.row_bytes[3] = first.stride / 8 * Form::Scales::kSuperBytes;
-  const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first), S::kSuperBytes};
+  needs.row_bytes[2] = kGrouped ? first.row_scale_count * 4 : first.patches.width * (S::kPatch / kPatchRows);
+  const std::uint32_t piece_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first)};
   std::copy(std::begin(piece_bytes), std::end(piece_bytes), needs.piece_bytes);
   StreamPlan plan = plan_stream(needs);
   plan_early_steps<Form, S>(kSingle, args, plan);
@@ -157,6 +156,8 @@ StreamPlan plan_tiles(const MatVecArgs& args, const StreamNeeds& matrices) {
 /// Calls f(kernel, plan) with those for the matrices, and returns what it does.
 template <class Form, bool kGrouped, class F>
 auto with_tiles(const MatVecArgs& args, const StreamNeeds& matrices, F f) {
+  static_assert(!CodeDot<typename Form::Codes>::kIsSlow ||
+                TileSlice<Form, kGrouped, true>::kGroups * kTileWarps == kShortTileGroups);
   const bool single = TileSlice<Form, kGrouped, true>::pieces(args.products[0].planes) <= kTileWarps;
   return single ? f(matvec_tiles<Form, kGrouped, true>, plan_tiles<Form, kGrouped, true>(args, matrices))
                 : f(matvec_tiles<Form, kGrouped, false>, plan_tiles<Form, kGrouped, false>(args, matrices));

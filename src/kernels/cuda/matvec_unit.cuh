@@ -20,7 +20,7 @@ struct Unit {
 
   std::uint32_t codes[4];
   std::uint32_t high[kGroups * Codes::kHighBytes / 4 + 1];
-  std::uint32_t scales, supers;
+  std::uint32_t scales, supers[Scales::kSuperWords];
   float row_scales[kGroups];
 
   static constexpr std::uint32_t count(std::uint32_t groups) noexcept {
@@ -41,19 +41,35 @@ struct Unit {
   }
 };
 
+/// Codes 2i and 2i + 1 of a word as two binary16.
+template <class T>
+struct Fp8Pairs {
+  static constexpr bool kExist = false;
+};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-inline constexpr bool kConvertsFp8 = true;
+template <>
+struct Fp8Pairs<Fp8E4M3> {
+  static constexpr bool kExist = true;
+  static __device__ __forceinline__ std::uint32_t halves(std::uint32_t word, int i) {
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(word >> 16 * i)));
+    return halves;
+  }
+};
+#endif
+template <>
+struct Fp8Pairs<Fp8E5M2> {
+  static constexpr bool kExist = true;
+  static __device__ __forceinline__ std::uint32_t halves(std::uint32_t word, int i) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(word >> 16 * i)));
+    return halves;
 #else
-inline constexpr bool kConvertsFp8 = false;
+    return pick_bytes(word, 0, i == 0 ? 0x1404u : 0x3424u);  // the upper bytes of binary16
 #endif
-/// Two E4M3 codes as two binary16. REQUIRES: kConvertsFp8.
-__device__ __forceinline__ std::uint32_t halves_of_fp8([[maybe_unused]] std::uint16_t two) {
-  std::uint32_t halves = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
-#endif
-  return halves;
-}
+  }
+};
 
 /// Of a plain form.
 template <class T>
@@ -64,19 +80,13 @@ struct Unit<Plain<T>> {
   static constexpr std::uint32_t count(std::uint32_t groups) noexcept { return groups * (kGroup / kValues); }
 
   __device__ __forceinline__ void values(float (&out)[kValues]) const {
-    constexpr bool kE4M3 = std::is_same_v<T, Fp8E4M3> && kConvertsFp8, kE5M2 = std::is_same_v<T, Fp8E5M2>;
     const std::uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
     if constexpr (std::is_same_v<T, Half>) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) floats_of_halves(words[i], out[2 * i], out[2 * i + 1]);
-    } else if constexpr (kE4M3 || kE5M2) {
+    } else if constexpr (Fp8Pairs<T>::kExist) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        // One instruction makes two codes of E4M3; E5M2 is the upper byte of a binary16.
-        const std::uint32_t halves = kE4M3 ? halves_of_fp8(static_cast<std::uint16_t>(words[i / 2] >> 16 * (i % 2)))
-                                           : pick_bytes(words[i / 2], 0, i % 2 == 0 ? 0x1404u : 0x3424u);
-        floats_of_halves(halves, out[2 * i], out[2 * i + 1]);
-      }
+      for (int i = 0; i < 8; ++i) floats_of_halves(Fp8Pairs<T>::halves(words[i / 2], i % 2), out[2 * i], out[2 * i + 1]);
     } else {
       T codes[kValues];
       memcpy(codes, &bytes, 16);

@@ -11,10 +11,10 @@
 
 namespace imago::kernels::cuda {
 
-/// Scales and supers of two groups as they lie in memory: those of both in words[0], or in a word each if they have
-/// four bytes. Of dtypes the numbers in `rows`.
+/// Scales of two groups as they lie in memory: those of both in words[0], or in a word each if they have four bytes; and
+/// what Scales::super takes. Of dtypes the numbers in `rows`.
 struct PairBits {
-  std::uint32_t words[2] = {}, supers = 0;
+  std::uint32_t words[2] = {}, supers[4] = {};
   float rows[2] = {1, 1};
 
   template <class Scales>
@@ -86,7 +86,7 @@ struct TileScales {
   static constexpr int kFirstFactor = kFactor / static_cast<int>(Dot::factor(0, kHalves));
   static constexpr float unit() noexcept {
     if constexpr (Scales::kSubs) {
-      return Form::kStep / kFactor;
+      return Form::kStep / kFactor * Scales::kUnit;
     } else {
       return Form::kStep / kFactor * PairScales<Scales>::kUnit;
     }
@@ -97,7 +97,7 @@ struct TileScales {
     if constexpr (kSumsAreIntegers) {
       return static_cast<std::uint32_t>(sum * static_cast<std::int32_t>(Form::kZeroOfFormat) * kFactor);
     } else {
-      return bits_of_float(Scales::kHasMin ? scaled : scaled * zero);
+      return bits_of_float(Scales::kHasMin ? scaled * Scales::kUnit : scaled * zero);
     }
   }
 
