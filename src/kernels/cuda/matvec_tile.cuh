@@ -68,6 +68,9 @@ class TileLane {
     end_piece_ = has_end ? place.pieces(plan) - 1 : ~0u;
     for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_piece_}) keep(*number);
     if (lane < 8) store_shared(zeros + lane * 4, 0);
+    put_at_ = x + row * 32 + CodeDot<Codes>::place(2 * c) * 4;
+    put_entry_at_ = x + kXAt + row * (kXWords * 4);
+    keep(put_at_), keep(put_entry_at_);
     if constexpr (kGrouped) {
       whole_ = find_scales(p, S::kGroups);
       end_ = find_scales(p, p.groups - (plan.pieces - 1) * S::kGroups);
@@ -84,14 +87,14 @@ class TileLane {
   /// Puts codes of 256 columns where `take` finds them: words 2 · (lane % 4) and the next of group lane / 4, its scale
   /// and what TileScales asks for besides. Parts are counted through the warp's pieces.
   __device__ __forceinline__ void put(const MatVecArgs& args, std::uint32_t part, uint2 words, float2 scale) const {
-    const std::uint32_t group = lane_ / 4, c = lane_ % 4, at = x_at_ + part * kPartBytes;
+    const std::uint32_t c = lane_ % 4, at = put_at_ + part * kPartBytes;
     if constexpr (CodeDot<Codes>::kInOrder) {
-      store_shared(at + lane_ * 8, words.x, words.y);
+      store_shared(at, words.x, words.y);
     } else {
-      store_shared(at + group * 32 + CodeDot<Codes>::place(2 * c) * 4, words.x);
-      store_shared(at + group * 32 + CodeDot<Codes>::place(2 * c + 1) * 4, words.y);
+      store_shared(at, words.x);
+      store_shared(at + (CodeDot<Codes>::place(1) - CodeDot<Codes>::place(0)) * 4, words.y);
     }
-    const std::uint32_t entry = at + kXAt + group * (kXWords * 4);
+    const std::uint32_t entry = put_entry_at_ + part * kPartBytes;
     const float zero = Form::zero(args.products[0].planes);
     const std::uint32_t x_scale = __float_as_uint(scale.x * Weighing::unit());
     if constexpr (!kHasSum) {
@@ -240,6 +243,7 @@ class TileLane {
 
   bool is_of_first_;  // groups 2c, 2c + 1 are among the first four
   std::uint32_t lane_, x_at_, words_at_, words_step_;
+  std::uint32_t put_at_, put_entry_at_;  // where this lane's part of the first activations and of their scales goes
   std::uint32_t end_piece_;  // the last of a row, which may reach past its end, if it is the warp's
   std::uint32_t codes_at_, other_at_, high_at_;  // in a slice
   std::uint32_t scales_at_, supers_at_;         // in a patch of a slice, the first one

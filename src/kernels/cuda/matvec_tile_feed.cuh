@@ -77,6 +77,8 @@ class TileFeed {
     }
     open(args, plan, place, lane);
   }
+  /// Of a row, those of the warp.
+  __device__ __forceinline__ std::uint32_t pieces() const { return pieces_; }
   /// Copies a piece of a tile, if there is one.
   __device__ __forceinline__ void copy_step(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                             std::uint32_t lane, std::uint32_t to) {

@@ -33,7 +33,9 @@ template <class Lane, bool kSingle>
 class TileX {
  public:
   __device__ __forceinline__ TileX(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place)
-      : args_(args), first_(place.columns), step_(plan.column_warps), parts_(plan.warp_pieces * kParts) {}
+      : args_(args), first_(place.columns), step_(plan.column_warps), parts_(plan.warp_pieces * kParts) {
+    is_whole_ = (((plan.warp_pieces - 1) * step_ + first_) + 1) * (kParts * kPartGroups) <= groups();
+  }
 
   /// Of an int8 form that is there. Where it is found is worked out before the kernel before has ended.
   template <class Meanwhile>
@@ -41,23 +43,11 @@ class TileX {
     Int8Places places(*this, 0);
     places.keep_all();
     wait_for_previous();
-    for (std::uint32_t part = 0;;) {
-      uint2 codes[kFetched];
-      float2 scales[kFetched];
-#pragma unroll
-      for (std::uint32_t i = 0; i < kFetched; ++i) {
-        const bool exists = (places.exist >> i & 1) != 0;
-        codes[i] = exists ? *places.codes[i] : uint2{0, 0};
-        scales[i] = exists ? *places.scales[i] : float2{0, 0};
-      }
-      if (part == 0) meanwhile();
-#pragma unroll
-      for (std::uint32_t i = 0; i < kFetched; ++i) {
-        if (part + i < parts_) lane.put(args_, part + i, codes[i], scales[i]);
-      }
-      part += kFetched;
-      if (part >= parts_) return;
-      places = Int8Places(*this, part);
+    const Int8Parts first(places);
+    meanwhile();
+    put(lane, 0, first);
+    for (std::uint32_t part = kFetched; part < parts_; part += kFetched) {
+      put(lane, part, Int8Parts(Int8Places(*this, part)));
     }
   }
 
@@ -101,27 +91,64 @@ class TileX {
   // Parts that are on their way together.
   static constexpr std::uint32_t kFetched = kSingle ? kParts : 8, kMade = 2;
 
-  /// Of parts that are fetched together.
+  /// Of parts that are fetched together. Those that do not exist are somewhere, too.
   struct Int8Places {
     const uint2* codes[kFetched];
     const float2* scales[kFetched];
-    std::uint32_t exist = 0;  // a bit for each
 
     __device__ __forceinline__ Int8Places(const TileX& x, std::uint32_t part) {
+      const uint2* const all_codes = reinterpret_cast<const uint2*>(x.args_.q) + threadIdx.x % 4;
+      const float2* const all_scales = reinterpret_cast<const float2*>(x.args_.scales);
+      if (x.is_whole_) {
+        std::uint32_t group = x.group_of(part);
 #pragma unroll
-      for (std::uint32_t i = 0; i < kFetched; ++i) {
-        const std::uint32_t group = x.group_of(part + i);
-        codes[i] = reinterpret_cast<const uint2*>(x.args_.q) + group * 4 + threadIdx.x % 4;
-        scales[i] = reinterpret_cast<const float2*>(x.args_.scales) + group;
-        if (x.exists(part + i)) exist |= 1u << i;
+        for (std::uint32_t i = 0; i < kFetched; ++i) {
+          codes[i] = all_codes + group * 4;
+          scales[i] = all_scales + group;
+          const std::uint32_t step = i % kParts + 1 < kParts ? 1 : (x.step_ - 1) * kParts + 1;
+          if (part + i + 1 < x.parts_) group += step * kPartGroups;
+        }
+      } else {
+#pragma unroll
+        for (std::uint32_t i = 0; i < kFetched; ++i) {
+          const std::uint32_t group = x.exists(part + i) ? x.group_of(part + i) : 0;
+          codes[i] = all_codes + group * 4;
+          scales[i] = all_scales + group;
+        }
       }
     }
     __device__ __forceinline__ void keep_all() {
-      keep(exist);
 #pragma unroll
       for (std::uint32_t i = 0; i < kFetched; ++i) keep(codes[i]), keep(scales[i]);
     }
   };
+  /// What is found there.
+  struct Int8Parts {
+    uint2 codes[kFetched];
+    float2 scales[kFetched];
+
+    __device__ __forceinline__ explicit Int8Parts(const Int8Places& places) {
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) {
+        codes[i] = *places.codes[i];
+        scales[i] = *places.scales[i];
+      }
+    }
+  };
+  /// Parts from number `part` on. Behind the end of a row there are zeros.
+  __device__ __forceinline__ void put(const Lane& lane, std::uint32_t part, const Int8Parts& parts) const {
+    const auto put_all = [&](auto scale_of) {
+#pragma unroll
+      for (std::uint32_t i = 0; i < kFetched; ++i) {
+        if (kSingle || part + i < parts_) lane.put(args_, part + i, parts.codes[i], scale_of(i));
+      }
+    };
+    if (is_whole_) {
+      put_all([&](std::uint32_t i) { return parts.scales[i]; });
+    } else {
+      put_all([&](std::uint32_t i) { return exists(part + i) ? parts.scales[i] : float2{0, 0}; });
+    }
+  }
 
   __device__ __forceinline__ std::uint32_t groups() const { return args_.products[0].planes.groups; }
   __device__ __forceinline__ std::uint32_t group_of(std::uint32_t part) const {
@@ -158,6 +185,7 @@ class TileX {
   const MatVecArgs& args_;
   std::uint32_t first_, step_;  // the warp's first piece, and from one to the next
   std::uint32_t parts_;         // of all its pieces
+  bool is_whole_;               // all of them exist
 };
 
 }  // namespace imago::kernels::cuda

@@ -15,20 +15,19 @@
 
 namespace imago::kernels::cuda {
 
-/// By a warp: its columns of all tiles of its team, summed up in `sums`. Lanes that decode ahead have done so with the
+/// By a warp: its columns of `tiles` of its team, summed up in `sums`. Lanes that decode ahead have done so with the
 /// first one.
 template <bool kSingle, class Lane, class Feed>
 __device__ __forceinline__ void multiply_tiles(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
                                                std::uint32_t lane, Lane& columns, Feed& feed, std::uint32_t ring,
-                                               const typename Lane::Ahead& ahead, std::uint32_t sums) {
+                                               const typename Lane::Ahead& ahead, std::uint32_t tiles,
+                                               std::uint32_t sums) {
   using S = typename Lane::S;
-  std::uint32_t tiles = MatrixWalk::tiles(args, plan, place), piece = 0;
-  sums += lane;  // four lanes have a row
+  std::uint32_t piece = 0;
   const std::uint32_t end = ring + S::kCount * S::kBytes;
   std::uint32_t at = ring, free = end - S::kBytes;  // the next step, the one that is done with
   const bool is_first_of_row = lane % 4 == 0;
-  std::uint32_t pieces = kSingle ? 1 : place.pieces(plan);
-  if (!kSingle) keep(pieces);
+  const std::uint32_t pieces = feed.pieces();
   float results[S::kHeight] = {};
   const auto step = [&](auto multiply) {
     wait_for_copies<S::kCount - 2>();
@@ -91,6 +90,8 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
 
   StreamOutputs<S::kRows, kTileWarps, Form::Scales::kRow && !kGrouped> outputs(args, plan, place, base);
   Lane columns(args, plan, place, lane, base + plan.own_at + place.warp * plan.own_bytes);
+  std::uint32_t tiles = MatrixWalk::tiles(args, plan, place), sums = outputs.sums() + lane;  // four lanes have a row
+  keep(tiles), keep(sums);
   const TileX<Lane, kSingle> x(args, plan, place);
   typename Lane::Ahead ahead;
   const auto meanwhile = [&] {
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   }
   __syncwarp();
   columns.take(0);
-  multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, ahead, outputs.sums());
+  multiply_tiles<kSingle>(args, plan, place, lane, columns, feed, ring, ahead, tiles, sums);
   wait_for_copies<0>();
   __syncthreads();
   outputs.finish(args.q == nullptr && args.norm_weight != nullptr);
