@@ -44,6 +44,7 @@ class RowStream {
       // Those of a row are a few bytes of each of its patches.
       using Patch = ScalePatch<typename Form::Scales>;
       patches_ = p.patches;
+      if constexpr (!kAreLevels<typename Form::Codes>) patches_.pairs = 0;  // they are: now the compiler knows
       const std::uint32_t at = lane * piece_of(S::kScaleBytes);
       if constexpr (S::kScaleBytes > 0) {
         scales_base_ = p.scales + (at / Patch::kRow << patches_.pairs) * Patch::kBytes + at % Patch::kRow;
@@ -138,8 +139,13 @@ __device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int par
     const std::uint32_t eight = (Load::kHalf ? number / 2 : number * Load::kGroups) / kPatchGroups;
     if constexpr (Scales::kHidesSuper) {
       const std::byte* const own = stage + S::kScalesAt + eight * ScalePatch<Scales>::kRow;
-#pragma unroll
-      for (int i = 0; i < Scales::kSuperWords; ++i) unit.supers[i] = detail::load_small<4>(own + 4 * i);
+      if constexpr (Scales::kSuperWords == 4) {
+        const uint4 words = *reinterpret_cast<const uint4*>(own);
+        unit.supers[0] = words.x, unit.supers[1] = words.y, unit.supers[2] = words.z, unit.supers[3] = words.w;
+      } else {
+        const uint2 words = *reinterpret_cast<const uint2*>(own);
+        unit.supers[0] = words.x, unit.supers[1] = words.y;
+      }
     } else if constexpr (S::kSuperBytes > 0) {
       const std::uint32_t odd = Scales::kSuperBytes == 2 ? row % 2 * 2 : 0;
       unit.supers[0] = detail::load_small<Scales::kSuperBytes>(stage + S::kSupersAt + eight * 4 + odd);
