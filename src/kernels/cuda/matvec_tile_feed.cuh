@@ -41,8 +41,8 @@ struct TileSlice {
   static constexpr int kHighStride = kHighRow + 4 * Codes::kHighBytes;
   static constexpr int kHighAt = kRows * kCodeStride, kScalesAt = kHighAt + kRows * kHighStride;
   static constexpr int kBytes = kScalesAt + kScales;
-  /// In a ring: enough for memory to be busy, and no more, for the first-level cache lives on what is left.
-  static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6500 + kBytes - 1) / kBytes + 1);
+  /// In a ring: enough for memory to be busy, and no more, for activations wait behind them.
+  static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6144 + kBytes - 1) / kBytes + 1);
   static constexpr int kCount = std::min(kMost, kEnough);
   static_assert(kCount >= 3 && kScalesAt % 16 == 0 && kBytes % 16 == 0 && kRows <= static_cast<int>(kMostTileRows));
 
