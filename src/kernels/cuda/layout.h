@@ -26,8 +26,8 @@ struct alignas(8) float2_pod {
 /// How patches of scales lie: see scale_patch.cuh.
 struct PatchGrid {
   std::uint32_t width = 0;  ///< patches of eight rows, an even number
-  std::uint32_t pairs =
-      0;  ///< 1: each patch of rows 8 to 15 follows its neighbour of rows 0 to 7; 0: the last one of them
+  /// 1: every patch of rows 8 to 15 follows the one of rows 0 to 7 with the same columns; 0: they follow all of those.
+  std::uint32_t pairs = 0;
 };
 
 /// Plain pointers into device memory: what kernels take by value. Which planes a format has, and what they hold, is

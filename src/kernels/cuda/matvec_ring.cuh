@@ -44,7 +44,7 @@ class RowStream {
       // Those of a row are a few bytes of each of its patches.
       using Patch = ScalePatch<typename Form::Scales>;
       patches_ = p.patches;
-      if constexpr (!kAreLevels<typename Form::Codes>) patches_.pairs = 0;  // they are: now the compiler knows
+      if constexpr (!kAreLevels<typename Form::Codes>) patches_.pairs = 0;  // as it is: for the compiler
       const std::uint32_t at = lane * piece_of(S::kScaleBytes);
       if constexpr (S::kScaleBytes > 0) {
         scales_base_ = p.scales + (at / Patch::kRow << patches_.pairs) * Patch::kBytes + at % Patch::kRow;
