@@ -227,7 +227,7 @@ void lay_out_blocks(const PackedMatrix& m, const PlaneLayout& layout, std::size_
       using Patch = ScalePatch<Scales>;
       constexpr std::size_t kGroups = Block::kValues / kGroup;
       const std::size_t blocks = m.cols / Block::kValues;
-      const PatchGrid patches = layout.planes(nullptr).patches;
+      const PatchGrid patches = layout.patches();
       std::memset(to.scales, 0, layout.scale_rows(last - first) * layout.scales_row);
       for (std::size_t row = first; row < last; ++row) {
         const std::byte* packed = m.packed.data() + (m.first / Block::kValues + row * blocks) * sizeof(Block);

@@ -27,6 +27,8 @@ struct PlaneLayout {
     return (rows + kMostTileRows - 1) / kMostTileRows * kMostTileRows;
   }
 
+  PatchGrid patches() const noexcept { return shape_.patches; }
+
   /// Planes of this layout in a block of memory that begins at `base`, of host or device.
   Planes planes(const std::byte* base) const noexcept;
 
