@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 # GPU code takes longer to compile than all the rest: OFF where it is not wanted, though nvcc is there.
 CUDA ?= AUTO
 
-.PHONY: all help test test-arm test-cuda test-cuda-sanitize demo bench bench-learning bench-quality fuzz format install deb clean
+.PHONY: all help test test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz format install deb clean
 
 all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -41,6 +41,10 @@ bench: ## build and run the benchmarks; TORCH=1 installs PyTorch (large) to comp
 	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON
 	@cmake --build build -j $(JOBS) --target imago_benches
 	@scripts/each.sh build/bench/programs.txt
+
+bench-gpu: ## what a GPU does with packed weights, beside its memory and cuBLAS: every type, and a model of 8 B
+	@scripts/setup.sh build test
+	@scripts/bench_gpu.sh $(JOBS)
 
 bench-learning: ## train networks and a small decoder, and compare with what is promised
 	@scripts/setup.sh build test

@@ -3,8 +3,7 @@
 #
 #   scripts/test_cuda.sh [--sanitize] [JOBS]
 #
-# --sanitize runs them under compute-sanitizer: memory errors, then races. IMAGO_CUDA_ARCHITECTURES chooses the chip; left out,
-# it is that of the GPU here, else Hopper.
+# --sanitize runs them under compute-sanitizer: memory errors, then races. Which architecture: cuda_architecture.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 sanitize=
@@ -16,14 +15,7 @@ jobs=${1:-$(nproc)}
 PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
 command -v nvcc >/dev/null || { echo "test-cuda: no nvcc, so there is nothing to test" >&2; exit 1; }
 
-architecture=${IMAGO_CUDA_ARCHITECTURES:-}
-if [ -z "$architecture" ] && command -v nvidia-smi >/dev/null; then
-  found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
-  [ -z "$found" ] || architecture=$found-real
-fi
-case "${architecture:-90-real}" in 90-real) architecture=90a-real ;; esac
-
-cmake --preset cuda -D IMAGO_CUDA_ARCHITECTURES="$architecture" >/dev/null
+cmake --preset cuda -D IMAGO_CUDA_ARCHITECTURES="$(scripts/cuda_architecture.sh)" >/dev/null
 cmake --build --preset cuda -j "$jobs" --target imago_cuda_tests
 
 if [ -z "$sanitize" ]; then
