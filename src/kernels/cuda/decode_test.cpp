@@ -93,7 +93,7 @@ std::vector<Sample> samples(Format format) {
   const std::size_t block = static_cast<std::size_t>(format.block_values());
   if (format.is_block()) {
     for (const std::size_t blocks : {1, 3, 5}) all.emplace_back(format, 7, blocks * block, 2 * block, 0, 11u);
-    // Ranges of rows, and rows of more than one piece in tall tiles.
+    // More rows than a range has to have, and rows whose patches lie in pairs.
     all.emplace_back(format, 21, (2 * kPatchGroups * kGroup / block + 1) * block, 0, 0, 15u);
     all.emplace_back(format, 18, (kShortTileGroups * kGroup / block + 1) * block, 0, 0, 16u);
     return all;
@@ -102,6 +102,8 @@ std::vector<Sample> samples(Format format) {
     for (const std::size_t first : {0, 3}) all.emplace_back(format, 5, cols, first, 0, 12u);
     all.emplace_back(format, 5, cols, 0, cols, 13u);
   }
+  all.emplace_back(format, 19, 100, 3, 0, 17u);
+  all.emplace_back(format, 19, 100, 0, 100, 18u);
   for (const std::size_t group : {32, 64, 128}) all.emplace_back(format, 3, 640, 128, group, 14u);
   return all;
 }

@@ -4,6 +4,7 @@
 // tests compare them with the host's codecs where there is none. The device has single instructions for what the host
 // spells out.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

@@ -34,7 +34,7 @@ class TileX {
  public:
   __device__ __forceinline__ TileX(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place)
       : args_(args), first_(place.columns), step_(plan.column_warps), parts_(plan.warp_pieces * kParts) {
-    is_whole_ = (((plan.warp_pieces - 1) * step_ + first_) + 1) * (kParts * kPartGroups) <= groups();
+    is_whole_ = ((plan.warp_pieces - 1) * step_ + first_ + 1) * (kParts * kPartGroups) <= groups();
   }
 
   /// Of an int8 form that is there. Where it is found is worked out before the kernel before has ended.

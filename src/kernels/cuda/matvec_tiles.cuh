@@ -157,8 +157,10 @@ StreamPlan plan_tiles(const MatVecArgs& args, const StreamNeeds& matrices) {
 /// Calls f(kernel, plan) with those for the matrices, and returns what it does.
 template <class Form, bool kGrouped, class F>
 auto with_tiles(const MatVecArgs& args, const StreamNeeds& matrices, F f) {
-  static_assert(!CodeDot<typename Form::Codes>::kIsSlow ||
-                TileSlice<Form, kGrouped, true>::kGroups * kTileWarps == kShortTileGroups);
+  // Patches lie in pairs where tiles have 16 rows: see patch_pairs.
+  using Codes = typename Form::Codes;
+  static_assert(CodeDot<Codes>::kIsSlow == kAreLevels<Codes>);
+  static_assert(!kAreLevels<Codes> || TileSlice<Form, kGrouped, true>::kGroups * kTileWarps == kShortTileGroups);
   const bool single = TileSlice<Form, kGrouped, true>::pieces(args.products[0].planes) <= kTileWarps;
   return single ? f(matvec_tiles<Form, kGrouped, true>, plan_tiles<Form, kGrouped, true>(args, matrices))
                 : f(matvec_tiles<Form, kGrouped, false>, plan_tiles<Form, kGrouped, false>(args, matrices));

@@ -22,12 +22,12 @@ PairBits random_bits(std::mt19937& random) {
   for (std::uint32_t& word : bits.words) word = static_cast<std::uint32_t>(random());
   if constexpr (Scales::kRow) {
     for (float& row : bits.rows) row = static_cast<float>(random() % 1000) / 700.0f;
+  } else if constexpr (std::is_same_v<Scales, ScaleFloat>) {
+    for (std::uint32_t& word : bits.words) word = bits_of_float(static_cast<float>(random() % 1000) / 700.0f);
   } else if constexpr (!Scales::kSubs && Scales::kBytes >= 2 && Scales::kParts == 1) {  // binary16
     for (std::uint32_t& word : bits.words) word = finite_half(random) | finite_half(random) << 16;
   } else if constexpr (std::is_same_v<Scales, ScaleExponent>) {
     bits.words[0] = (random() % 60 + 90) | (random() % 60 + 90) << 8;
-  } else if constexpr (std::is_same_v<Scales, ScaleFloat>) {
-    for (std::uint32_t& word : bits.words) word = bits_of_float(static_cast<float>(random() % 1000) / 700.0f);
   }
   if constexpr (Scales::kHidesSuper) {
     const auto is_usual = [](float f) { return std::fabs(f) > 1e-3f && std::fabs(f) < 1e3f; };
