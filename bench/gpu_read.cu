@@ -36,7 +36,7 @@ double read_bandwidth(const std::shared_ptr<Device>& device) {
     imago::cuda::Event begin, end;
     begin.record(stream);
     read_all<<<132 * 16, 256, 0, stream.handle()>>>(reinterpret_cast<const uint4*>(memory.address()), kBytes / 16,
-                                                     reinterpret_cast<unsigned*>(memory.address()));
+                                                    reinterpret_cast<unsigned*>(memory.address()));
     imago::cuda::check_launch("read_all");
     end.record(stream);
     best = std::max(best, static_cast<double>(kBytes) / imago::cuda::Event::seconds_between(begin, end));

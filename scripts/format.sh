@@ -13,9 +13,9 @@ esac
 
 sources() {
   if git rev-parse --git-dir >/dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp'
+    git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh'
   else
-    find apps bench examples fuzz include src tests \( -name '*.h' -o -name '*.cpp' \) -print0
+    find apps bench examples fuzz include src tests \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
   fi
 }
 

@@ -175,8 +175,8 @@ template <>
 struct CodeDot<Codes6> : CodeDotOfTwoPlanes<Codes6> {};
 
 /// Nibbles pick bytes of eight by themselves, those below 8 a level of the first half, and their complements one of the
-/// second, whose order is reversed. What is not meant picks the sign of a byte: 0, or -1 where it is negative, which the
-/// level on the other side makes up for.
+/// second, whose order is reversed. What is not meant picks the sign of a byte: 0, or -1 where it is negative, which
+/// the level on the other side makes up for.
 template <class Levels>
 struct CodeDot<CodesTable<Levels>> {
   static constexpr int sign(int i) noexcept { return Levels::kLevels[i] < 0 ? -1 : 0; }
@@ -187,8 +187,7 @@ struct CodeDot<CodesTable<Levels>> {
   static constexpr bool kInOrder = true, kIsSlow = true;
   IMAGO_HD static std::uint32_t place(std::uint32_t word) noexcept { return word; }
   template <int kParts, class Sums, class X>
-  IMAGO_HD static void dots(const CodePair<CodesTable<Levels>>& pair, const X& x,
-                            Sums (&out)[kParts]) noexcept {
+  IMAGO_HD static void dots(const CodePair<CodesTable<Levels>>& pair, const X& x, Sums (&out)[kParts]) noexcept {
     constexpr std::uint32_t kLow[2] = {level_word(lower(0), lower(1), lower(2), lower(3)),
                                        level_word(lower(4), lower(5), lower(6), lower(7))};
     constexpr std::uint32_t kUp[2] = {level_word(upper(0), upper(1), upper(2), upper(3)),

@@ -1,7 +1,8 @@
 #pragma once
 
-// Codes of 8 bits and fewer, 32 weights at a time, from the planes to eight words of four bytes: byte j of word i is the code
-// of weight 4i + j, as int8 activations lie. Bits are ordered in the planes such that a shift and a mask give four of them.
+// Codes of 8 bits and fewer, 32 weights at a time, from the planes to eight words of four bytes: byte j of word i is
+// the code of weight 4i + j, as int8 activations lie. Bits are ordered in the planes such that a shift and a mask give
+// four of them.
 //
 // A layout has
 //   kBytes, kHighBytes  bytes of a group in Planes::codes and Planes::high
@@ -24,8 +25,8 @@ struct Codes1 {
   }
 };
 
-/// Bits 2k, 2k + 1 of byte j of word w: weight 8k + 4w + j. What belongs together, also in halves of a group, has the same
-/// place in both words.
+/// Bits 2k, 2k + 1 of byte j of word w: weight 8k + 4w + j. What belongs together, also in halves of a group, has the
+/// same place in both words.
 struct Codes2 {
   static constexpr int kBytes = 8, kHighBytes = 0, kBits = 2;
   static constexpr bool kSigned = false;
@@ -89,7 +90,8 @@ struct Codes6 {
   }
   /// The lowest two bits of word i as bits 2 and 3 of the lower halves of bytes; the upper halves do not count.
   IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
-    const std::uint32_t both = mask_once(i % 4 < 2 ? high[i % 2] << 2 : high[i % 2], 0xCCCCCCCCu);  // words i % 4, i % 4 + 4
+    const std::uint32_t both =
+        mask_once(i % 4 < 2 ? high[i % 2] << 2 : high[i % 2], 0xCCCCCCCCu);  // words i % 4, i % 4 + 4
     return i < 4 ? both : both >> 4;
   }
 };
@@ -104,8 +106,8 @@ struct Codes8 {
   }
 };
 
-/// Sixteen levels in signed bytes; nibble k of word w is the level of weight 8w + k. A nibble less its top bit picks a byte
-/// of each half of the table, the top bit picks between the two.
+/// Sixteen levels in signed bytes; nibble k of word w is the level of weight 8w + k. A nibble less its top bit picks a
+/// byte of each half of the table, the top bit picks between the two.
 template <class Levels>
 struct CodesTable {
   static constexpr int kBytes = 16, kHighBytes = 0, kBits = 8;

@@ -1,13 +1,13 @@
 #pragma once
 
-// The forms that packed weights take on the GPU. Several formats of files share one: whatever has four bits and one scale per
-// row differs by a zero point only.
+// The forms that packed weights take on the GPU. Several formats of files share one: whatever has four bits and one
+// scale per row differs by a zero point only.
 //
 //   value = scale · (step · code - zero) - min
 //
-// with code, scale and min of kernels/cuda/codes.cuh and scales.cuh, for each half of a group its own where there are two.
-// `step` is 1 but for binary (2) and fp4 (0.5, its levels are doubled). Formats of 8 bits and fewer are `coded`; wider ones
-// and fp8 are `plain`: values in the order of the weights, times a row scale.
+// with code, scale and min of kernels/cuda/codes.cuh and scales.cuh, for each half of a group its own where there are
+// two. `step` is 1 but for binary (2) and fp4 (0.5, its levels are doubled). Formats of 8 bits and fewer are `coded`;
+// wider ones and fp8 are `plain`: values in the order of the weights, times a row scale.
 
 #include <cstdint>
 #include <type_traits>
@@ -138,7 +138,8 @@ IMAGO_HD GroupBytes<Form> load_group(const Planes& p, std::size_t row, std::size
     IMAGO_UNROLL
     for (int i = 0; i < Codes::kHighBytes / 4; ++i) g.high[i] = high[i];
   }
-  g.scales = load_scales<Scales>(p, PatchRow(p.patches, static_cast<std::uint32_t>(row)), static_cast<std::uint32_t>(group));
+  g.scales =
+      load_scales<Scales>(p, PatchRow(p.patches, static_cast<std::uint32_t>(row)), static_cast<std::uint32_t>(group));
   if constexpr (Scales::kRow) g.row_scale = p.row_scales[row * p.row_scale_count + (group >> p.scale_shift)];
   return g;
 }
@@ -185,7 +186,9 @@ struct PairBfloat {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 #else
-    const auto value = [](std::uint32_t pair, int i) { return float_of_bfloat(static_cast<std::uint16_t>(pair >> 16 * i)); };
+    const auto value = [](std::uint32_t pair, int i) {
+      return float_of_bfloat(static_cast<std::uint16_t>(pair >> 16 * i));
+    };
     // Products of bfloat16 are exact in float32; the sum is rounded twice here, which moves ties only.
     return make(value(a, 0) * value(b, 0) + value(c, 0), value(a, 1) * value(b, 1) + value(c, 1));
 #endif
@@ -204,15 +207,17 @@ struct PairHalf {
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 #else
-    const auto value = [](std::uint32_t pair, int i) { return float_of_half(static_cast<std::uint16_t>(pair >> 16 * i)); };
+    const auto value = [](std::uint32_t pair, int i) {
+      return float_of_half(static_cast<std::uint16_t>(pair >> 16 * i));
+    };
     return make(value(a, 0) * value(b, 0) + value(c, 0), value(a, 1) * value(b, 1) + value(c, 1));
 #endif
   }
 };
 
-/// (iii) The weights of a group as 16 pairs, weight 2i in the low half of out[i]. Scales are rounded to 16 bits before they
-/// multiply the exact codes, so a weight is off by two roundings: 2^-8 of the largest product of its group in bfloat16.
-/// binary16 is eight times closer, but its range may not hold the scales: the caller's choice.
+/// (iii) The weights of a group as 16 pairs, weight 2i in the low half of out[i]. Scales are rounded to 16 bits before
+/// they multiply the exact codes, so a weight is off by two roundings: 2^-8 of the largest product of its group in
+/// bfloat16. binary16 is eight times closer, but its range may not hold the scales: the caller's choice.
 template <class Pair, class Form>
 IMAGO_HD void decode_pairs(const GroupBytes<Form>& g, float zero, std::uint32_t* out) noexcept {
   using Codes = typename Form::Codes;
@@ -227,7 +232,8 @@ IMAGO_HD void decode_pairs(const GroupBytes<Form>& g, float zero, std::uint32_t*
       float v[4];
       IMAGO_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const float code = float_of_bits(pick_bytes(biased, 0x4B000000u, 0x7440u + static_cast<std::uint32_t>(j))) - 8388736.0f;
+        const float code =
+            float_of_bits(pick_bytes(biased, 0x4B000000u, 0x7440u + static_cast<std::uint32_t>(j))) - 8388736.0f;
         const int part = Form::Scales::kParts == 2 ? i / 4 : 0;
         v[j] = (code * Form::kStep - zero) * s.scale[part] - (Form::Scales::kHasMin ? s.min[part] : 0.0f);
       }
@@ -237,7 +243,8 @@ IMAGO_HD void decode_pairs(const GroupBytes<Form>& g, float zero, std::uint32_t*
     return;
   }
   const float offset = Codes::kSigned ? 128.0f : 0.0f;
-  const bool steps = Form::kStep != 1.0f;  // then zero is subtracted after the step: 2 · (128 + u) - 257 would be rounded
+  const bool steps =
+      Form::kStep != 1.0f;  // then zero is subtracted after the step: 2 · (128 + u) - 257 would be rounded
   const float shift = -(Pair::kBias + offset) - (steps ? 0.0f : zero);
   const std::uint32_t one = Pair::make(1.0f, 1.0f);
   const std::uint32_t bias = Pair::make(shift, shift);

@@ -1,4 +1,5 @@
-// Packed weights to float32. A thread decodes a group into shared memory, from where the block writes consecutive values.
+// Packed weights to float32. A thread decodes a group into shared memory, from where the block writes consecutive
+// values.
 
 #include <cuda_runtime.h>
 
@@ -14,10 +15,12 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-/// Row i of `out` is row ids[i], or i if there are none. blockIdx.y strides over rows, blockIdx.x over 128 groups of one.
+/// Row i of `out` is row ids[i], or i if there are none. blockIdx.y strides over rows, blockIdx.x over 128 groups of
+/// one.
 template <class Form>
-__global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_constant__ Planes planes, const std::int32_t* ids,
-                                                              std::uint32_t count, float scale, float* out) {
+__global__ void __launch_bounds__(kThreads)
+    dequantize_kernel(const __grid_constant__ Planes planes, const std::int32_t* ids, std::uint32_t count, float scale,
+                      float* out) {
   __shared__ float values[kThreads][kGroup + 1];  // a stride of 33: no two lanes meet in a bank
   const std::uint32_t first = blockIdx.x * kThreads;
   const std::uint32_t group = first + threadIdx.x;
@@ -39,19 +42,23 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_const
   }
 }
 
-void launch(const GpuMatrix& matrix, const std::int32_t* ids, std::size_t count, float scale, float* out, Stream& stream) {
+void launch(const GpuMatrix& matrix, const std::int32_t* ids, std::size_t count, float scale, float* out,
+            Stream& stream) {
   if (count == 0) return;
   const Planes& planes = matrix.planes();
   const dim3 grid((planes.groups + kThreads - 1) / kThreads, static_cast<unsigned>(count < 32768 ? count : 32768));
   visit_form(matrix.format(), [&]<class Form>(std::type_identity<Form>) {
-    dequantize_kernel<Form><<<grid, kThreads, 0, stream.handle()>>>(planes, ids, static_cast<std::uint32_t>(count), scale, out);
+    dequantize_kernel<Form>
+        <<<grid, kThreads, 0, stream.handle()>>>(planes, ids, static_cast<std::uint32_t>(count), scale, out);
   });
   imago::cuda::check_launch("dequantize");
 }
 
 }  // namespace
 
-void dequantize(const GpuMatrix& matrix, float* to, Stream& stream) { launch(matrix, nullptr, matrix.rows(), 1.0f, to, stream); }
+void dequantize(const GpuMatrix& matrix, float* to, Stream& stream) {
+  launch(matrix, nullptr, matrix.rows(), 1.0f, to, stream);
+}
 
 void dequantize_rows(const GpuMatrix& matrix, const std::int32_t* ids, std::size_t count, float scale, float* out,
                      Stream& stream) {

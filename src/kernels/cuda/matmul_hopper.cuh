@@ -71,9 +71,7 @@ __device__ __forceinline__ void consume(const MatMulArgs& args, std::byte* memor
   const int t = lane % 4;
   const int tile_row = thread / 32 * 16 + lane / 4;  // and + 8
   const Planes planes = Tile::planes(args, tile_row);
-  const auto cursor = [&](int r) {
-    return RowCursor(planes, Tile::source_row(args, tile_row + 8 * r), 4 * first + t);
-  };
+  const auto cursor = [&](int r) { return RowCursor(planes, Tile::source_row(args, tile_row + 8 * r), 4 * first + t); };
   const RowCursor rows[2] = {cursor(0), cursor(1)};
 
   // Codes of the next chunks are on their way in registers: raw[i] has those of the i-th chunk of each kAhead.

@@ -57,9 +57,7 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
   const Planes planes = Tile::planes(args, tile_row);
   const std::uint32_t first = blockIdx.z * args.split_chunks;
   const std::uint32_t last = min(first + args.split_chunks, args.chunks);
-  const auto cursor = [&](int r) {
-    return RowCursor(planes, Tile::source_row(args, tile_row + 8 * r), 4 * first + t);
-  };
+  const auto cursor = [&](int r) { return RowCursor(planes, Tile::source_row(args, tile_row + 8 * r), 4 * first + t); };
   const RowCursor rows[4] = {cursor(0), cursor(1), cursor(2), cursor(3)};
   const auto load = [&](std::uint32_t chunk, int r) {
     return Decoder::load(planes, rows[r], 4 * (chunk - first), 4 * chunk + t);

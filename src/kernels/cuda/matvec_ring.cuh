@@ -1,7 +1,7 @@
 #pragma once
 
-// How a warp streams rows of weights through shared memory. A stage is what its 32 lanes need for one unit each: 512 bytes of
-// codes and what belongs to them. Copies are asynchronous (cp.async), so bytes on their way cost no registers.
+// How a warp streams rows of weights through shared memory. A stage is what its 32 lanes need for one unit each: 512
+// bytes of codes and what belongs to them. Copies are asynchronous (cp.async), so bytes on their way cost no registers.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace imago::kernels::cuda {
 
-/// Bytes of a stage: two units for every lane, first the codes of both, then what else there is of both. 80 KiB for the rings of
-/// 16 warps leave room for activations, and for the block of the next kernel.
+/// Bytes of a stage: two units for every lane, first the codes of both, then what else there is of both. 80 KiB for the
+/// rings of 16 warps leave room for activations, and for the block of the next kernel.
 template <int kGroupsT, int kHighOfGroup, int kScaleOfGroup, int kSuperOfEight>
 struct StageSizes {
   static constexpr int kParts = 2;
@@ -29,8 +29,8 @@ template <class Codes, class Scales, int kZero, int kStep>
 struct Stage<Coded<Codes, Scales, kZero, kStep>>
     : StageSizes<512 / Codes::kBytes, Codes::kHighBytes, Scales::kBytes, Scales::kSuperBytes> {};
 
-/// Where the lanes of a warp read rows of a matrix. The last copies of a row may run past its end, into what follows: it is not
-/// looked at.
+/// Where the lanes of a warp read rows of a matrix. The last copies of a row may run past its end, into what follows:
+/// it is not looked at.
 template <class Form>
 class RowStream {
  public:
@@ -76,7 +76,8 @@ class RowStream {
       high_ += S::kHighBytes;
     }
     if constexpr (kHasPatches) {
-      const std::uint32_t step = S::kGroups / kPatchGroups * ScalePatch<typename Form::Scales>::kBytes << patches_.pairs;
+      const std::uint32_t step = S::kGroups / kPatchGroups * ScalePatch<typename Form::Scales>::kBytes
+                                 << patches_.pairs;
       copy_shared<S::kScaleBytes>(to + S::kScalesAt, lane, scales_);
       copy_shared<S::kSuperBytes>(to + S::kSupersAt, lane, supers_);
       if constexpr (S::kScaleBytes > 0) scales_ += step;
@@ -111,7 +112,8 @@ class RowStream {
 
 /// A lane's unit in a stage, the first or the second; `row`: of the matrix.
 template <class Form>
-__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int part, std::uint32_t lane, std::uint32_t row) {
+__device__ __forceinline__ Unit<Form> read_stage(const std::byte* stage, int part, std::uint32_t lane,
+                                                 std::uint32_t row) {
   using S = Stage<Form>;
   using Load = Unit<Form>;
   Load unit;

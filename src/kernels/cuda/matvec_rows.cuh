@@ -23,7 +23,7 @@ class RowLane {
  public:
   using Form = Plain<T>;
   static constexpr int kValues = Unit<Form>::kValues, kUnits = 32 / kValues;
-  static constexpr int kBytes = 32 * kUnits * 16;  ///< of a warp's columns of a row
+  static constexpr int kBytes = 32 * kUnits * 16;                     ///< of a warp's columns of a row
   static constexpr int kCount = std::min(kRowRingBytes / kBytes, 5);  ///< rows in a ring
   static_assert(kCount >= 3);
   /// Two rows follow each other in the code. Wider types have no registers for that.

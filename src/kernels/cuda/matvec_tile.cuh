@@ -7,7 +7,8 @@
 //   bytes of lane c     of four that share a row, are codes of groups c and c + 4, eight at a time
 //   column n            has the activations of group n where the bytes are of that group, and zeros else
 // so that a result is the sum of a single group, which has a scale of its own. Half of the results are of no use, but a
-// lane has two that are, for groups 2c and 2c + 1 of row g, and a quarter of the instructions of products of four bytes.
+// lane has two that are, for groups 2c and 2c + 1 of row g, and a quarter of the instructions of products of four
+// bytes.
 
 #include <cstdint>
 
@@ -66,7 +67,8 @@ class TileLane {
     const Planes& p = args.products[0].planes;
     const bool has_end = (plan.pieces - 1) % plan.column_warps == place.columns;
     end_piece_ = has_end ? place.pieces(plan) - 1 : ~0u;
-    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_piece_}) keep(*number);
+    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_piece_})
+      keep(*number);
     if (lane < 8) store_shared(zeros + lane * 4, 0);
     put_at_ = x + row * 32 + CodeDot<Codes>::place(2 * c) * 4;
     put_entry_at_ = x + kXAt + row * (kXWords * 4);
@@ -143,9 +145,8 @@ class TileLane {
   }
   __device__ __forceinline__ void add_products(std::uint32_t slice, const Ahead& ahead,
                                                float (&results)[S::kHeight]) const {
-    add_parts(slice, results, [&](int eight, int part, TileSums(&dots)[kHalves]) {
-      ahead.parts[eight][part].dots(x_[part], dots);
-    });
+    add_parts(slice, results,
+              [&](int eight, int part, TileSums(&dots)[kHalves]) { ahead.parts[eight][part].dots(x_[part], dots); });
   }
 
  private:
@@ -244,9 +245,9 @@ class TileLane {
   bool is_of_first_;  // groups 2c, 2c + 1 are among the first four
   std::uint32_t lane_, x_at_, words_at_, words_step_;
   std::uint32_t put_at_, put_entry_at_;  // where this lane's part of the first activations and of their scales goes
-  std::uint32_t end_piece_;  // the last of a row, which may reach past its end, if it is the warp's
+  std::uint32_t end_piece_;              // the last of a row, which may reach past its end, if it is the warp's
   std::uint32_t codes_at_, other_at_, high_at_;  // in a slice
-  std::uint32_t scales_at_, supers_at_;         // in a patch of a slice, the first one
+  std::uint32_t scales_at_, supers_at_;          // in a patch of a slice, the first one
   std::uint32_t own_bytes_;                      // scales of one byte: 2c and 2c + 1, for pick_bytes
   ScalePlaces whole_, end_, now_;
   std::uint32_t x_[S::kParts][8];

@@ -1,8 +1,8 @@
 #pragma once
 
 // The matvec of one token and coded weights. A warp keeps the activations of its columns and streams tiles of some rows
-// through a ring of its own in shared memory, the copies of all steps but one always under way: no barriers but those of
-// a warp until the end, where sums of the warps that share rows meet.
+// through a ring of its own in shared memory, the copies of all steps but one always under way: no barriers but those
+// of a warp until the end, where sums of the warps that share rows meet.
 //
 // Weights never depend on the kernel before. Where a block of it ends, one of this takes its place and fills its rings,
 // and touches activations when the whole of it has ended.
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2)
   outputs.finish(args.q == nullptr && args.norm_weight != nullptr);
 }
 
-/// Sets how many steps are copied before the kernel before has ended. Activations are asked for behind them and wait for
-/// them: with all steps for longer than these save. Blocks of the first half take the places of those that ended first,
-/// and their steps are there in time; with slow codes the others would only fall further behind.
+/// Sets how many steps are copied before the kernel before has ended. Activations are asked for behind them and wait
+/// for them: with all steps for longer than these save. Blocks of the first half take the places of those that ended
+/// first, and their steps are there in time; with slow codes the others would only fall further behind.
 template <class Form, class S>
 void plan_early_steps(bool single, const MatVecArgs& args, StreamPlan& plan) {
   using Dot = CodeDot<typename Form::Codes>;

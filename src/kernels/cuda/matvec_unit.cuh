@@ -1,7 +1,8 @@
 #pragma once
 
-// What a lane of the matvec takes at once: 16 bytes of codes, its neighbour the next 16. That is half a group of 8-bit codes, a
-// group of 4-bit codes, two of 2-bit and four of 1-bit ones, with what else belongs to them; or up to sixteen plain values.
+// What a lane of the matvec takes at once: 16 bytes of codes, its neighbour the next 16. That is half a group of 8-bit
+// codes, a group of 4-bit codes, two of 2-bit and four of 1-bit ones, with what else belongs to them; or up to sixteen
+// plain values.
 
 #include <cstdint>
 
@@ -86,7 +87,8 @@ struct Unit<Plain<T>> {
       for (int i = 0; i < 4; ++i) floats_of_halves(words[i], out[2 * i], out[2 * i + 1]);
     } else if constexpr (Fp8Pairs<T>::kExist) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) floats_of_halves(Fp8Pairs<T>::halves(words[i / 2], i % 2), out[2 * i], out[2 * i + 1]);
+      for (int i = 0; i < 8; ++i)
+        floats_of_halves(Fp8Pairs<T>::halves(words[i / 2], i % 2), out[2 * i], out[2 * i + 1]);
     } else {
       T codes[kValues];
       memcpy(codes, &bytes, 16);

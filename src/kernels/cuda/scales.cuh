@@ -8,8 +8,8 @@
 //   kHasMin      whether something is subtracted
 //   kRow         a dtype: scales in Planes::row_scales, and Planes::zero is subtracted from codes
 //   kSubs        scales are small integers under floats for eight groups
-//   read         the bytes of the group in the low bits of a word, the words of its super-block, the row scale -> numbers
-//   subs, super  with kSubs, the two factors of these, which have kUnit besides
+//   read         the bytes of the group in the low bits of a word, the words of its super-block, the row scale ->
+//   numbers subs, super  with kSubs, the two factors of these, which have kUnit besides
 
 #include <cstdint>
 

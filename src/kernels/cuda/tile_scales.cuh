@@ -11,8 +11,8 @@
 
 namespace imago::kernels::cuda {
 
-/// Scales of two groups as they lie in memory: those of both in words[0], or in a word each if they have four bytes; and
-/// what Scales::super takes. Of dtypes the numbers in `rows`.
+/// Scales of two groups as they lie in memory: those of both in words[0], or in a word each if they have four bytes;
+/// and what Scales::super takes. Of dtypes the numbers in `rows`.
 struct PairBits {
   std::uint32_t words[2] = {}, supers[4] = {};
   float rows[2] = {1, 1};
@@ -40,8 +40,8 @@ struct PairScales {
   }
 };
 
-/// An exponent in its place is a power of two, but for 0, which stands for 2^-127 then: half of the next one. 255, a NaN
-/// in the standard, becomes infinite.
+/// An exponent in its place is a power of two, but for 0, which stands for 2^-127 then: half of the next one. 255, a
+/// NaN in the standard, becomes infinite.
 template <>
 struct PairScales<ScaleExponent> {
   static constexpr float kUnit = 0.5f;

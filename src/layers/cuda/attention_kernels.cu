@@ -122,9 +122,8 @@ void gather_heads(const HeadTiles& shape, const float* rows, float* tiles, Strea
 
 void scatter_heads(const HeadTiles& shape, const float* tiles, float* rows, Stream& stream) {
   const HeadTiles s = shape;
-  for_each(rows_in(s) * s.head_values, "scatter_heads", stream, [=] __device__(std::size_t i) {
-    rows[place_of(s, i / s.head_values).row + i % s.head_values] = tiles[i];
-  });
+  for_each(rows_in(s) * s.head_values, "scatter_heads", stream,
+           [=] __device__(std::size_t i) { rows[place_of(s, i / s.head_values).row + i % s.head_values] = tiles[i]; });
 }
 
 void scatter_gradients(const HeadTiles& shape, const float* grad_tiles, const float* rows, float* grad_rows,

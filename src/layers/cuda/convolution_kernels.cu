@@ -13,8 +13,8 @@ struct Position {
 };
 
 __device__ Position position_of(std::size_t index, const std::size_t (&extents)[3]) {
-  return {{static_cast<long long>(index / extents[2] / extents[1]), static_cast<long long>(index / extents[2] % extents[1]),
-           static_cast<long long>(index % extents[2])}};
+  return {{static_cast<long long>(index / extents[2] / extents[1]),
+           static_cast<long long>(index / extents[2] % extents[1]), static_cast<long long>(index % extents[2])}};
 }
 
 constexpr int kTile = 32, kTileLanes = 8;
@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kTile* kTileLanes)
     transpose_kernel(const float* from, float* to, std::size_t rows, std::size_t cols) {
   __shared__ float tile[kTile][kTile + 1];  // a column more: no two threads of a warp meet in a bank
   const std::size_t matrix = static_cast<std::size_t>(blockIdx.z) * rows * cols;
-  const std::size_t row0 = static_cast<std::size_t>(blockIdx.y) * kTile, col0 = static_cast<std::size_t>(blockIdx.x) * kTile;
+  const std::size_t row0 = static_cast<std::size_t>(blockIdx.y) * kTile,
+                    col0 = static_cast<std::size_t>(blockIdx.x) * kTile;
   for (int i = threadIdx.y; i < kTile; i += kTileLanes) {
     if (row0 + i < rows && col0 + threadIdx.x < cols) {
       tile[i][threadIdx.x] = from[matrix + (row0 + i) * cols + col0 + threadIdx.x];
@@ -54,8 +55,8 @@ void gather_taps(const ConvolutionExtents& extents, const float* x, float* rows,
     std::size_t from = sample * e.channels + channel;
     bool inside = true;
     for (int axis = 0; axis < 3; ++axis) {
-      const long long at = o.at[axis] * static_cast<long long>(e.stride[axis]) + k.at[axis] -
-                           static_cast<long long>(e.padding[axis]);
+      const long long at =
+          o.at[axis] * static_cast<long long>(e.stride[axis]) + k.at[axis] - static_cast<long long>(e.padding[axis]);
       inside = inside && at >= 0 && at < static_cast<long long>(e.in[axis]);
       from = from * e.in[axis] + static_cast<std::size_t>(at);
     }

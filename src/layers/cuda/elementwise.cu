@@ -127,7 +127,8 @@ void copy_rows(const RowCopy& args, Stream& stream) {
 void row_dots(const float* a, const float* b, std::size_t rows, std::size_t width, float* out, std::size_t stride,
               Stream& stream) {
   for_each_row(rows, "row_dots", stream, [=] __device__(std::size_t row) {
-    const float sum = block_sum_of<float>(width, [&](std::size_t i) { return a[row * width + i] * b[row * width + i]; });
+    const float sum =
+        block_sum_of<float>(width, [&](std::size_t i) { return a[row * width + i] * b[row * width + i]; });
     if (threadIdx.x == 0) out[row * stride] = sum;
   });
 }

@@ -24,8 +24,8 @@ void look_up(const EmbeddingArgs& args, const float* table, float* out, Stream& 
 
 void look_up_backward(const EmbeddingArgs& args, const float* grad, float* grad_table, Stream& stream) {
   const EmbeddingArgs a = args;
-  // The block of an id's first occurrence adds up all of them, in order: no atomic additions, whose order would change the
-  // last bits from run to run. Comparing all ids with all costs less than the additions for batches of 10^5 ids.
+  // The block of an id's first occurrence adds up all of them, in order: no atomic additions, whose order would change
+  // the last bits from run to run. Comparing all ids with all costs less than the additions for batches of 10^5 ids.
   for_each_row(a.count, "look_up_backward", stream, [=] __device__(std::size_t place) {
     const long long row = row_of(a.ids[place], a.rows);
     __shared__ int seen;

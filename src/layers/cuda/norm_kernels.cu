@@ -25,8 +25,7 @@ __device__ void rms_row(const NormBackward& a, const float* x, const float* dy, 
 __device__ void layer_norm_row(const NormBackward& a, const float* x, const float* dy, float* dx, float* figures) {
   const double n = static_cast<double>(a.cols);
   const float mean = static_cast<float>(block_sum_of<double>(a.cols, [&](std::size_t i) { return x[i]; }) / n);
-  const double squares =
-      block_sum_of<double>(a.cols, [&](std::size_t i) { return (x[i] - mean) * (x[i] - mean); });
+  const double squares = block_sum_of<double>(a.cols, [&](std::size_t i) { return (x[i] - mean) * (x[i] - mean); });
   const float inverse = static_cast<float>(rsqrt(squares / n + a.eps));
   const double products =
       block_sum_of<double>(a.cols, [&](std::size_t i) { return dy[i] * a.weight[i] * ((x[i] - mean) * inverse); });

@@ -5,8 +5,8 @@ namespace imago::layers::cuda {
 
 namespace {
 
-// A block of 16 × 16 threads makes a tile of 64 × 64, 4 × 4 values a thread, 16 of the k at a time: enough reuse that the
-// kernel is no embarrassment, few enough lines that it is plainly right.
+// A block of 16 × 16 threads makes a tile of 64 × 64, 4 × 4 values a thread, 16 of the k at a time: enough reuse that
+// the kernel is no embarrassment, few enough lines that it is plainly right.
 constexpr int kTile = 64, kDepth = 16, kSide = 16, kEach = kTile / kSide;
 
 struct Operand {
@@ -27,7 +27,8 @@ __device__ void load(const Operand& from, std::size_t first, std::size_t extent,
 
 __global__ void __launch_bounds__(kSide* kSide) gemm_kernel(GemmArgs g) {
   __shared__ float a_tile[kDepth][kTile + 4], b_tile[kDepth][kTile + 4];
-  const std::size_t row0 = static_cast<std::size_t>(blockIdx.x) * kTile, col0 = static_cast<std::size_t>(blockIdx.y) * kTile;
+  const std::size_t row0 = static_cast<std::size_t>(blockIdx.x) * kTile,
+                    col0 = static_cast<std::size_t>(blockIdx.y) * kTile;
   const int ty = threadIdx.x / kSide, tx = threadIdx.x % kSide;
   for (std::size_t batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
     const Operand a{g.a + batch * g.a_step, g.a_transposed ? 1 : g.k, g.a_transposed ? g.m : 1};

@@ -47,8 +47,8 @@ Type type_of(DType dtype) {
 __device__ float nearest_fp4(float t) {
   const float a = fabsf(t);
   if (isnan(t)) return 0;
-  const float value = a <= 0.25f  ? 0.0f
-                      : a < 0.75f ? 0.5f
+  const float value = a <= 0.25f   ? 0.0f
+                      : a < 0.75f  ? 0.5f
                       : a <= 1.25f ? 1.0f
                       : a < 1.75f  ? 1.5f
                       : a <= 2.5f  ? 2.0f
