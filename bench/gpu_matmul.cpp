@@ -21,12 +21,12 @@ using imago::cuda::Array;
 using imago::cuda::Event;
 using imago::cuda::Stream;
 using kernels::Arithmetic;
+using kernels::cuda::Activations;
 using kernels::cuda::GpuMatrix;
 using kernels::cuda::GpuProduct;
 using kernels::cuda::MatMulPath;
 using kernels::cuda::MatMulPlan;
 using kernels::cuda::ProductScratch;
-using kernels::cuda::Tokens;
 
 /// Weights of different copies are read in turn, so that none is found in the L2.
 constexpr std::size_t kBytesInTurn = 128 << 20;
@@ -110,7 +110,7 @@ class Table {
     Array<float> x(*device_, e.tokens * e.cols), y(*device_, e.rows * e.tokens);
     std::vector<float> values = synthetic_weights(x.size());
     device_->upload(std::as_bytes(std::span(values)), x.buffer(), 0);
-    const Tokens tokens{.x = x.data(), .q = nullptr, .scales = nullptr, .count = e.tokens, .cols = e.cols};
+    const Activations tokens{.x = x.data(), .q = nullptr, .scales = nullptr, .count = e.tokens, .cols = e.cols};
     return e.flops() * 1e-12 / seconds(stream_, 10, [&](int i) {
              const GpuProduct product{.matrix = &copies[static_cast<std::size_t>(i) % copies.size()],
                                       .up = nullptr,

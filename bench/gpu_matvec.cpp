@@ -22,10 +22,10 @@ using imago::cuda::Event;
 using imago::cuda::Graph;
 using imago::cuda::Stream;
 using kernels::Arithmetic;
+using kernels::cuda::Activations;
 using kernels::cuda::GpuMatrix;
 using kernels::cuda::GpuProduct;
 using kernels::cuda::ProductScratch;
-using kernels::cuda::Tokens;
 
 /// Matrices are read in turn, this much in all: four times an L2 of 50 MB, so that none is found there.
 constexpr std::size_t kBytesInTurn = 200 << 20;
@@ -82,7 +82,7 @@ struct Activations {
 /// Seconds of one product, when those of all matrices run one after the other in a graph.
 double seconds_of(std::span<const GpuMatrix> matrices, const Activations& a, std::size_t tokens,
                   ProductScratch& scratch, Stream& stream) {
-  const Tokens input{
+  const Activations input{
       .x = a.x.data(), .q = a.q.data(), .scales = a.scales.data(), .count = tokens, .cols = matrices[0].cols()};
   const std::size_t rounds = std::max<std::size_t>(1, 16 / matrices.size());
   const auto work = [&] {

@@ -44,7 +44,7 @@ bool is_packed(Format format) {
   return visit_form(format, []<class Form>(std::type_identity<Form>) { return kHasTensorDecoder<Form>; });
 }
 
-/// Tokens of a block, and blocks on a multiprocessor.
+/// Activations of a block, and blocks on a multiprocessor.
 struct ShapeInfo {
   MatMulShape shape;
   std::uint32_t tokens, blocks;
@@ -93,7 +93,7 @@ std::uint32_t choose_splits(const ShapeInfo& shape, std::size_t rows, bool gated
 /// The products of one call: activations are brought into each form once.
 class Run {
  public:
-  Run(const Tokens& tokens, ProductScratch& scratch, Stream& stream)
+  Run(const Activations& tokens, ProductScratch& scratch, Stream& stream)
       : tokens_(tokens), scratch_(scratch.state().matmul), device_(*stream.device()), stream_(stream) {
     imago::cuda::make_current(device_);
   }
@@ -108,7 +108,7 @@ class Run {
   void dense(const GpuMatrix& matrix, GemmType type, float* y, std::size_t y_stride, float alpha, float beta);
   cudaStream_t handle() const { return stream_.handle(); }
 
-  const Tokens& tokens_;
+  const Activations& tokens_;
   MatMulScratch& scratch_;
   Device& device_;
   Stream& stream_;
@@ -262,13 +262,13 @@ void Run::by_cublas(const GpuProduct& product, Arithmetic arithmetic) {
 }
 
 /// What there is without cuBLASLt.
-void by_matvec(const GpuProduct& product, const Tokens& tokens, Arithmetic arithmetic, ProductScratch& scratch,
+void by_matvec(const GpuProduct& product, const Activations& tokens, Arithmetic arithmetic, ProductScratch& scratch,
                Stream& stream) {
   GpuProduct part = product;
   part.y_stride = product.y_stride == 0 ? product.matrix->rows() : product.y_stride;
   const std::size_t padded = padded_cols(tokens.cols);
   for (std::size_t first = 0; first < tokens.count; first += kMatVecTokens) {
-    Tokens some = tokens;
+    Activations some = tokens;
     some.count = std::min(kMatVecTokens, tokens.count - first);
     if (some.x != nullptr) some.x += first * tokens.cols;
     if (some.q != nullptr) some.q += first * padded, some.scales += first * padded / kGroup;
@@ -294,7 +294,7 @@ std::string_view name(MatMulPath path) noexcept {
   return kNames[static_cast<std::size_t>(path)];
 }
 
-void matmul_by(const MatMulPlan& plan, std::span<const GpuProduct> products, const Tokens& tokens,
+void matmul_by(const MatMulPlan& plan, std::span<const GpuProduct> products, const Activations& tokens,
                ProductScratch& scratch, Stream& stream) {
   Run run(tokens, scratch, stream);
   MatMulPlan chosen = plan;
@@ -302,8 +302,8 @@ void matmul_by(const MatMulPlan& plan, std::span<const GpuProduct> products, con
   for (const GpuProduct& product : products) run.by_tensor_cores(product, chosen);
 }
 
-void matmul(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic, ProductScratch& scratch,
-            Stream& stream) {
+void matmul(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic,
+            ProductScratch& scratch, Stream& stream) {
   if (tokens.count == 0) return;
   Run run(tokens, scratch, stream);
   for (const GpuProduct& product : products) {

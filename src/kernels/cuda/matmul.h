@@ -26,8 +26,8 @@ struct MatMulScratch {
 /// sums are float32; float16 and bfloat16 by cuBLASLt as they lie, with activations of the same type (float16 saturates
 /// at 65504), float32 in TF32. exact, and all other types: decoded to float32 in stripes, for cuBLASLt in float32.
 /// Without cuBLASLt these take eight tokens at a time.
-void matmul(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic, ProductScratch& scratch,
-            Stream& stream);
+void matmul(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic,
+            ProductScratch& scratch, Stream& stream);
 
 /// How packed weights meet many tokens; `automatic` is what matmul does. The others are for tests and benchmarks.
 enum class MatMulPath : std::uint8_t {
@@ -45,7 +45,7 @@ struct MatMulPlan {
 };
 
 /// matmul with Arithmetic::fast by a given plan. REQUIRES: weights of 8 bits and fewer, or of block formats.
-void matmul_by(const MatMulPlan& plan, std::span<const GpuProduct> products, const Tokens& tokens,
+void matmul_by(const MatMulPlan& plan, std::span<const GpuProduct> products, const Activations& tokens,
                ProductScratch& scratch, Stream& stream);
 
 /// Whether products of this device run on the tensor core instructions of Hopper.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 
-__device__ __forceinline__ float value_of(const Tokens& from, std::size_t token, std::size_t column) {
+__device__ __forceinline__ float value_of(const Activations& from, std::size_t token, std::size_t column) {
   if (token >= from.count || column >= from.cols) return 0.0f;
   if (from.x != nullptr) return from.x[token * from.cols + column];
   const std::size_t padded = (from.cols + kGroup - 1) / kGroup * kGroup;
@@ -17,7 +17,7 @@ __device__ __forceinline__ float value_of(const Tokens& from, std::size_t token,
 }
 
 /// 16 threads for the 128 columns of a token: each writes one 16-byte piece of a panel.
-__global__ void panels_kernel(Tokens from, uint4* to, std::uint32_t capacity) {
+__global__ void panels_kernel(Activations from, uint4* to, std::uint32_t capacity) {
   const std::uint32_t piece = threadIdx.x % 16;
   const std::uint32_t token = blockIdx.y * (kThreads / 16) + threadIdx.x / 16;
   if (token >= capacity) return;
@@ -32,7 +32,7 @@ __global__ void panels_kernel(Tokens from, uint4* to, std::uint32_t capacity) {
 }
 
 template <Rounded kType>
-__global__ void rows_kernel(Tokens from, std::uint32_t* to, std::size_t pairs) {
+__global__ void rows_kernel(Activations from, std::uint32_t* to, std::size_t pairs) {
   const std::size_t pair = blockIdx.x * kThreads + threadIdx.x;
   const std::size_t token = blockIdx.y;
   if (pair >= pairs) return;
@@ -44,7 +44,7 @@ __global__ void rows_kernel(Tokens from, std::uint32_t* to, std::size_t pairs) {
                                  : half_pair(fminf(fmaxf(a, -kMax), kMax), fminf(fmaxf(b, -kMax), kMax));
 }
 
-__global__ void floats_kernel(Tokens from, float* to) {
+__global__ void floats_kernel(Activations from, float* to) {
   const std::size_t column = blockIdx.x * kThreads + threadIdx.x;
   if (column < from.cols) to[blockIdx.y * from.cols + column] = value_of(from, blockIdx.y, column);
 }
@@ -74,14 +74,14 @@ std::uint32_t blocks(std::size_t count, std::size_t of) { return static_cast<std
 
 }  // namespace
 
-void write_panels(const Tokens& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
+void write_panels(const Activations& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
                   cudaStream_t stream) {
   const dim3 grid(chunks, blocks(capacity, kThreads / 16));
   panels_kernel<<<grid, kThreads, 0, stream>>>(from, reinterpret_cast<uint4*>(to), capacity);
   imago::cuda::check_launch("activations in panels");
 }
 
-void write_rows(const Tokens& from, Rounded type, std::uint16_t* to, std::size_t stride, cudaStream_t stream) {
+void write_rows(const Activations& from, Rounded type, std::uint16_t* to, std::size_t stride, cudaStream_t stream) {
   const dim3 grid(blocks(stride / 2, kThreads), static_cast<std::uint32_t>(from.count));
   std::uint32_t* const pairs = reinterpret_cast<std::uint32_t*>(to);
   if (type == Rounded::bfloat16) {
@@ -92,7 +92,7 @@ void write_rows(const Tokens& from, Rounded type, std::uint16_t* to, std::size_t
   imago::cuda::check_launch("activations in 16 bits");
 }
 
-void write_floats(const Tokens& from, float* to, cudaStream_t stream) {
+void write_floats(const Activations& from, float* to, cudaStream_t stream) {
   floats_kernel<<<dim3(blocks(from.cols, kThreads), static_cast<std::uint32_t>(from.count)), kThreads, 0, stream>>>(
       from, to);
   imago::cuda::check_launch("activations in float32");

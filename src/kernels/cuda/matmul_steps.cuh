@@ -9,15 +9,15 @@
 namespace imago::kernels::cuda {
 
 /// Queues: activations as TokenPanels, `capacity` tokens (zeros behind the last), `chunks` of 128 columns.
-void write_panels(const Tokens& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
+void write_panels(const Activations& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
                   cudaStream_t stream);
 
 enum class Rounded : std::uint8_t { bfloat16, float16 };
 /// Queues: activations in 16 bits, [count][stride], zeros behind the last column. float16 saturates.
-void write_rows(const Tokens& from, Rounded type, std::uint16_t* to, std::size_t stride, cudaStream_t stream);
+void write_rows(const Activations& from, Rounded type, std::uint16_t* to, std::size_t stride, cudaStream_t stream);
 
 /// Queues: activations in float32 from their int8 form, [count][cols].
-void write_floats(const Tokens& from, float* to, cudaStream_t stream);
+void write_floats(const Activations& from, float* to, cudaStream_t stream);
 
 /// Queues: to[i] = i.
 void write_numbers(std::int32_t* to, std::uint32_t count, cudaStream_t stream);

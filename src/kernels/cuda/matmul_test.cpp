@@ -139,7 +139,7 @@ class MatMul : public testing::GpuTest {
                        .y_stride = stride,
                        .epilogue = c.epilogue};
     if (c.epilogue.bias != nullptr) product.epilogue.bias = bias_.data();
-    const Tokens tokens{.x = x_.data(), .q = nullptr, .scales = nullptr, .count = c.tokens, .cols = m.cols};
+    const Activations tokens{.x = x_.data(), .q = nullptr, .scales = nullptr, .count = c.tokens, .cols = m.cols};
     if (c.plan.path == MatMulPath::automatic) {
       matmul({&product, 1}, tokens, c.arithmetic, *scratch_, *stream_);
     } else {
@@ -332,7 +332,7 @@ TEST_F(MatMul, ActivationsInInt8) {
     std::vector<float> results[2];
     for (const bool as_int8 : {false, true}) {
       Array<float> y(*device(), kTokens * m.rows);
-      Tokens tokens{.x = x_there.data(), .q = nullptr, .scales = nullptr, .count = kTokens, .cols = kCols};
+      Activations tokens{.x = x_there.data(), .q = nullptr, .scales = nullptr, .count = kTokens, .cols = kCols};
       if (as_int8) tokens = {.q = q_there.data(), .scales = scales_there.data(), .count = kTokens, .cols = kCols};
       const GpuProduct product{.matrix = &*m.matrix, .up = nullptr, .y = y.data(), .y_stride = 0, .epilogue = {}};
       matmul({&product, 1}, tokens, arithmetic, *scratch_, *stream_);

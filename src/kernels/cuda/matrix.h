@@ -45,7 +45,7 @@ struct RmsNorm {
 
 /// Activations in device memory, in the forms that products read. Each form may be null: `multiply` makes what it needs
 /// and is not there in its scratch; kernels that produce activations (ops.h) write the int8 form along where they can.
-struct Tokens {
+struct Activations {
   const float* x = nullptr;            ///< [count][cols]
   RmsNorm norm = {};                   ///< that products read x through, where no int8 form is given
   const std::int8_t* q = nullptr;      ///< [count][padded_cols(cols)]: int8 in blocks of 32, zeros behind cols
@@ -92,7 +92,7 @@ class ProductScratch {
 /// (wide float types by cuBLASLt as they are), `exact` computes in float32. Tolerances as on the host; bf16 counts as
 /// fast. A norm before them costs next to nothing, but has limits: one token, `fast`, types with int8 activations
 /// (UsageError).
-void multiply(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic,
+void multiply(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream);
 
 inline constexpr std::size_t kMatVecTokens = 8;

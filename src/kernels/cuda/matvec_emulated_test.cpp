@@ -47,12 +47,12 @@ struct LaidOut {
 };
 
 /// Activations as kernels take them.
-struct Activations {
+struct ActivationMemory {
   std::vector<float4> x;
   std::vector<uint4> q;
   std::vector<float2_pod> scales;
 
-  explicit Activations(std::span<const float> values) : x(padded_cols(values.size()) / 4) {
+  explicit ActivationMemory(std::span<const float> values) : x(padded_cols(values.size()) / 4) {
     std::copy(values.begin(), values.end(), reinterpret_cast<float*>(x.data()));
     const std::vector<Int8Block> blocks = testing::int8_of_gpu(values);
     q.resize(blocks.size() * 2);
@@ -160,7 +160,7 @@ class Launch {
   }
 
   std::vector<float> values_;
-  Activations activations_;
+  ActivationMemory activations_;
   Int8Form form_;
   std::deque<LaidOut> matrices_;
   std::deque<Product> products_;

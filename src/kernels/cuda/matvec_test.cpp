@@ -416,7 +416,8 @@ TEST_F(GpuMatVec, BadShapesAreRefused) {
   Array<float> memory(*device(), 1024);
   const GpuProduct one{.matrix = &matrix, .y = memory.data()},
       two{.matrix = &matrix, .up = &second, .y = memory.data()};
-  const Tokens narrow{.x = memory.data(), .count = 1, .cols = 63}, right{.x = memory.data(), .count = 1, .cols = 64};
+  const Activations narrow{.x = memory.data(), .count = 1, .cols = 63},
+      right{.x = memory.data(), .count = 1, .cols = 64};
   EXPECT_THROW(multiply({&one, 1}, narrow, Arithmetic::fast, *scratch_, *stream_), ShapeError);
   EXPECT_THROW(multiply({&two, 1}, right, Arithmetic::fast, *scratch_, *stream_), ShapeError);
   PackedMatrix bad = m.source();

@@ -55,7 +55,7 @@ const void* form_of(Format format) {
   return visit_form(format, []<class Form>(std::type_identity<Form>) -> const void* { return &form_tag<Form>; });
 }
 
-void check_products(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic) {
+void check_products(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic) {
   for (const GpuProduct& p : products) {
     if (p.matrix->cols() != tokens.cols) {
       throw ShapeError(
@@ -76,7 +76,7 @@ void check_products(std::span<const GpuProduct> products, const Tokens& tokens, 
 /// Products with a few tokens, gathered into launches.
 class MatVecs {
  public:
-  MatVecs(const Tokens& tokens, Arithmetic arithmetic, ProductScratch::State& state, Stream& stream)
+  MatVecs(const Activations& tokens, Arithmetic arithmetic, ProductScratch::State& state, Stream& stream)
       : tokens_(tokens), arithmetic_(arithmetic), state_(state), stream_(stream) {}
 
   void run(std::span<const GpuProduct> products) {
@@ -207,7 +207,7 @@ class MatVecs {
     }
   }
 
-  const Tokens& tokens_;
+  const Activations& tokens_;
   const Arithmetic arithmetic_;
   ProductScratch::State& state_;
   Stream& stream_;
@@ -216,7 +216,7 @@ class MatVecs {
 
 }  // namespace
 
-void multiply(std::span<const GpuProduct> products, const Tokens& tokens, Arithmetic arithmetic,
+void multiply(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream) {
   if (tokens.count == 0) return;
   check_products(products, tokens, arithmetic);

@@ -13,7 +13,7 @@
 
 namespace imago::kernels::cuda {
 
-/// Where a kernel that makes activations also puts their int8 form (see Tokens); null members: not wanted.
+/// Where a kernel that makes activations also puts their int8 form (see Activations); null members: not wanted.
 struct Int8Out {
   std::int8_t* q = nullptr;
   float2_pod* scales = nullptr;

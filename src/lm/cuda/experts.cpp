@@ -18,7 +18,7 @@ void Pass::queue_experts(const BlockView& block) {
   const std::size_t width = traits.width, used = traits.experts_used, slots = tokens_ * used;
   // Routers decide much and cost little: float32, whatever the rest is computed in.
   const FeedForwardView& any = block.feed_forwards.front();
-  const Tokens in = normed(block.feed_forward_norm, 0, tokens_, {&any.gate, &any.up}, true);
+  const Activations in = normed(block.feed_forward_norm, 0, tokens_, {&any.gate, &any.up}, true);
   const GpuProduct route{.matrix = block.router.matrix, .y = scores_.data()};
   kernels::cuda::multiply({&route, 1}, {.x = in.x, .count = tokens_, .cols = width}, kernels::Arithmetic::exact,
                           *scratch_, stream_);

@@ -96,8 +96,8 @@ std::span<float> Pass::host_x(std::size_t tokens) {
   return {reinterpret_cast<float*>(host_x_.bytes().data()), tokens * weights_.traits().width};
 }
 
-Tokens Pass::normed(const NormView& norm, std::size_t first, std::size_t rows,
-                    std::initializer_list<const ProjectionView*> readers, bool floats) {
+Activations Pass::normed(const NormView& norm, std::size_t first, std::size_t rows,
+                         std::initializer_list<const ProjectionView*> readers, bool floats) {
   const Traits& traits = weights_.traits();
   const auto is_narrow = [](const ProjectionView* reader) { return reader->narrow; };
   const bool quantized = few(rows) && std::any_of(readers.begin(), readers.end(), is_narrow);
@@ -127,12 +127,12 @@ Tokens Pass::normed(const NormView& norm, std::size_t first, std::size_t rows,
           .cols = traits.width};
 }
 
-void Pass::multiply(std::span<const GpuProduct> products, const Tokens& in) {
+void Pass::multiply(std::span<const GpuProduct> products, const Activations& in) {
   kernels::cuda::multiply(products, in, weights_.options().fast ? Arithmetic::fast : Arithmetic::exact, *scratch_,
                           stream_);
 }
 
-void Pass::finish_branch(const ProjectionView& last, const Tokens& in, const NormView& post_norm) {
+void Pass::finish_branch(const ProjectionView& last, const Activations& in, const NormView& post_norm) {
   GpuProduct product{.matrix = last.matrix, .y = x_.data(), .epilogue = {.bias = last.bias}};
   if (post_norm.weight == nullptr) {
     product.epilogue.scale = weights_.traits().residual_scale;
@@ -161,10 +161,10 @@ void Pass::end_branch(const NormView& post_norm) {
   pending_ = {branch_.data(), traits.residual_scale};
 }
 
-Tokens Pass::queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups) {
+Activations Pass::queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups) {
   const Traits& traits = weights_.traits();
   const std::size_t q_values = traits.heads * traits.head_values, k_values = traits.kv_heads * traits.head_values;
-  const Tokens in = normed(block.attention_norm, 0, tokens_, {&block.query, &block.key, &block.value});
+  const Activations in = normed(block.attention_norm, 0, tokens_, {&block.query, &block.key, &block.value});
   const auto product = [](const ProjectionView& projection, float* y) {
     return GpuProduct{.matrix = projection.matrix, .y = y, .epilogue = {.bias = projection.bias}};
   };
@@ -208,7 +208,7 @@ Tokens Pass::queue_attention(const BlockView& block, std::size_t index, std::spa
     }
     kernels::cuda::place_and_attend(place, attention, places, stream_);
   }
-  Tokens attended{.x = attended_.data(), .count = tokens_, .cols = q_values};
+  Activations attended{.x = attended_.data(), .count = tokens_, .cols = q_values};
   if (quantized) {
     attended.q = int8_.data();
     attended.scales = int8_scales_.data();
@@ -216,7 +216,7 @@ Tokens Pass::queue_attention(const BlockView& block, std::size_t index, std::spa
   return attended;
 }
 
-Tokens Pass::keep(RowRange rows, Tokens attended) {
+Activations Pass::keep(RowRange rows, Activations attended) {
   const std::size_t width = weights_.traits().width;
   stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
   tokens_ = rows.count;
@@ -237,10 +237,10 @@ void Pass::queue_feed_forward(const BlockView& block) {
   const Traits& traits = weights_.traits();
   const FeedForwardView& layer = block.feed_forwards.front();
   const ProjectionView& first = traits.gated ? layer.gate : layer.up;
-  const Tokens in = normed(block.feed_forward_norm, 0, tokens_, {&first, &layer.up});
+  const Activations in = normed(block.feed_forward_norm, 0, tokens_, {&first, &layer.up});
   const GpuProduct product = hidden_product(layer, hidden_.data());
   multiply({&product, 1}, in);
-  const Tokens hidden{.x = hidden_.data(), .count = tokens_, .cols = traits.feed_forward};
+  const Activations hidden{.x = hidden_.data(), .count = tokens_, .cols = traits.feed_forward};
   finish_branch(layer.down, hidden, block.feed_forward_post_norm);
 }
 
@@ -264,7 +264,7 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
   const bool drops_rows = !few(tokens) && read.first >= read.count;
   for (std::size_t i = 0; i < weights_.blocks().size(); ++i) {
     const BlockView& block = weights_.blocks()[i];
-    Tokens attended = queue_attention(block, i, groups);
+    Activations attended = queue_attention(block, i, groups);
     if (drops_rows && i + 1 == weights_.blocks().size()) {
       if (read.count == 0) return 0;
       attended = keep(read, attended);
@@ -288,7 +288,7 @@ void Pass::settle() {
 
 void Pass::queue_output(std::size_t first, std::size_t rows) {
   const Traits& traits = weights_.traits();
-  const Tokens in = normed(weights_.output_norm(), first, rows, {&weights_.output()});
+  const Activations in = normed(weights_.output_norm(), first, rows, {&weights_.output()});
   const GpuProduct product{
       .matrix = weights_.output().matrix, .y = logits_.data(), .epilogue = {.scale = traits.logit_scale}};
   multiply({&product, 1}, in);

@@ -20,8 +20,8 @@
 
 namespace imago::lm::cuda {
 
+using kernels::cuda::Activations;
 using kernels::cuda::ProductScratch;
-using kernels::cuda::Tokens;
 
 /// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
 class Pass {
@@ -63,16 +63,16 @@ class Pass {
     float factor = 1;
   };
 
-  Tokens normed(const NormView& norm, std::size_t first, std::size_t rows,
-                std::initializer_list<const ProjectionView*> readers, bool floats = false);
-  void multiply(std::span<const kernels::cuda::GpuProduct> products, const Tokens& in);
+  Activations normed(const NormView& norm, std::size_t first, std::size_t rows,
+                     std::initializer_list<const ProjectionView*> readers, bool floats = false);
+  void multiply(std::span<const kernels::cuda::GpuProduct> products, const Activations& in);
   /// A product that ends a branch: onto x where nothing is in between, else into `branch`, left pending.
-  void finish_branch(const ProjectionView& last, const Tokens& in, const NormView& post_norm);
+  void finish_branch(const ProjectionView& last, const Activations& in, const NormView& post_norm);
   void end_branch(const NormView& post_norm);
   /// Returns what the attention's output multiplies.
-  Tokens queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups);
+  Activations queue_attention(const BlockView& block, std::size_t index, std::span<const PlaceGroup> groups);
   /// Goes on with these rows alone, which become the first.
-  Tokens keep(RowRange rows, Tokens attended);
+  Activations keep(RowRange rows, Activations attended);
   void queue_feed_forward(const BlockView& block);
   void queue_experts(const BlockView& block);
   kernels::cuda::GpuProduct hidden_product(const FeedForwardView& layer, float* y) const;
