@@ -1,7 +1,7 @@
 // An entity that is accepted is written and read back. Norms turn into float32 on the way, as the form has it; what is
 // then written comes back to the same bytes.
 
-#include "formats/entity.h"
+#include "checkpoint/entity.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace {
 
 std::string rewrite(std::string_view file) {
-  using namespace imago::formats;
+  using namespace imago::files;
   const Entity entity = read_entity(std::as_bytes(std::span(file)), "fuzz");
   StringSink sink;
   write_entity(sink, entity.network, entity.transformer, entity.decoder_blobs);

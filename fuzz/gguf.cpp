@@ -1,14 +1,14 @@
 // A header that is accepted describes metadata that are found again, and tensors that lie in the file and can all be
 // decoded.
 
-#include "formats/gguf.h"
+#include "files/gguf.h"
 
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
 
-#include "formats/gguf_json.h"
-#include "formats/json.h"
+#include "files/gguf_json.h"
+#include "files/json.h"
 #include "imago/error.h"
 
 namespace {
@@ -28,12 +28,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace imago;
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
   try {
-    const formats::GgufHeader header = formats::parse_gguf(file, "fuzz");
+    const files::GgufHeader header = files::parse_gguf(file, "fuzz");
     for (const GgufMetadata& entry : header.metadata) {
       if (header.find(entry.key) != &entry.value || !(entry.value == entry.value)) std::abort();
       if (const GgufArray* array = entry.value.array()) visit(*array);
-      const std::string json = formats::to_json(entry.value);
-      formats::JsonDocument::parse(json, "fuzz");
+      const std::string json = files::to_json(entry.value);
+      files::JsonDocument::parse(json, "fuzz");
     }
     std::size_t covered = 0;
     for (const GgufTensor& tensor : header.tensors) {
@@ -41,10 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (tensor.shape.elements() > 8 * tensor.bytes.size()) std::abort();  // at least one bit each
       if (!tensor.type.format) continue;
       std::vector<float> values(tensor.shape.elements());
-      formats::decode_gguf(tensor, values);
+      files::decode_gguf(tensor, values);
     }
     if (covered > size) std::abort();
-    formats::read_gguf_split(header, "fuzz");
+    files::read_gguf_split(header, "fuzz");
   } catch (const Error&) {
   }
   return 0;

@@ -1,17 +1,17 @@
 // The texts of a folder: config.json up to the first zero byte, then the index. An index that is accepted names files
 // of the folder only, and agrees with shards that hold what it says.
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
-#include "formats/hugging_face_index.h"
+#include "files/hugging_face_index.h"
 #include "imago/error.h"
 
-namespace imago::formats {
+namespace imago::files {
 namespace {
 
 void read_config(std::string text) {
@@ -47,17 +47,17 @@ void read_shards(std::string text) {
 }
 
 }  // namespace
-}  // namespace imago::formats
+}  // namespace imago::files
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const std::size_t end = std::min(text.find('\0'), text.size());
   try {
-    imago::formats::read_config(text.substr(0, end));
+    imago::files::read_config(text.substr(0, end));
   } catch (const imago::Error&) {
   }
   try {
-    imago::formats::read_shards(text.substr(std::min(end + 1, text.size())));
+    imago::files::read_shards(text.substr(std::min(end + 1, text.size())));
   } catch (const imago::Error&) {
   }
   return 0;

@@ -1,6 +1,6 @@
 // Any text: an error with a place in it, or a document that can be walked.
 
-#include "formats/json.h"
+#include "files/json.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 #include "imago/error.h"
 
-namespace imago::formats {
+namespace imago::files {
 namespace {
 
 void walk(const JsonValue& value, std::size_t size) {
@@ -34,13 +34,13 @@ void walk(const JsonValue& value, std::size_t size) {
 }
 
 }  // namespace
-}  // namespace imago::formats
+}  // namespace imago::files
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const auto document = imago::formats::JsonDocument::parse(text, "fuzz");
-    imago::formats::walk(document.root(), size);
+    const auto document = imago::files::JsonDocument::parse(text, "fuzz");
+    imago::files::walk(document.root(), size);
   } catch (const imago::FormatError& error) {
     if (error.offset() > size) std::abort();
   }

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Traits traits;
   try {
     std::string text(reinterpret_cast<const char*>(data), size);
-    traits = config_traits(formats::JsonFile::parse(std::move(text), "fuzz"));
+    traits = config_traits(files::JsonFile::parse(std::move(text), "fuzz"));
   } catch (const Error&) {
     return 0;
   }
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   ConfigExtras extras;
   extras.dense_feed_forward = 1;
-  if (!(config_traits(formats::JsonFile::parse(config_text(traits, extras), "written")) == traits)) std::abort();
+  if (!(config_traits(files::JsonFile::parse(config_text(traits, extras), "written")) == traits)) std::abort();
   try {
     gguf_losses(traits, "fuzz");
     traits_metadata(traits, 1);

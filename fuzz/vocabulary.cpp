@@ -12,11 +12,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace imago;
   std::string text(reinterpret_cast<const char*>(data), size);
   try {
-    const models::Vocabulary vocabulary = models::read_vocabulary(formats::JsonFile::parse(std::move(text), "fuzz"));
+    const models::Vocabulary vocabulary = models::read_vocabulary(files::JsonFile::parse(std::move(text), "fuzz"));
     if (vocabulary.tokens.empty()) std::abort();
     models::gguf_vocabulary(vocabulary);
     const models::TokenizerFiles files = models::hugging_face_vocabulary(vocabulary);
-    const models::Vocabulary again = models::read_vocabulary(formats::JsonFile::parse(files.tokenizer, "again"));
+    const models::Vocabulary again = models::read_vocabulary(files::JsonFile::parse(files.tokenizer, "again"));
     if (again.kind != vocabulary.kind || again.tokens.size() != vocabulary.tokens.size()) std::abort();
     const Tokenizer tokenizer = TokenizerMaker::make(vocabulary);
     for (const bool special : {false, true}) {

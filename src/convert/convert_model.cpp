@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "base/file.h"
+#include "checkpoint/entity.h"
 #include "convert/network_conversion.h"
 #include "convert/run_conversion.h"
 #include "convert/type_plan.h"
-#include "formats/entity.h"
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/error.h"
 #include "imago/models.h"
 #include "imago/precision.h"
@@ -66,12 +66,13 @@ ConvertReport convert_model(const std::string& in, const std::string& out, const
   ConvertReport report;
   if (from == FileForm::entity) {
     const MappedFile file = MappedFile::open(in, options.load.eager ? Reading::eager : Reading::automatic);
-    report = convert::convert_network(formats::read_entity(file.bytes(), in, options.load.fp4), in, out, to, options);
+    report =
+        convert::convert_network(checkpoint::read_entity(file.bytes(), in, options.load.fp4), in, out, to, options);
   } else if (is_network(from)) {
-    formats::Entity source{load_network(in, options.load), {}, {}};
+    checkpoint::Entity source{load_network(in, options.load), {}, {}};
     report = convert::convert_network(std::move(source), in, out, to, options);
   } else {
-    const formats::TensorFile file = formats::TensorFile::open(in, options.load.eager);
+    const files::TensorFile file = files::TensorFile::open(in, options.load.eager);
     if (is_network(to)) {
       report = convert::convert_to_network(file, out, options);
     } else {

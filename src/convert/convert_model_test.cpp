@@ -7,7 +7,7 @@
 
 #include "convert/piece_reader.h"
 #include "convert/run_conversion.h"
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/models.h"
@@ -20,8 +20,8 @@
 namespace imago::convert {
 namespace {
 
-using formats::StoredTensor;
-using formats::TensorFile;
+using files::StoredTensor;
+using files::TensorFile;
 using testing::gaussian;
 using testing::TempDir;
 
@@ -35,7 +35,7 @@ std::vector<std::byte> packed(Format format, std::span<const float> weights) {
 
 std::vector<float> decoded(const StoredTensor& tensor) {
   std::vector<float> values(tensor.shape.elements());
-  formats::decode_tensor(tensor, 0, values);
+  files::decode_tensor(tensor, 0, values);
   return values;
 }
 

@@ -12,7 +12,7 @@ namespace imago::convert {
 namespace {
 
 /// As the recipe names the tensors of the target.
-models::Naming target_naming(const formats::TensorFile& file, const models::Traits& traits, FileForm target) {
+models::Naming target_naming(const files::TensorFile& file, const models::Traits& traits, FileForm target) {
   if (target == FileForm::gguf && file.folder() != nullptr) return models::usual_naming(traits, true);
   if (target == FileForm::huggingface && file.gguf() != nullptr) return models::usual_naming(traits, false);
   return models::naming_of(file, traits);
@@ -47,7 +47,7 @@ TensorGuide guide_of(const guided::Calibration& calibration, const models::Named
 
 }  // namespace
 
-Guidance read_guidance(const formats::TensorFile& file, FileForm target, const ConvertOptions& options) {
+Guidance read_guidance(const files::TensorFile& file, FileForm target, const ConvertOptions& options) {
   Guidance guidance;
   if (options.calibration.empty()) return guidance;
   guidance.calibration = guided::Calibration::read(options.calibration);
@@ -56,7 +56,7 @@ Guidance read_guidance(const formats::TensorFile& file, FileForm target, const C
       file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
   if (!decoder) {
     // In a bag of tensors each has its own name.
-    for (const formats::StoredTensor& tensor : file.tensors()) guidance.names[tensor.name] = {tensor.name, 0, 1};
+    for (const files::StoredTensor& tensor : file.tensors()) guidance.names[tensor.name] = {tensor.name, 0, 1};
     return guidance;
   }
   guidance.traits = models::read_traits(file);

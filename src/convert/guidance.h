@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "convert/type_plan.h"
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "guided/calibration.h"
 #include "imago/models.h"
 #include "models/matrix_names.h"
@@ -27,7 +27,7 @@ struct Guidance {
 };
 
 /// Reads the calibration that `options` name, if any. Throws UsageError if it is of another model than `file`.
-Guidance read_guidance(const formats::TensorFile& file, FileForm target, const ConvertOptions& options);
+Guidance read_guidance(const files::TensorFile& file, FileForm target, const ConvertOptions& options);
 
 /// What is known of one tensor and done to it.
 struct TensorGuide {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "guided/calibration.h"
 #include "guided/encode_matrix.h"
 #include "guided/sketch.h"
@@ -22,7 +22,7 @@
 namespace imago::convert {
 namespace {
 
-using formats::TensorFile;
+using files::TensorFile;
 using guided::Calibration;
 using guided::InputStatistics;
 
@@ -89,12 +89,12 @@ TEST_F(GuidedConversion, TensorsAreWhatTheEncoderGives) {
       const TensorFile source = TensorFile::open(llama), made = TensorFile::open(file(target));
       const Calibration calibration = Calibration::read(file("c.gguf"));
       const bool gguf = std::string(target) == "out.gguf";
-      const formats::StoredTensor& down = source.require("model.layers.1.mlp.down_proj.weight");
+      const files::StoredTensor& down = source.require("model.layers.1.mlp.down_proj.weight");
       std::vector<float> weights(down.shape.elements());
-      formats::decode_tensor(down, 0, weights);
+      files::decode_tensor(down, 0, weights);
       const guided::EncodedMatrix wanted_matrix = guided::encode_matrix(
           weights, down.rows(), down.cols(), BlockFormat::q4_0, rounding, calibration.find("blk.1.ffn_down.weight"));
-      const formats::StoredTensor& got = made.require(gguf ? "blk.1.ffn_down.weight" : std::string(down.name));
+      const files::StoredTensor& got = made.require(gguf ? "blk.1.ffn_down.weight" : std::string(down.name));
       ASSERT_EQ(got.bytes.size(), wanted_matrix.codes.size());
       EXPECT_TRUE(std::equal(got.bytes.begin(), got.bytes.end(), wanted_matrix.codes.begin())) << target;
     }
@@ -119,7 +119,7 @@ TEST_F(GuidedConversion, ExpertsHaveStatisticsOfTheirOwn) {
   const guided::EncodedMatrix expected =
       guided::encode_matrix(weights, slice.rows, slice.cols, scheme, Rounding::compensated,
                             calibration.find(models::matrix_name(traits, models::Role::down, 1), 2));
-  const formats::StoredTensor& got = made.require(slice.tensor->name);
+  const files::StoredTensor& got = made.require(slice.tensor->name);
   const std::size_t before = slice.first_row * slice.cols;
   ASSERT_GE(got.bytes.size(), before / 2 + expected.codes.size());
   EXPECT_TRUE(std::equal(expected.codes.begin(), expected.codes.end(),

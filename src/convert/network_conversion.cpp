@@ -13,8 +13,8 @@
 #include "convert/guidance.h"
 #include "convert/planned_types.h"
 #include "convert/run_conversion.h"
-#include "formats/json.h"
-#include "formats/tensor_file.h"
+#include "files/json.h"
+#include "files/tensor_file.h"
 #include "guided/encode_matrix.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
@@ -52,20 +52,20 @@ constexpr std::string_view kLeftOut =
     "to keep them";
 
 /// With the type that the layers have now.
-void save_decoder(formats::Entity& entity, const std::string& out) {
-  const formats::JsonDocument document = formats::JsonDocument::parse(entity.transformer, out);
+void save_decoder(checkpoint::Entity& entity, const std::string& out) {
+  const files::JsonDocument document = files::JsonDocument::parse(entity.transformer, out);
   std::string transformer = entity.transformer;
   const std::span<const Layer> layers = std::as_const(entity.network).layers();
   const auto attention =
       std::ranges::find(layers, LayerType::multi_head_attention, [](const Layer& layer) { return layer.config.type; });
-  const std::optional<formats::JsonValue> stated = document.root().find("weight_dtype");
+  const std::optional<files::JsonValue> stated = document.root().find("weight_dtype");
   if (stated && attention != layers.end()) {
     transformer.replace(stated->offset(), stated->source().size(),
                         fmt::format("\"{}\"", name(attention->config.dtype)));
   }
   AtomicFile file(out);
-  formats::FileSink sink(file);
-  formats::write_entity(sink, entity.network, transformer, entity.decoder_blobs);
+  files::FileSink sink(file);
+  checkpoint::write_entity(sink, entity.network, transformer, entity.decoder_blobs);
   file.commit();
 }
 
@@ -227,14 +227,14 @@ ConvertReport convert_layers(Network& network, const std::string& in, const Conv
 ConvertReport convert_to_bag(const Network& network, const std::string& in, const std::string& out, FileForm to,
                              const ConvertOptions& options) {
   const bool typed = options.type || !options.tensor_types.empty() || !options.plan.empty();
-  std::vector<formats::StoredTensor> tensors;
+  std::vector<files::StoredTensor> tensors;
   std::vector<std::size_t> tensor_layers;  // the place of each tensor's layer in the grid
   const std::span<const Layer> layers = network.layers();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!layers[i].weights) continue;
     const WeightStore& store = *layers[i].weights;
     tensor_layers.push_back(i);
-    formats::StoredTensor& tensor = tensors.emplace_back();
+    files::StoredTensor& tensor = tensors.emplace_back();
     tensor.name = fmt::format("layer_{}.weights", i);
     tensor.type = name(SafetensorsType::f32);
     tensor.format = DType::float32;
@@ -246,7 +246,7 @@ ConvertReport convert_to_bag(const Network& network, const std::string& in, cons
   }
   models::ModelRecipe recipe;
   recipe.target = to;
-  for (const formats::StoredTensor& tensor : tensors) {
+  for (const files::StoredTensor& tensor : tensors) {
     models::TensorRecipe& made = recipe.tensors.emplace_back();
     made.name = tensor.name;
     made.shape = tensor.shape;
@@ -273,7 +273,7 @@ ConvertReport convert_to_bag(const Network& network, const std::string& in, cons
 
 }  // namespace
 
-ConvertReport convert_network(formats::Entity source, const std::string& in, const std::string& out, FileForm to,
+ConvertReport convert_network(checkpoint::Entity source, const std::string& in, const std::string& out, FileForm to,
                               const ConvertOptions& options) {
   Network& network = source.network;
   const bool decoder = !source.transformer.empty();
@@ -300,8 +300,7 @@ ConvertReport convert_network(formats::Entity source, const std::string& in, con
   return report;
 }
 
-ConvertReport convert_to_network(const formats::TensorFile& file, const std::string& out,
-                                 const ConvertOptions& options) {
+ConvertReport convert_to_network(const files::TensorFile& file, const std::string& out, const ConvertOptions& options) {
   ImportedNetwork imported = models::import_network(file, {});
   if (!options.allow_nonfinite) check_finite(imported.network, file.path());
   ConvertReport report = convert_layers(imported.network, file.path(), options);

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "formats/entity.h"
-#include "formats/tensor_file.h"
+#include "checkpoint/entity.h"
+#include "files/tensor_file.h"
 #include "imago/models.h"
 
 namespace imago::convert {
@@ -16,12 +16,11 @@ namespace imago::convert {
 /// note. What a decoder in an `.entity` file has beside its layers goes into another `.entity` file; other forms leave
 /// it out, with a note. Throws FormatError for weights that are not finite, UnsupportedError for a Hugging Face folder,
 /// and for GGUF if it is a decoder: layers do not say all that such a model needs.
-ConvertReport convert_network(formats::Entity source, const std::string& in, const std::string& out, FileForm to,
+ConvertReport convert_network(checkpoint::Entity source, const std::string& in, const std::string& out, FileForm to,
                               const ConvertOptions& options);
 
 /// Makes layers of the tensors of `file` (models/network_import.h) and writes them as `out`, a checkpoint or an
 /// `.entity` file. Types as above. Throws as import_network, and FormatError for weights that are not finite.
-ConvertReport convert_to_network(const formats::TensorFile& file, const std::string& out,
-                                 const ConvertOptions& options);
+ConvertReport convert_to_network(const files::TensorFile& file, const std::string& out, const ConvertOptions& options);
 
 }  // namespace imago::convert

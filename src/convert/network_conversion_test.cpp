@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/models.h"
@@ -65,12 +65,12 @@ TEST_F(NetworkConversion, EveryFormComesBack) {
   convert_model(file("net.json"), file("bag.gguf"));
   const Network network = load_network(file("net.json"));
   for (const char* name : {"bag.safetensors", "bag.gguf"}) {
-    const formats::TensorFile bag = formats::TensorFile::open(file(name));
+    const files::TensorFile bag = files::TensorFile::open(file(name));
     ASSERT_EQ(bag.tensors().size(), 3u);
-    const formats::StoredTensor& tensor = bag.require("layer_2.weights");
+    const files::StoredTensor& tensor = bag.require("layer_2.weights");
     EXPECT_EQ(tensor.shape, Shape{network.layers()[2].weights->count()});
     std::vector<float> values(tensor.shape.elements());
-    formats::decode_tensor(tensor, 0, values);
+    files::decode_tensor(tensor, 0, values);
     const auto master = network.layers()[2].weights->master();
     EXPECT_EQ(values, std::vector<float>(master.begin(), master.end()));
   }
@@ -95,9 +95,9 @@ TEST_F(NetworkConversion, ADecoderIsTheSameOutOfBothForms) {
   }
   // The rows were in another order, so a plain copy would have been seen.
   const auto query_of = [](const std::string& path, const std::string& name) {
-    const formats::TensorFile opened = formats::TensorFile::open(path);
+    const files::TensorFile opened = files::TensorFile::open(path);
     std::vector<float> values(opened.require(name).shape.elements());
-    formats::decode_tensor(opened.require(name), 0, values);
+    files::decode_tensor(opened.require(name), 0, values);
     return values;
   };
   const std::string llama = *testing::find_torch_model("llama_tied_f32");

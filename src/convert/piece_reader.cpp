@@ -14,7 +14,7 @@ namespace imago::convert {
 
 namespace {
 
-using formats::StoredTensor;
+using files::StoredTensor;
 using models::Rework;
 
 // A multiple of every block, of every group of scales and of eight, so that pieces never share a byte.
@@ -109,7 +109,7 @@ void PieceReader::for_each_range(std::size_t first, std::size_t count, Visit&& v
 void PieceReader::load_whole() {
   whole_.resize(elements_);
   for_each_range(0, elements_, [&](const StoredTensor& tensor, std::size_t from, std::size_t at, std::size_t count) {
-    formats::decode_tensor(tensor, from, std::span(whole_).subspan(at, count));
+    files::decode_tensor(tensor, from, std::span(whole_).subspan(at, count));
   });
 }
 
@@ -117,7 +117,7 @@ void PieceReader::read(std::size_t first, std::span<float> out) const {
   const auto decode = [&](std::size_t from, std::span<float> into) {
     for_each_range(from, into.size(),
                    [&](const StoredTensor& tensor, std::size_t at, std::size_t offset, std::size_t count) {
-                     formats::decode_tensor(tensor, at, into.subspan(offset, count));
+                     files::decode_tensor(tensor, at, into.subspan(offset, count));
                    });
   };
   const Rework rework = planned_.recipe->rework;
@@ -203,9 +203,9 @@ void PieceReader::check(std::size_t first, std::size_t count) const {
     piece.bytes = bytes_of(tensor, from, part);
     piece.file = tensor.file;
     try {
-      formats::check_values(piece);
+      files::check_values(piece);
     } catch (const FormatError&) {
-      formats::check_values(tensor);  // says how many there are, and where the first is
+      files::check_values(tensor);  // says how many there are, and where the first is
       throw;
     }
   });
@@ -214,7 +214,7 @@ void PieceReader::check(std::size_t first, std::size_t count) const {
 void PieceReader::check_all() const {
   const StoredTensor* checked = nullptr;
   for (const Part& part : parts_) {
-    if (part.tensor != checked) formats::check_values(*part.tensor);
+    if (part.tensor != checked) files::check_values(*part.tensor);
     checked = part.tensor;
   }
 }

@@ -26,7 +26,7 @@ class PieceReader {
   void load_whole();
   void release_whole() noexcept { whole_ = {}; }
 
-  /// As float32, with what the recipe does to them. Throws as formats::decode_tensor.
+  /// As float32, with what the recipe does to them. Throws as files::decode_tensor.
   void read(std::size_t first, std::span<float> out) const;
   /// The bytes of a tensor that is copied, if they lie together; else empty.
   std::span<const std::byte> view(std::size_t first, std::size_t count) const;
@@ -37,14 +37,14 @@ class PieceReader {
   /// Where a piece is read from, as whole ranges: for checks, and for advice about pages.
   std::vector<std::span<const std::byte>> sources(std::size_t first, std::size_t count) const;
 
-  /// Throws FormatError as formats::check_values, for the sources of a piece or of all.
+  /// Throws FormatError as files::check_values, for the sources of a piece or of all.
   void check(std::size_t first, std::size_t count) const;
   void check_all() const;
 
  private:
   /// A part in elements: of the target, and of the stored tensor.
   struct Part {
-    const formats::StoredTensor* tensor;
+    const files::StoredTensor* tensor;
     std::size_t begin, end;  // in the target
     std::size_t first;       // in the stored tensor
   };

@@ -6,8 +6,8 @@
 
 #include "base/atomic_file.h"
 #include "base/file.h"
-#include "formats/json.h"
-#include "formats/json_writer.h"
+#include "files/json.h"
+#include "files/json_writer.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 
@@ -15,7 +15,7 @@ namespace imago {
 
 namespace {
 
-using formats::JsonValue;
+using files::JsonValue;
 
 constexpr std::int64_t kPlanVersion = 1;
 /// A plan names each matrix once: a model of a thousand blocks fits many times.
@@ -47,9 +47,9 @@ TypePlan parse_plan(std::string_view json, std::string_view file) {
   if (json.size() > kMostPlanBytes) {
     throw FormatError(file, 0, fmt::format("{} bytes are no plan; it would be a few kilobytes", json.size()));
   }
-  const formats::JsonDocument document = formats::JsonDocument::parse(json, file);
+  const files::JsonDocument document = files::JsonDocument::parse(json, file);
   const JsonValue root = document.root();
-  if (root.kind() != formats::JsonKind::object) root.fail("a plan is an object with 'imago_plan' and 'tensors'");
+  if (root.kind() != files::JsonKind::object) root.fail("a plan is an object with 'imago_plan' and 'tensors'");
   const auto version = root.find("imago_plan");
   if (!version) root.fail("this is no plan: it has no 'imago_plan'; 'imago plan' writes one");
   version->integer("imago_plan", kPlanVersion, kPlanVersion);
@@ -73,8 +73,8 @@ TypePlan parse_plan(std::string_view json, std::string_view file) {
 }
 
 std::string format_plan(const TypePlan& plan) {
-  formats::StringSink sink;
-  formats::JsonWriter writer(sink, formats::JsonStyle::indented);
+  files::StringSink sink;
+  files::JsonWriter writer(sink, files::JsonStyle::indented);
   writer.begin_object();
   writer.key("imago_plan");
   writer.value(kPlanVersion);

@@ -46,7 +46,7 @@ std::optional<DType> signed_for(DType dtype) {
   return std::nullopt;
 }
 
-KeptType keep_in_gguf(const formats::StoredTensor& tensor) {
+KeptType keep_in_gguf(const files::StoredTensor& tensor) {
   if (!tensor.format) {
     if (tensor.gguf_type) return {{std::nullopt, false}, ""};
     if (tensor.safetensors_type == SafetensorsType::boolean) return {{DType::int8, false}, "GGUF has no BOOL"};
@@ -99,7 +99,7 @@ void require_holdable(FileForm target, Format format) {
       format.name(), format.name()));
 }
 
-KeptType keep_type(FileForm target, const formats::StoredTensor& tensor) {
+KeptType keep_type(FileForm target, const files::StoredTensor& tensor) {
   if (target == FileForm::gguf) return keep_in_gguf(tensor);
   if (tensor.format) return {{tensor.format, tensor.scale_group != 0}, ""};
   if (!tensor.safetensors_type) {
@@ -110,15 +110,15 @@ KeptType keep_type(FileForm target, const formats::StoredTensor& tensor) {
   return {{std::nullopt, false}, ""};
 }
 
-std::string type_name(const formats::StoredTensor& tensor) {
+std::string type_name(const files::StoredTensor& tensor) {
   return tensor.format ? std::string(tensor.format->name()) : tensor.type;
 }
 
-std::string type_name(const TargetType& type, const formats::StoredTensor& source) {
+std::string type_name(const TargetType& type, const files::StoredTensor& source) {
   return type.format ? std::string(type.format->name()) : source.type;
 }
 
-std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const formats::StoredTensor& source) {
+std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
   if (type.format->is_block() || type.scaled) return std::nullopt;
   switch (type.format->dtype()) {

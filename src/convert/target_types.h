@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/files.h"
 #include "imago/format.h"
 
@@ -46,13 +46,13 @@ struct KeptType {
 /// | codes of up to 8 bits with scales, fp8, F4 | float16 |
 /// | wider codes with scales, F8_E8M0 | float32 |
 /// | BOOL, U8, U16, U32, U64 | I8, I16, I32, I64, I64: the same numbers |
-KeptType keep_type(FileForm target, const formats::StoredTensor& tensor);
+KeptType keep_type(FileForm target, const files::StoredTensor& tensor);
 
 /// As reports name it: "float16", "q4_k", "BOOL".
-std::string type_name(const TargetType& type, const formats::StoredTensor& source);
-std::string type_name(const formats::StoredTensor& tensor);
+std::string type_name(const TargetType& type, const files::StoredTensor& source);
+std::string type_name(const files::StoredTensor& tensor);
 
 /// The type of safetensors files for elements that are not packed; none if they are.
-std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const formats::StoredTensor& source);
+std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source);
 
 }  // namespace imago::convert

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "convert/mixes.h"
-#include "formats/packed_safetensors.h"
+#include "files/packed_safetensors.h"
 #include "imago/error.h"
 
 namespace imago::convert {
@@ -64,13 +64,12 @@ std::uint32_t alignment_of(const std::vector<GgufMetadata>& metadata) {
 }
 
 void lay_out_gguf(const PlannedTensor& planned, TargetLayout& layout) {
-  const formats::StoredTensor& source = planned.source();
+  const files::StoredTensor& source = planned.source();
   const GgufTensorType type = planned.type.format ? gguf_tensor_type(*planned.type.format) : *source.gguf_type;
   layout.gguf.push_back({planned.recipe->name, type, planned.recipe->shape});
 }
 
-void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout,
-                         std::vector<formats::PackedTensor>& packed) {
+void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout, std::vector<files::PackedTensor>& packed) {
   const models::TensorRecipe& recipe = *planned.recipe;
   if (const auto plain = plain_safetensors_type(planned.type, planned.source())) {
     layout.safetensors.push_back({recipe.name, *plain, recipe.shape});
@@ -80,7 +79,7 @@ void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout,
   packed.push_back({recipe.name, *planned.type.format, recipe.shape, planned.scheme.granularity, planned.scheme.group});
   if (!planned.type.scaled) return;
   layout.safetensors.push_back(
-      {recipe.name + std::string(formats::kScalesSuffix), SafetensorsType::f32, Shape{planned.scales.count}});
+      {recipe.name + std::string(files::kScalesSuffix), SafetensorsType::f32, Shape{planned.scales.count}});
 }
 
 }  // namespace
@@ -92,10 +91,10 @@ TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedT
     layout.gguf_metadata = gguf_metadata(recipe, plan);
     return layout;
   }
-  std::vector<formats::PackedTensor> packed;
+  std::vector<files::PackedTensor> packed;
   for (const PlannedTensor& planned : plan) lay_out_safetensors(planned, layout, packed);
   layout.metadata = recipe.safetensors_metadata;
-  if (!packed.empty()) layout.metadata.emplace_back(formats::kPackedKey, formats::packed_text(packed));
+  if (!packed.empty()) layout.metadata.emplace_back(files::kPackedKey, files::packed_text(packed));
   return layout;
 }
 
@@ -114,7 +113,7 @@ TargetWriter::TargetWriter(const std::string& path, const models::ModelRecipe& r
           writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata));
       for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
     } else {
-      const auto& writer = writer_.emplace<formats::HuggingFaceWriter>(
+      const auto& writer = writer_.emplace<files::HuggingFaceWriter>(
           path, std::move(layout.safetensors), recipe.side_files, std::move(layout.metadata), shard_bytes);
       for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
     }
@@ -127,7 +126,7 @@ TargetWriter::TargetWriter(const std::string& path, const models::ModelRecipe& r
     const std::string& name = plan[i].recipe->name;
     by_name.emplace(name, Due{name, i, false});
     if (plan[i].type.scaled) {
-      const std::string scales = name + std::string(formats::kScalesSuffix);
+      const std::string scales = name + std::string(files::kScalesSuffix);
       by_name.emplace(scales, Due{scales, i, true});
     }
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "convert/type_plan.h"
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/files.h"
 
 namespace imago::convert {
@@ -45,7 +45,7 @@ class TargetWriter {
   void commit();
 
  private:
-  std::variant<std::monostate, GgufWriter, SafetensorsWriter, formats::HuggingFaceWriter> writer_;
+  std::variant<std::monostate, GgufWriter, SafetensorsWriter, files::HuggingFaceWriter> writer_;
   std::vector<Due> due_;
 };
 

@@ -80,7 +80,7 @@ class Planner {
     const TargetType type = choice.type;
     planned.type = type;
     planned.reason = choice.reason;
-    const formats::StoredTensor& source = planned.source();
+    const files::StoredTensor& source = planned.source();
     const bool same_layout = recipe.parts.size() == 1 && recipe.rework == models::Rework::none &&
                              recipe.shape.elements() == source.shape.elements();
     planned.copied = keeps_bytes(recipe, type) || !type.format;
@@ -93,7 +93,7 @@ class Planner {
 
  private:
   static bool keeps_bytes(const TensorRecipe& recipe, const TargetType& type) {
-    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    const files::StoredTensor& source = *recipe.parts.front().tensor;
     const bool moves_rows = recipe.rework == models::Rework::none || recipe.rework == models::Rework::to_adjacent ||
                             recipe.rework == models::Rework::to_halves;
     const bool boolean_as_int8 = source.safetensors_type == SafetensorsType::boolean && type.format == DType::int8;
@@ -115,7 +115,7 @@ class Planner {
     const Shape& shape = planned.recipe->shape;
     planned.scheme = checked_scheme(scheme_of(*planned.type.format, options_));
     if (planned.copied) {
-      const formats::StoredTensor& source = planned.source();
+      const files::StoredTensor& source = planned.source();
       planned.scheme = Scheme(*planned.type.format);
       planned.scales = {source.scale_values.size(), source.scale_group};
       if (source.scale_values.size() > 1) {
@@ -135,10 +135,10 @@ class Planner {
   }
 
   Choice choose(const TensorRecipe& recipe) const {
-    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    const files::StoredTensor& source = *recipe.parts.front().tensor;
     for (const Pattern& pattern : patterns_) {
       if (!std::regex_search(recipe.name, pattern.expression)) continue;
-      if (!formats::is_decodable(source)) {
+      if (!files::is_decodable(source)) {
         throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
                                            source.file, source.name, source.type, pattern.format.name()));
       }
@@ -151,7 +151,7 @@ class Planner {
       return keep(source, "integers stay as they are");
     }
     if (source.safetensors_type == SafetensorsType::boolean) return keep(source, "masks stay as they are");
-    if (!formats::is_decodable(source)) return keep(source, "imago cannot decode it");
+    if (!files::is_decodable(source)) return keep(source, "imago cannot decode it");
 
     const bool decoder = recipe.blocks != 0;
     if (recipe.shape.rank() < 2) return wide(recipe, "vectors stay wide");
@@ -172,8 +172,8 @@ class Planner {
 
   /// Exactly that, or an error: a plan was measured as it stands.
   Choice as_planned(Format format, const TensorRecipe& recipe) const {
-    const formats::StoredTensor& source = *recipe.parts.front().tensor;
-    if (!formats::is_decodable(source)) {
+    const files::StoredTensor& source = *recipe.parts.front().tensor;
+    if (!files::is_decodable(source)) {
       throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
                                          source.file, source.name, source.type, format.name()));
     }
@@ -198,7 +198,7 @@ class Planner {
     return "this tensor";
   }
 
-  Choice keep(const formats::StoredTensor& source, std::string_view why = "kept") const {
+  Choice keep(const files::StoredTensor& source, std::string_view why = "kept") const {
     KeptType kept = keep_type(target_, source);
     if (kept.reason.empty()) return {kept.type, std::string(why), true};
     return {kept.type, std::move(kept.reason)};
@@ -229,7 +229,7 @@ class Planner {
 
   /// float32 in a GGUF decoder, as its runners want vectors; else its own type, or float32 where that is no wide one.
   Choice wide(const TensorRecipe& recipe, std::string_view why) const {
-    const formats::StoredTensor& source = *recipe.parts.front().tensor;
+    const files::StoredTensor& source = *recipe.parts.front().tensor;
     const bool own = source.format && is_wide(*source.format);
     if (target_ == FileForm::gguf && recipe.blocks != 0) {
       const bool vector = recipe.shape.rank() < 2 || recipe.use == TensorUse::router;

@@ -26,7 +26,7 @@ struct PlannedTensor {
   /// The bytes of the source are those of the target, but for the order of rows.
   bool copied = false;
 
-  const formats::StoredTensor& source() const { return *recipe->parts.front().tensor; }
+  const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
   /// Scales included.
   std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float); }
 };

@@ -20,7 +20,7 @@ struct Recipe {
 
   Recipe& add(const std::string& name, Shape shape, TensorUse use = TensorUse::matrix, Format format = DType::float16,
               std::size_t block = 0) {
-    formats::StoredTensor& stored = sources_.emplace_back();
+    files::StoredTensor& stored = sources_.emplace_back();
     stored.name = name;
     stored.type = format.name();
     stored.format = format;
@@ -40,7 +40,7 @@ struct Recipe {
 
  private:
   std::size_t blocks_;
-  std::list<formats::StoredTensor> sources_;  // whose addresses stay
+  std::list<files::StoredTensor> sources_;  // whose addresses stay
 };
 
 ConvertOptions to(Format format) {

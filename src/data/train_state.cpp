@@ -23,8 +23,8 @@
 #include <limits>
 #include <map>
 
+#include "checkpoint/layer_paths.h"
 #include "data/train_state_layers.h"
-#include "formats/layer_paths.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/train.h"
@@ -141,7 +141,7 @@ void save_train_state(const std::string& path, const Network& network, const Tra
     const std::vector<float>& kept = scales[place] = std::move(values);
     writer.add(place, SafetensorsType::f32, std::span<const float>(kept));
   };
-  formats::for_each_path(network, [&](const std::string& place, const Layer& layer) {
+  checkpoint::for_each_path(network, [&](const std::string& place, const Layer& layer) {
     if (!layer.weights) return;
     metadata.emplace_back("dtype." + place, name(layer.config.dtype));
     writer.add("weights." + place, SafetensorsType::f32, layer.weights->master());

@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 
-#include "formats/checkpoint.h"
-#include "formats/layer_paths.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layer_paths.h"
 
 namespace imago {
 
@@ -23,10 +23,10 @@ Settings read_settings(const SafetensorsFile& file) {
   Settings settings;
   const std::string text = metadata_of(file, "settings");
   if (text.empty()) return settings;
-  const formats::JsonDocument json =
-      formats::JsonDocument::parse(text, file.path() + " (settings)", {.max_depth = formats::kMaxCheckpointJsonDepth});
-  Network network = formats::read_network(json.root(), {.weights = formats::WeightsInJson::ignore});
-  formats::for_each_path(network, [&](const std::string& path, Layer& layer) { settings[path] = layer.config; });
+  const files::JsonDocument json =
+      files::JsonDocument::parse(text, file.path() + " (settings)", {.max_depth = files::kMaxCheckpointJsonDepth});
+  Network network = checkpoint::read_network(json.root(), {.weights = checkpoint::WeightsInJson::ignore});
+  checkpoint::for_each_path(network, [&](const std::string& path, Layer& layer) { settings[path] = layer.config; });
   return settings;
 }
 
@@ -109,9 +109,9 @@ std::string metadata_of(const SafetensorsFile& file, std::string_view key) {
 std::string other_scale(std::string_view path, DType dtype) { return fmt::format("scale.{}.{}", path, name(dtype)); }
 
 std::string settings_text(const Network& network) {
-  formats::StringSink sink;
-  formats::JsonWriter json(sink, formats::JsonStyle::compact);
-  formats::write_network(json, network, formats::LayerContent::settings);
+  files::StringSink sink;
+  files::JsonWriter json(sink, files::JsonStyle::compact);
+  checkpoint::write_network(json, network, checkpoint::LayerContent::settings);
   return std::move(sink.text());
 }
 
@@ -119,7 +119,7 @@ void restore_layers(const SafetensorsFile& file, Network& network) {
   const Settings settings = read_settings(file);
   std::vector<Restored> layers;
   std::size_t paths = 0, with_weights = 0;
-  formats::for_each_path(network, [&](const std::string& path, Layer& layer) {
+  checkpoint::for_each_path(network, [&](const std::string& path, Layer& layer) {
     ++paths;
     LayerConfig config = layer.config;
     if (!settings.empty()) {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "formats/gguf.h"
+#include "files/gguf.h"
 #include "imago/error.h"
 #include "imago/files.h"
 
@@ -17,7 +17,7 @@ namespace imago::guided {
 
 namespace {
 
-using formats::GgufHeader;
+using files::GgufHeader;
 
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts", kProducts = ".products";
 constexpr std::string_view kType = "imatrix";
@@ -32,7 +32,7 @@ class CalibrationParser {
                         "no calibration: it is no GGUF file. Importance matrices of the older form (.dat) are turned "
                         "into GGUF by 'llama-imatrix --in-file OLD -o NEW.gguf'");
     }
-    header_ = formats::parse_gguf(file, path);
+    header_ = files::parse_gguf(file, path);
   }
 
   Calibration parse() {
@@ -80,8 +80,8 @@ class CalibrationParser {
   }
 
   const GgufTensor* find(std::string_view name) const {
-    const auto at = formats::find_by_text(header_.by_name, name,
-                                          [&](std::size_t i) { return std::string_view(header_.tensors[i].name); });
+    const auto at = files::find_by_text(header_.by_name, name,
+                                        [&](std::size_t i) { return std::string_view(header_.tensors[i].name); });
     return at ? &header_.tensors[*at] : nullptr;
   }
 
@@ -90,7 +90,7 @@ class CalibrationParser {
       throw FormatError(path_, tensor.offset, fmt::format("tensor '{}' is {}, not F32", tensor.name, tensor.type.name));
     }
     std::vector<float> values(tensor.shape.elements());
-    formats::decode_gguf(tensor, values);
+    files::decode_gguf(tensor, values);
     return values;
   }
 

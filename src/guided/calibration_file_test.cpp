@@ -162,7 +162,7 @@ TEST(CalibrationFile, OfTheOldFormGetsAHint) {
 
 // ---- sketches
 
-std::vector<float> sketch_file(const std::string& path) { return sketch_model(formats::TensorFile::open(path)); }
+std::vector<float> sketch_file(const std::string& path) { return sketch_model(files::TensorFile::open(path)); }
 
 TEST(Sketch, IsTheSameInAnyFormAndNearInAnyType) {
   const auto path = testing::find_torch_model("llama_tied_f32"),

@@ -55,7 +55,7 @@ double cosine_of(std::span<const float> a, std::span<const float> b) {
 
 }  // namespace
 
-std::vector<float> sketch_model(const formats::TensorFile& file) {
+std::vector<float> sketch_model(const files::TensorFile& file) {
   const bool named =
       file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
   if (!named) return {};

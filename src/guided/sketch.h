@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "guided/calibration.h"
 #include "imago/network.h"
 
@@ -14,7 +14,7 @@ namespace imago::guided {
 
 /// Weights from fixed places of a decoder: of matrices whose rows have the same order in every form. Empty for bags
 /// of tensors. Throws as read_traits and DecoderTensors.
-std::vector<float> sketch_model(const formats::TensorFile& file);
+std::vector<float> sketch_model(const files::TensorFile& file);
 /// Likewise of the layers of a network.
 std::vector<float> sketch_network(const Network& network);
 

@@ -2,39 +2,39 @@
 
 #include <fmt/format.h>
 
-#include "formats/json.h"
+#include "files/json.h"
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/jinja/lexer.h"
-#include "lm/jinja/operators.h"
-#include "lm/jinja/parser.h"
+#include "jinja/lexer.h"
+#include "jinja/operators.h"
+#include "jinja/parser.h"
 
 namespace imago {
 
 namespace {
 
-jinja::Value from_json(jinja::Run& run, const formats::JsonValue& json) {
+jinja::Value from_json(jinja::Run& run, const files::JsonValue& json) {
   constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min(),
                          kHigh = std::numeric_limits<std::int64_t>::max();
   run.spend(1);
   switch (json.kind()) {
-    case formats::JsonKind::null: return jinja::Value();
-    case formats::JsonKind::boolean: return jinja::Value(json.boolean("a variable"));
-    case formats::JsonKind::string: return run.text(json.string("a variable"));
-    case formats::JsonKind::number:
+    case files::JsonKind::null: return jinja::Value();
+    case files::JsonKind::boolean: return jinja::Value(json.boolean("a variable"));
+    case files::JsonKind::string: return run.text(json.string("a variable"));
+    case files::JsonKind::number:
       if (json.source().find_first_of(".eE") != std::string_view::npos) return jinja::Value(json.number("a variable"));
       return jinja::Value(json.integer("a variable", kLow, kHigh));
-    case formats::JsonKind::array: {
+    case files::JsonKind::array: {
       std::vector<jinja::Value> items;
-      for (const formats::JsonMember element : json.elements("a variable")) {
+      for (const files::JsonMember element : json.elements("a variable")) {
         items.push_back(from_json(run, element.value));
       }
       return run.list(std::move(items));
     }
-    case formats::JsonKind::object: break;
+    case files::JsonKind::object: break;
   }
   jinja::Pairs pairs;  // the parser has seen to it that no key comes twice
-  for (const formats::JsonMember member : json.members("a variable")) {
+  for (const files::JsonMember member : json.members("a variable")) {
     jinja::Value key = run.text(member.key);
     pairs.emplace_back(std::move(key), from_json(run, member.value));
   }
@@ -79,7 +79,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, const Va
   run.assign("eos_token", run.text(variables.eos_token));
   run.assign("add_generation_prompt", jinja::Value(variables.add_generation_prompt));
   for (const auto& [name, text] : variables.more) {
-    const auto json = formats::JsonDocument::parse(text, fmt::format("chat template variable '{}'", name));
+    const auto json = files::JsonDocument::parse(text, fmt::format("chat template variable '{}'", name));
     run.assign(name, from_json(run, json.root()));
   }
   run.execute(state_->block);

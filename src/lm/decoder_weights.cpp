@@ -17,7 +17,7 @@ namespace imago::lm {
 
 namespace {
 
-using formats::StoredTensor;
+using files::StoredTensor;
 using models::DecoderTensors;
 using models::Role;
 using models::Traits;
@@ -135,7 +135,7 @@ std::uint64_t step_bytes(const DecoderWeights& weights) {
 
 /// Tells models apart by names, shapes, types and the first and last bytes of every tensor: reading all of a large
 /// model would take longer than loading it.
-std::uint64_t fingerprint(const formats::TensorFile& file, const LanguageModelOptions& options) {
+std::uint64_t fingerprint(const files::TensorFile& file, const LanguageModelOptions& options) {
   constexpr std::size_t kBytes = 64;
   Fingerprint hash;
   for (const StoredTensor& tensor : file.tensors()) {
@@ -170,8 +170,7 @@ void load_host_part(DecoderWeights& weights, const DecoderTensors& tensors, Deco
 
 }  // namespace
 
-DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options,
-                            const MatrixEncoder& encoder) {
+DecoderWeights load_decoder(files::TensorFile file, const LanguageModelOptions& options, const MatrixEncoder& encoder) {
   DecoderWeights weights;
   weights.traits = models::read_traits(file);
   const Traits& traits = weights.traits;

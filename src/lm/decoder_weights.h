@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
 #include "lm/accelerator.h"
@@ -59,14 +59,14 @@ struct DecoderWeights {
   /// What a step of one token reads of them: the run forms, of experts only those that a token uses.
   std::uint64_t step_bytes = 0;
   std::uint64_t fingerprint = 0;
-  std::optional<formats::TensorFile> file;  ///< kept where the embedding is read from it
+  std::optional<files::TensorFile> file;  ///< kept where the embedding is read from it
 };
 
 /// Packs everything for this machine and its accelerator, where the options name one; pages of the file are given back
 /// as soon as they are packed. Throws FormatError for weights that are missing, of wrong shapes or not finite,
 /// UnsupportedError for types without products. `encoder`, where it is not empty, packs the matrices instead
 /// (lm/matrix_encoder.h).
-DecoderWeights load_decoder(formats::TensorFile file, const LanguageModelOptions& options,
+DecoderWeights load_decoder(files::TensorFile file, const LanguageModelOptions& options,
                             const MatrixEncoder& encoder = {});
 
 }  // namespace imago::lm

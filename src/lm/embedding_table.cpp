@@ -21,7 +21,7 @@ EmbeddingTable::EmbeddingTable(std::size_t rows, std::size_t cols, EncodedWeight
   tensor_.scale_values = std::move(weights.scales);
 }
 
-bool EmbeddingTable::fits(const formats::StoredTensor& tensor) noexcept {
+bool EmbeddingTable::fits(const files::StoredTensor& tensor) noexcept {
   if (!tensor.format) return false;
   const Format format = *tensor.format;
   if (format.is_block()) return tensor.cols() % static_cast<std::size_t>(format.block_values()) == 0;
@@ -39,7 +39,7 @@ void EmbeddingTable::look_up(std::span<const TokenId> ids, std::span<float> out)
   const std::size_t cols = tensor_.cols();
   parallel_for(ids.size(), kTokensPerPart, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      formats::decode_tensor(tensor_, static_cast<std::size_t>(ids[i]) * cols, out.subspan(i * cols, cols));
+      files::decode_tensor(tensor_, static_cast<std::size_t>(ids[i]) * cols, out.subspan(i * cols, cols));
     }
   });
 }

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/device.h"
 #include "imago/lm.h"
 #include "lm/matrix_encoder.h"
@@ -17,12 +17,12 @@ class EmbeddingTable {
  public:
   EmbeddingTable() = default;
   /// Reads `tensor` where it lies: its bytes must outlive the table.
-  explicit EmbeddingTable(const formats::StoredTensor& tensor) : tensor_(tensor) {}
+  explicit EmbeddingTable(const files::StoredTensor& tensor) : tensor_(tensor) {}
   /// With its own bytes.
   EmbeddingTable(std::size_t rows, std::size_t cols, EncodedWeights weights);
 
   /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
-  static bool fits(const formats::StoredTensor& tensor) noexcept;
+  static bool fits(const files::StoredTensor& tensor) noexcept;
   /// Takes the bytes of the tensor over into memory of its own.
   void own_bytes();
   /// Bytes in memory of its own.
@@ -32,7 +32,7 @@ class EmbeddingTable {
   void look_up(std::span<const TokenId> ids, std::span<float> out) const;
 
  private:
-  formats::StoredTensor tensor_;
+  files::StoredTensor tensor_;
   Buffer own_;
 };
 

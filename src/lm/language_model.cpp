@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "lm/language_model_state.h"
@@ -14,10 +14,10 @@ namespace imago {
 namespace {
 
 /// The vocabulary of a file; none, with the reason, where it has none or one that imago does not know.
-std::optional<models::Vocabulary> read_vocabulary(const formats::TensorFile& file, std::string& problem) {
+std::optional<models::Vocabulary> read_vocabulary(const files::TensorFile& file, std::string& problem) {
   try {
     if (const GgufFile* gguf = file.gguf()) return models::read_vocabulary(*gguf);
-    if (const formats::HuggingFaceFolder* folder = file.folder()) {
+    if (const files::HuggingFaceFolder* folder = file.folder()) {
       if (folder->tokenizer()) return models::read_vocabulary(*folder);
       problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
     }
@@ -64,7 +64,7 @@ LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptio
 
 LanguageModel LanguageModelAccess::load(const std::string& path, const LanguageModelOptions& options,
                                         const lm::MatrixEncoder& encoder) {
-  formats::TensorFile file = formats::TensorFile::open(path, options.eager);
+  files::TensorFile file = files::TensorFile::open(path, options.eager);
   auto state = std::make_unique<LanguageModel::State>();
   state->path = path;
   // The vocabulary first: a mistake in it is told before gigabytes are packed.

@@ -13,7 +13,7 @@ namespace imago::lm {
 
 namespace {
 
-using formats::StoredTensor;
+using files::StoredTensor;
 using kernels::Arithmetic;
 using models::WeightSlice;
 
@@ -65,7 +65,7 @@ Arithmetic MatrixLoader::arithmetic(std::initializer_list<Format> formats) const
 }
 
 void MatrixLoader::check(const StoredTensor& tensor) {
-  if (checked_.insert(&tensor).second) formats::check_values(tensor);
+  if (checked_.insert(&tensor).second) files::check_values(tensor);
 }
 
 void MatrixLoader::finish(const WeightSlice& slice) {

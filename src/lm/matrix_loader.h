@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/device.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
@@ -61,13 +61,13 @@ class MatrixLoader {
   Format stored_format(const models::WeightSlice& slice) const;
   void made(const PreparedMatrix& prepared);
   PreparedMatrix prepare_in(const models::WeightSlice& slice, Format format);
-  void check(const formats::StoredTensor& tensor);
+  void check(const files::StoredTensor& tensor);
   void finish(const models::WeightSlice& slice);
 
   const LanguageModelOptions& options_;
   const MatrixEncoder& encoder_;
   std::uint64_t total_bytes_, done_bytes_ = 0, run_bytes_ = 0;
-  std::set<const formats::StoredTensor*> checked_;
+  std::set<const files::StoredTensor*> checked_;
   std::map<std::string, std::uint64_t> weights_of_type_;
 };
 

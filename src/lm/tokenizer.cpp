@@ -172,7 +172,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
           fmt::format("{}: a safetensors file has no tokenizer; name its folder or the tokenizer.json in it", path));
     }
   }
-  return TokenizerMaker::make(models::read_vocabulary(formats::JsonFile::open(path, kMaxTokenizerBytes)));
+  return TokenizerMaker::make(models::read_vocabulary(files::JsonFile::open(path, kMaxTokenizerBytes)));
 }
 
 std::size_t Tokenizer::size() const noexcept { return state_->vocabulary.tokens.size(); }

@@ -9,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/files.h"
 #include "lm/tokenizer.h"
 #include "testing/random_text.h"
@@ -96,7 +96,7 @@ TEST_P(Published, SurvivesBothForms) {
   const models::Vocabulary direct = models::read_vocabulary(GgufFile::open(vocab(GetParam())));
   const models::TokenizerFiles files = models::hugging_face_vocabulary(direct);
   const models::Vocabulary from_json =
-      models::read_vocabulary(formats::JsonFile::parse(files.tokenizer, "tokenizer.json"));
+      models::read_vocabulary(files::JsonFile::parse(files.tokenizer, "tokenizer.json"));
   EXPECT_EQ(from_json.kind, direct.kind);
   EXPECT_EQ(from_json.pre_tokenizer, direct.pre_tokenizer);
   EXPECT_EQ(from_json.add_bos, direct.add_bos);
@@ -153,7 +153,7 @@ TEST(TokenizerReference, TheTrainedModelSurvivesBothForms) {
   const models::Vocabulary from_gguf = models::read_vocabulary(GgufFile::open(path));
   const models::TokenizerFiles files = models::hugging_face_vocabulary(from_gguf);
   const Tokenizer original = TokenizerMaker::make(direct), gguf = TokenizerMaker::make(from_gguf),
-                  json = TokenizerMaker::make(models::read_vocabulary(formats::JsonFile::parse(files.tokenizer, "t")));
+                  json = TokenizerMaker::make(models::read_vocabulary(files::JsonFile::parse(files.tokenizer, "t")));
   std::mt19937 random(3);
   for (int i = 0; i < 500; ++i) {
     const std::string text = testing::random_text(random, 60) + (i % 3 == 0 ? "<|endoftext|>" : "");

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/json_text.h"
+#include "files/json_text.h"
 
 namespace imago::lm {
 
@@ -22,7 +22,7 @@ inline Character character_at(std::string_view text, std::size_t at) noexcept {
   const char32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1, true};
   const auto tail = [&](std::size_t i) { return byte(i) & 0x3f; };
-  switch (formats::utf8_length(text, at)) {
+  switch (files::utf8_length(text, at)) {
     case 2: return {(lead & 0x1f) << 6 | tail(1), 2, true};
     case 3: return {(lead & 0x0f) << 12 | tail(1) << 6 | tail(2), 3, true};
     case 4: return {(lead & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4, true};
@@ -47,7 +47,7 @@ inline void append_utf8(std::string& text, char32_t code) {
 /// Bytes up to the first that is no UTF-8 from `from` on.
 inline std::size_t end_of_valid(std::string_view text, std::size_t from) noexcept {
   while (from < text.size()) {
-    const std::size_t bytes = static_cast<unsigned char>(text[from]) < 0x80 ? 1 : formats::utf8_length(text, from);
+    const std::size_t bytes = static_cast<unsigned char>(text[from]) < 0x80 ? 1 : files::utf8_length(text, from);
     if (bytes == 0) break;
     from += bytes;
   }

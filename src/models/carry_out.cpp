@@ -38,7 +38,7 @@ void carry_out(const TensorRecipe& recipe, std::span<float> out) {
   std::size_t at = 0;
   for (const SourceRows& part : recipe.parts) {
     const std::size_t cols = part.tensor->cols(), count = part.rows * cols;
-    formats::decode_tensor(*part.tensor, part.first_row * cols, read.subspan(at, count));
+    files::decode_tensor(*part.tensor, part.first_row * cols, read.subspan(at, count));
     at += count;
   }
   // The values of a vector that are put in another order are rows of one.

@@ -9,26 +9,26 @@
 
 namespace imago::models {
 
-ConfigFields::ConfigFields(formats::JsonValue object, std::string_view file, std::string path)
+ConfigFields::ConfigFields(files::JsonValue object, std::string_view file, std::string path)
     : object_(object), file_(file), path_(std::move(path)) {
   object_.members(path_.empty() ? std::string_view("the config") : std::string_view(path_));
 }
 
 bool ConfigFields::states(std::string_view key) const {
-  for (const formats::JsonMember member : object_.members("the config")) {
+  for (const files::JsonMember member : object_.members("the config")) {
     if (member.key == key) return true;
   }
   return false;
 }
 
 std::optional<ConfigFields> ConfigFields::object(std::string_view key) const {
-  const std::optional<formats::JsonValue> value = object_.find(key);
+  const std::optional<files::JsonValue> value = object_.find(key);
   if (!value) return std::nullopt;
   return ConfigFields(*value, file_, full(key) + ".");
 }
 
-formats::JsonValue ConfigFields::require(std::string_view key) const {
-  const std::optional<formats::JsonValue> value = object_.find(key);
+files::JsonValue ConfigFields::require(std::string_view key) const {
+  const std::optional<files::JsonValue> value = object_.find(key);
   if (!value) object_.fail(fmt::format("'{}' is missing", full(key)));
   return *value;
 }
@@ -40,7 +40,7 @@ std::size_t ConfigFields::size(std::string_view key, std::int64_t high, std::siz
   return has(key) ? size(key, high) : fallback;
 }
 
-double ConfigFields::positive(formats::JsonValue value, std::string_view key, double high) const {
+double ConfigFields::positive(files::JsonValue value, std::string_view key, double high) const {
   const double number = value.number(full(key));
   if (!(number > 0 && number <= high)) {
     value.fail(fmt::format("{} must be above 0 and at most {}, not {}", full(key), high, number));
@@ -55,7 +55,7 @@ double ConfigFields::positive(std::string_view key, double high, double fallback
 
 double ConfigFields::multiplier(std::string_view key, double fallback) const {
   if (!has(key)) return fallback;
-  const formats::JsonValue value = require(key);
+  const files::JsonValue value = require(key);
   const double number = value.number(full(key));
   if (!(std::abs(number) >= 1 / kMaxFactor && std::abs(number) <= kMaxFactor)) {
     value.fail(fmt::format("{} must be from {} to {}, with either sign, not {}", full(key), 1 / kMaxFactor, kMaxFactor,

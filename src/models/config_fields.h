@@ -9,20 +9,20 @@
 #include <string>
 #include <string_view>
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 
 namespace imago::models {
 
 class ConfigFields {
  public:
   /// Throws FormatError unless `object` is one. `path` is put in front of names: "rope_parameters.".
-  ConfigFields(formats::JsonValue object, std::string_view file, std::string path = {});
+  ConfigFields(files::JsonValue object, std::string_view file, std::string path = {});
 
   /// In the file, if only as `null`.
   bool states(std::string_view key) const;
   /// In the file, and not `null`.
   bool has(std::string_view key) const { return object_.find(key).has_value(); }
-  std::optional<formats::JsonValue> find(std::string_view key) const { return object_.find(key); }
+  std::optional<files::JsonValue> find(std::string_view key) const { return object_.find(key); }
   std::optional<ConfigFields> object(std::string_view key) const;
 
   /// Whole numbers from 1 to `high`. Throws FormatError if it is absent and there is no fallback.
@@ -49,10 +49,10 @@ class ConfigFields {
 
  private:
   std::string full(std::string_view key) const { return path_ + std::string(key); }
-  formats::JsonValue require(std::string_view key) const;
-  double positive(formats::JsonValue value, std::string_view key, double high) const;
+  files::JsonValue require(std::string_view key) const;
+  double positive(files::JsonValue value, std::string_view key, double high) const;
 
-  formats::JsonValue object_;
+  files::JsonValue object_;
   std::string file_, path_;
 };
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "formats/json_writer.h"
+#include "files/json_writer.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
 
@@ -21,16 +21,16 @@ using Kind = RopeScaling::Kind;
 class Object {
  public:
   void raw(const std::string& key, std::string json) { members_[key] = std::move(json); }
-  void text(const std::string& key, std::string_view value) { raw(key, formats::quote_json(value)); }
+  void text(const std::string& key, std::string_view value) { raw(key, files::quote_json(value)); }
   void size(const std::string& key, std::size_t value) { raw(key, fmt::format("{}", value)); }
-  void number(const std::string& key, double value) { raw(key, formats::format_number(value)); }
-  void number(const std::string& key, float value) { raw(key, formats::format_number(value)); }
+  void number(const std::string& key, double value) { raw(key, files::format_number(value)); }
+  void number(const std::string& key, float value) { raw(key, files::format_number(value)); }
   void flag(const std::string& key, bool value) { raw(key, value ? "true" : "false"); }
   void null(const std::string& key) { raw(key, "null"); }
 
-  std::string json(formats::JsonStyle style) const {
-    formats::StringSink sink;
-    formats::JsonWriter writer(sink, style);
+  std::string json(files::JsonStyle style) const {
+    files::StringSink sink;
+    files::JsonWriter writer(sink, style);
     writer.begin_object();
     for (const auto& [key, value] : members_) {
       writer.key(key);
@@ -93,7 +93,7 @@ void write_rope(const Traits& traits, Object& config) {
     if (!scaling.truncate) rope.flag("truncate", false);
   }
   // transformers 4 knows `rope_theta` and `rope_scaling` only, 5 prefers one object.
-  if (scaling.kind != Kind::none) config.raw("rope_scaling", rope.json(formats::JsonStyle::compact));
+  if (scaling.kind != Kind::none) config.raw("rope_scaling", rope.json(files::JsonStyle::compact));
   config.number("rope_theta", traits.rope_base);
   rope.number("rope_theta", traits.rope_base);
   if (traits.rotary != traits.head_values) {
@@ -101,7 +101,7 @@ void write_rope(const Traits& traits, Object& config) {
     rope.number("partial_rotary_factor", share);
     config.number("partial_rotary_factor", share);
   }
-  config.raw("rope_parameters", rope.json(formats::JsonStyle::compact));
+  config.raw("rope_parameters", rope.json(files::JsonStyle::compact));
 }
 
 void write_windows(const Traits& traits, Object& config) {
@@ -142,7 +142,7 @@ std::string scalar_of(float scale) {
   const double scalar = 1 / (static_cast<double>(scale) * static_cast<double>(scale));
   const double whole = std::round(scalar);
   const bool same = static_cast<float>(1 / std::sqrt(whole)) == scale;
-  return formats::format_number(same ? whole : scalar);
+  return files::format_number(same ? whole : scalar);
 }
 
 /// 1 / scale in few digits where those give the same scale.
@@ -150,7 +150,7 @@ std::string inverse_of(float scale) {
   const double inverse = 1 / static_cast<double>(scale);
   const auto rounded = static_cast<float>(inverse);
   const bool same = static_cast<float>(1 / static_cast<double>(rounded)) == scale;
-  return same ? formats::format_number(rounded) : formats::format_number(inverse);
+  return same ? files::format_number(rounded) : files::format_number(inverse);
 }
 
 void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
@@ -231,7 +231,7 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
 std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   const ArchitectureFacts& row = facts(traits.architecture);
   Object config;
-  config.raw("architectures", fmt::format("[{}]", formats::quote_json(row.class_name)));
+  config.raw("architectures", fmt::format("[{}]", files::quote_json(row.class_name)));
   config.text("model_type", row.model_type);
   config.text("dtype", name(extras.dtype));
   config.text("torch_dtype", name(extras.dtype));
@@ -249,7 +249,7 @@ std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   } else {
     write_decoder(traits, extras, config);
   }
-  return config.json(formats::JsonStyle::indented) + "\n";
+  return config.json(files::JsonStyle::indented) + "\n";
 }
 
 }  // namespace imago::models

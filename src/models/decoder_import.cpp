@@ -12,7 +12,7 @@
 #include <map>
 
 #include "base/checked.h"
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/error.h"
 #include "models/import_sizes.h"
 #include "models/network_import.h"
@@ -22,7 +22,7 @@ namespace imago::models {
 
 namespace {
 
-using formats::TensorFile;
+using files::TensorFile;
 
 // ---- sources
 
@@ -30,11 +30,11 @@ using formats::TensorFile;
 struct ImportTensor {
   std::string name;
   Shape shape;
-  const formats::StoredTensor* stored = nullptr;  // the first of them, where there are several
-  const TensorRecipe* recipe = nullptr;           // none: as it lies there
+  const files::StoredTensor* stored = nullptr;  // the first of them, where there are several
+  const TensorRecipe* recipe = nullptr;         // none: as it lies there
 
   void read(std::span<float> out) const {
-    recipe == nullptr ? formats::decode_tensor(*stored, 0, out) : carry_out(*recipe, out);
+    recipe == nullptr ? files::decode_tensor(*stored, 0, out) : carry_out(*recipe, out);
   }
   [[noreturn]] void fail(std::string_view problem) const { throw FormatError(stored->file, stored->offset, problem); }
 };
@@ -48,20 +48,20 @@ std::vector<float> values_of(const ImportTensor& tensor) {
 /// A folder, or what stands in for one: config.json and tensors.
 struct ImportSource {
   std::string path;
-  formats::JsonValue config;
+  files::JsonValue config;
   std::vector<ImportTensor> tensors;
 };
 
 ImportSource folder_source(const TensorFile& file) {
   ImportSource source{file.path(), file.folder()->config().root(), {}};
-  for (const formats::StoredTensor& tensor : file.tensors()) {
+  for (const files::StoredTensor& tensor : file.tensors()) {
     source.tensors.push_back({tensor.name, tensor.shape, &tensor, nullptr});
   }
   return source;
 }
 
 /// Of a GGUF file. Recipe and config must outlive it.
-ImportSource recipe_source(const std::string& path, const ModelRecipe& recipe, const formats::JsonDocument& config) {
+ImportSource recipe_source(const std::string& path, const ModelRecipe& recipe, const files::JsonDocument& config) {
   ImportSource source{path, config.root(), {}};
   for (const TensorRecipe& tensor : recipe.tensors) {
     source.tensors.push_back({tensor.name, tensor.shape, tensor.parts.front().tensor, &tensor});
@@ -424,8 +424,8 @@ class DecoderImport {
 ImportedNetwork import_decoder(const TensorFile& file, const ImportOptions& options) {
   if (file.folder() != nullptr) return DecoderImport(folder_source(file), options).run();
   const ModelRecipe recipe = folder_weights_recipe(file);
-  const auto text = std::ranges::find(recipe.side_files, "config.json", &formats::HuggingFaceWriter::SideFile::name);
-  const formats::JsonDocument config = formats::JsonDocument::parse(text->text, file.path());
+  const auto text = std::ranges::find(recipe.side_files, "config.json", &files::HuggingFaceWriter::SideFile::name);
+  const files::JsonDocument config = files::JsonDocument::parse(text->text, file.path());
   ImportedNetwork imported = DecoderImport(recipe_source(file.path(), recipe, config), options).run();
   imported.notes.insert(imported.notes.end(), recipe.notes.begin(), recipe.notes.end());
   return imported;

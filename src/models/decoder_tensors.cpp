@@ -14,7 +14,7 @@ namespace imago::models {
 
 namespace {
 
-using formats::StoredTensor;
+using files::StoredTensor;
 
 /// Names that are enough to see what is wrong with a file. Reading stops there: a hostile config that asks for millions
 /// of tensors does not get a list of them.
@@ -62,10 +62,10 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
   for (std::size_t first = 0; first < cols; first += kStep) {
     const std::size_t count = std::min(kStep, cols - first);
     if (width == stored) {
-      formats::decode_tensor(tensor, first * stored, std::span(piece).first(count * stored));
+      files::decode_tensor(tensor, first * stored, std::span(piece).first(count * stored));
     } else {
       for (std::size_t c = 0; c < count; ++c) {
-        formats::decode_tensor(tensor, (first + c) * stored + begin, std::span(piece).subspan(c * width, width));
+        files::decode_tensor(tensor, (first + c) * stored + begin, std::span(piece).subspan(c * width, width));
       }
     }
     for (std::size_t r = 0; r < rows; ++r) {
@@ -76,7 +76,7 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
 
 }  // namespace
 
-DecoderTensors::DecoderTensors(const formats::TensorFile& file, const Traits& traits) : path_(file.path()) {
+DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& traits) : path_(file.path()) {
   if (file.tensors().empty()) {
     throw FormatError(path_, 0, "the file has no weights: it is the vocabulary of a model, and can only tokenize");
   }
@@ -142,7 +142,7 @@ void decode_slice(const WeightSlice& slice, std::span<float> out) {
     throw ShapeError(
         fmt::format("tensor '{}': {} x {} values into a span of {}", slice.tensor->name, rows, cols, out.size()));
   }
-  if (!slice.transposed) return formats::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  if (!slice.transposed) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
   decode_transposed(slice, out);
 }
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "models/traits.h"
 
 namespace imago::models {
@@ -50,7 +50,7 @@ enum class Role : std::uint8_t {
 /// A matrix or vector inside a stored tensor. Fused projections and stacked experts are rows of a larger one. A vector
 /// of n values has n rows and one column, since biases of fused projections are parts of a vector too.
 struct WeightSlice {
-  const formats::StoredTensor* tensor = nullptr;
+  const files::StoredTensor* tensor = nullptr;
   std::size_t first_row = 0, rows = 0, cols = 0;
   /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
   /// first_row + r.
@@ -61,7 +61,7 @@ struct WeightSlice {
 class DecoderTensors {
  public:
   /// Throws FormatError naming tensor and shapes. Tensors that no role asks for are listed in unused().
-  DecoderTensors(const formats::TensorFile& file, const Traits& traits);
+  DecoderTensors(const files::TensorFile& file, const Traits& traits);
 
   /// None where the architecture has no such weight or the file leaves an optional one out.
   std::optional<WeightSlice> find(Role role, std::size_t block = 0, std::size_t expert = 0) const;
@@ -82,7 +82,7 @@ class DecoderTensors {
   std::string path_;
 };
 
-/// A slice as float32, [rows][cols]. Throws as formats::decode_tensor.
+/// A slice as float32, [rows][cols]. Throws as files::decode_tensor.
 void decode_slice(const WeightSlice& slice, std::span<float> out);
 
 }  // namespace imago::models

@@ -20,7 +20,7 @@ namespace {
 
 using testing::expect_found;
 
-using formats::TensorFile;
+using files::TensorFile;
 
 std::vector<float> decoded(const WeightSlice& slice) {
   std::vector<float> values(slice.rows * slice.cols);
@@ -89,7 +89,7 @@ TEST(DecoderTensors, PartsOfATransposedTensorAreReadAlone) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 15) - 7;
   for (const Format format : {Format(DType::float16), Format(DType::int4), Format(BlockFormat::q8_0)}) {
     std::vector<std::byte> bytes(packed_bytes(format, values.size()));
-    formats::StoredTensor tensor;
+    files::StoredTensor tensor;
     tensor.name = "c_attn";
     tensor.format = format;
     tensor.shape = {kCols, kRows};
@@ -101,7 +101,7 @@ TEST(DecoderTensors, PartsOfATransposedTensorAreReadAlone) {
     }
     tensor.bytes = bytes;
     std::vector<float> stored(values.size());
-    formats::decode_tensor(tensor, 0, stored);
+    files::decode_tensor(tensor, 0, stored);
     for (const auto& [first, rows] : {std::pair(0, 96), std::pair(32, 32), std::pair(5, 3), std::pair(90, 6)}) {
       const WeightSlice slice{&tensor, static_cast<std::size_t>(first), static_cast<std::size_t>(rows), kCols, true};
       const std::vector<float> got = decoded(slice);

@@ -14,8 +14,8 @@ namespace imago::models {
 
 namespace {
 
-using formats::StoredTensor;
-using formats::TensorFile;
+using files::StoredTensor;
+using files::TensorFile;
 
 constexpr double kGamma = 0.4, kBias = 0.2;  // mean |w|: above the first a scale, below the second an offset
 constexpr std::size_t kFewest = 10;          // smaller tensors are figures about a model, not weights
@@ -44,7 +44,7 @@ class Guesser {
  public:
   Guesser(const TensorFile& file, const ImportOptions& options) : file_(file), options_(options) {
     for (const StoredTensor& tensor : file.tensors()) {
-      if (formats::is_decodable(tensor) && tensor.shape.elements() != 0 && tensor.shape.rank() != 0) {
+      if (files::is_decodable(tensor) && tensor.shape.elements() != 0 && tensor.shape.rank() != 0) {
         candidates_.push_back({&tensor, tensor.shape.rank() == 1 ? mean_magnitude(tensor) : 0, false});
       } else {
         unmatched_.push_back(tensor.name);

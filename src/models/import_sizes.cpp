@@ -14,7 +14,7 @@ namespace imago::models {
 
 namespace {
 
-using formats::JsonValue;
+using files::JsonValue;
 
 std::optional<JsonValue> find_set(const JsonValue& object, std::string_view key) {
   const std::optional<JsonValue> value = object.find(key);
@@ -69,7 +69,7 @@ void refuse_other_kinds(const JsonValue& config, const std::string& path) {
 bool is_llama_style(const JsonValue& config) {
   std::vector<std::string> names;
   if (const std::optional<JsonValue> list = find_set(config, "architectures")) {
-    for (const formats::JsonMember& entry : list->elements("architectures")) {
+    for (const files::JsonMember& entry : list->elements("architectures")) {
       names.push_back(entry.value.string("architectures"));
     }
   }

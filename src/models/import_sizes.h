@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "formats/json.h"
+#include "files/json.h"
 #include "imago/layer.h"
 
 namespace imago::models {
@@ -24,6 +24,6 @@ struct ImportSizes {
 
 /// From a config.json; `path` is the model that it is of. A num_hidden_layers that is missing leaves 0 blocks. Throws
 /// FormatError for what is wrong, UnsupportedError, naming the field, for what layers of a network cannot compute.
-ImportSizes read_import_sizes(const formats::JsonValue& config, const std::string& path);
+ImportSizes read_import_sizes(const files::JsonValue& config, const std::string& path);
 
 }  // namespace imago::models

@@ -5,15 +5,15 @@
 #include <filesystem>
 
 #include "base/atomic_file.h"
-#include "formats/entity.h"
-#include "formats/json_writer.h"
+#include "checkpoint/entity.h"
+#include "files/json_writer.h"
 #include "imago/error.h"
 
 namespace imago {
 
 namespace models {
 
-ImportedNetwork import_network(const formats::TensorFile& file, const ImportOptions& options) {
+ImportedNetwork import_network(const files::TensorFile& file, const ImportOptions& options) {
   if (file.form() == FileForm::huggingface || file.form() == FileForm::gguf) return import_decoder(file, options);
   if (file.form() == FileForm::safetensors) return import_guessed(file, options);
   throw UnsupportedError(
@@ -21,17 +21,17 @@ ImportedNetwork import_network(const formats::TensorFile& file, const ImportOpti
                   name(file.form())));
 }
 
-std::vector<float> read_values(const formats::StoredTensor& tensor) {
+std::vector<float> read_values(const files::StoredTensor& tensor) {
   std::vector<float> values(tensor.shape.elements());
-  formats::decode_tensor(tensor, 0, values);
+  files::decode_tensor(tensor, 0, values);
   return values;
 }
 
 std::string transformer_json(const ImportedNetwork& imported) {
   const std::span<const Layer> layers = imported.network.layers();
   const LayerConfig attention = layers[1].config, feed_forward = layers[3].config;
-  formats::StringSink sink;
-  formats::JsonWriter json(sink, formats::JsonStyle::compact);
+  files::StringSink sink;
+  files::JsonWriter json(sink, files::JsonStyle::compact);
   const auto put = [&](std::string_view key, const auto& value) {
     json.key(key);
     json.value(value);
@@ -63,14 +63,14 @@ std::string transformer_json(const ImportedNetwork& imported) {
 }  // namespace models
 
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options) {
-  return models::import_network(formats::TensorFile::open(path, options.eager), options);
+  return models::import_network(files::TensorFile::open(path, options.eager), options);
 }
 
 void save_network(const ImportedNetwork& imported, const std::string& path) {
   if (!imported.is_decoder || std::filesystem::path(path).extension() != ".entity") {
     return save_network(imported.network, path);
   }
-  std::vector<formats::EntityBlob> blobs;
+  std::vector<checkpoint::EntityBlob> blobs;
   const auto add = [&](std::string_view what, const Tensor<float>& values) {
     if (values.size() == 0) return;
     blobs.push_back({fmt::format("transformer.{}", what), std::string(name(DType::float32)), 0, false,
@@ -80,8 +80,8 @@ void save_network(const ImportedNetwork& imported, const std::string& path) {
   add("lm_head", imported.head);
   add("final_norm", imported.final_norm);
   AtomicFile file(path);
-  formats::FileSink sink(file);
-  formats::write_entity(sink, imported.network, models::transformer_json(imported), blobs);
+  files::FileSink sink(file);
+  checkpoint::write_entity(sink, imported.network, models::transformer_json(imported), blobs);
   file.commit();
 }
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "formats/entity.h"
+#include "checkpoint/entity.h"
 #include "imago/error.h"
 #include "testing/random_values.h"
 #include "testing/temp_dir.h"
@@ -182,7 +182,7 @@ TEST_F(SmallDecoder, EveryWeightLandsInItsPlace) {
   put("model.layers.0.self_attn.q_norm.weight", {4}, random_values(4, 56));
   put("model.layers.0.self_attn.rotary_emb.inv_freq", {2}, {1, 2});
   put("lm_head.weight", {10, 8}, random_values(80, 57));
-  const ImportedNetwork model = models::import_network(formats::TensorFile::open(write()), {.dtype = DType::int8});
+  const ImportedNetwork model = models::import_network(files::TensorFile::open(write()), {.dtype = DType::int8});
   EXPECT_EQ(model.unmatched, std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq"});
   const std::span<const Layer> layers = model.network.layers();
   ASSERT_EQ(layers.size(), 4u);
@@ -240,7 +240,7 @@ TEST_F(SmallDecoder, EntityFilesHoldWhatBelongsToNoBlock) {
   const std::string path = folder_.path() / "model.entity";
   save_network(model, path);
   const MappedFile file = MappedFile::open(path, Reading::automatic);
-  const formats::Entity entity = formats::read_entity(file.bytes(), path);
+  const checkpoint::Entity entity = checkpoint::read_entity(file.bytes(), path);
   EXPECT_EQ(serialize_network(entity.network), serialize_network(model.network));
   const json transformer = json::parse(entity.transformer);
   EXPECT_EQ(transformer.at("architecture"), "llama_style_decoder");

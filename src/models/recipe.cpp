@@ -14,8 +14,8 @@ namespace imago::models {
 
 namespace {
 
-using formats::StoredTensor;
-using formats::TensorFile;
+using files::StoredTensor;
+using files::TensorFile;
 
 constexpr std::size_t kGgufNameBytes = 63;  // llama.cpp's own limit; the format itself has none
 constexpr std::size_t kGgufExtents = 4;
@@ -87,8 +87,8 @@ void check_gguf_names(const TensorFile& file) {
   }
 }
 
-std::vector<formats::HuggingFaceWriter::SideFile> side_files_of(const std::string& folder) {
-  std::vector<formats::HuggingFaceWriter::SideFile> files;
+std::vector<files::HuggingFaceWriter::SideFile> side_files_of(const std::string& folder) {
+  std::vector<files::HuggingFaceWriter::SideFile> files;
   for (const char* name : kSideFiles) {
     const std::filesystem::path path = std::filesystem::path(folder) / name;
     if (!std::filesystem::is_regular_file(path)) continue;
@@ -104,7 +104,7 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
   recipe.target = target;
   for (const StoredTensor& tensor : file.tensors()) recipe.tensors.push_back(kept_tensor(tensor));
   const GgufFile* gguf = file.gguf();
-  const formats::HuggingFaceFolder* folder = file.folder();
+  const files::HuggingFaceFolder* folder = file.folder();
   add_uses(file, recipe);
   if (target == FileForm::gguf) {
     check_gguf_names(file);

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/hugging_face.h"
-#include "formats/tensor_file.h"
+#include "files/hugging_face.h"
+#include "files/tensor_file.h"
 #include "models/matrix_names.h"
 #include "models/traits.h"
 #include "models/vocabulary.h"
@@ -36,7 +36,7 @@ enum class TensorUse : std::uint8_t { embedding, output, attention_value, down, 
 
 /// Rows of a source tensor, as StoredTensor counts them: a vector is one row.
 struct SourceRows {
-  const formats::StoredTensor* tensor = nullptr;
+  const files::StoredTensor* tensor = nullptr;
   std::size_t first_row = 0, rows = 0;
 };
 
@@ -64,22 +64,22 @@ struct TensorRecipe {
 /// put in another order.
 std::size_t source_row(const TensorRecipe& recipe, std::size_t row, std::size_t rows) noexcept;
 
-/// The whole outcome as float32. Throws as formats::decode_tensor, and ShapeError for a span of another size.
+/// The whole outcome as float32. Throws as files::decode_tensor, and ShapeError for a span of another size.
 void carry_out(const TensorRecipe& recipe, std::span<float> out);
 
 /// A tensor that no file holds; parts of a recipe refer to it as to any other.
 struct MadeTensor {
   std::vector<float> values;
-  formats::StoredTensor tensor;  ///< views `values`
+  files::StoredTensor tensor;  ///< views `values`
 };
 
 /// A whole model for one target form.
 struct ModelRecipe {
   FileForm target = FileForm::gguf;
   std::vector<TensorRecipe> tensors;
-  std::vector<std::shared_ptr<const MadeTensor>> made;           ///< what parts refer to beside the source's own
-  std::vector<GgufMetadata> gguf_metadata;                       ///< for GGUF, without general.file_type
-  std::vector<formats::HuggingFaceWriter::SideFile> side_files;  ///< for a folder
+  std::vector<std::shared_ptr<const MadeTensor>> made;         ///< what parts refer to beside the source's own
+  std::vector<GgufMetadata> gguf_metadata;                     ///< for GGUF, without general.file_type
+  std::vector<files::HuggingFaceWriter::SideFile> side_files;  ///< for a folder
   std::vector<std::pair<std::string, std::string>> safetensors_metadata;
   std::vector<std::string> notes;  ///< what is lost or left out, a sentence each
 };
@@ -88,6 +88,6 @@ struct ModelRecipe {
 /// GGUF gets names, shapes, order of rows, tokenizer and settings of the other side; the same form to itself keeps
 /// everything; what is no known model is a bag of tensors and keeps names and shapes. Throws UnsupportedError for an
 /// architecture that the target has no name for, and as read_traits does.
-ModelRecipe make_recipe(const formats::TensorFile& file, FileForm target);
+ModelRecipe make_recipe(const files::TensorFile& file, FileForm target);
 
 }  // namespace imago::models

@@ -59,8 +59,8 @@ void add_llama3_metadata(const RopeScaling& scaling, std::vector<GgufMetadata>& 
 
 }  // namespace
 
-ModelRecipe gguf_recipe(const formats::TensorFile& file) {
-  const formats::HuggingFaceFolder& folder = *file.folder();
+ModelRecipe gguf_recipe(const files::TensorFile& file) {
+  const files::HuggingFaceFolder& folder = *file.folder();
   const Traits traits = read_traits(file);
   const DecoderTensors tensors(file, traits);
   ModelRecipe recipe;

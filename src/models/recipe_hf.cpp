@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "formats/json_writer.h"
+#include "files/json_writer.h"
 #include "imago/error.h"
 #include "models/gguf_fields.h"
 #include "models/recipe_parts.h"
@@ -48,8 +48,8 @@ void strip_padding(Vocabulary& vocabulary) {
 }
 
 std::string generation_config(const Vocabulary& vocabulary) {
-  formats::StringSink sink;
-  formats::JsonWriter json(sink, formats::JsonStyle::indented);
+  files::StringSink sink;
+  files::JsonWriter json(sink, files::JsonStyle::indented);
   json.begin_object();
   const auto id = [&](std::string_view key, const std::optional<std::int32_t>& value) {
     if (!value) return;
@@ -71,7 +71,7 @@ std::string generation_config(const Vocabulary& vocabulary) {
 }
 
 /// The folder's dtype; and what GGUF keeps in float32 for its runners takes it too, where that loses nothing.
-DType restore_types(const formats::TensorFile& file, ModelRecipe& recipe) {
+DType restore_types(const files::TensorFile& file, ModelRecipe& recipe) {
   const std::optional<DType> type = main_type(file);
   if (!type || *type == DType::float32) return DType::float32;
   for (TensorRecipe& tensor : recipe.tensors) {
@@ -99,7 +99,7 @@ void add_tokenizer(const GgufFile& gguf, ModelRecipe& recipe, ConfigExtras& extr
   recipe.side_files.push_back({"generation_config.json", generation_config(vocabulary)});
 }
 
-ModelRecipe make_folder(const formats::TensorFile& file, bool with_tokenizer) {
+ModelRecipe make_folder(const files::TensorFile& file, bool with_tokenizer) {
   const GgufFile& gguf = *file.gguf();
   Traits traits = read_traits(file);
   const DecoderTensors tensors(file, traits);
@@ -127,7 +127,7 @@ ModelRecipe make_folder(const formats::TensorFile& file, bool with_tokenizer) {
 
 }  // namespace
 
-ModelRecipe folder_recipe(const formats::TensorFile& file) { return make_folder(file, true); }
-ModelRecipe folder_weights_recipe(const formats::TensorFile& file) { return make_folder(file, false); }
+ModelRecipe folder_recipe(const files::TensorFile& file) { return make_folder(file, true); }
+ModelRecipe folder_weights_recipe(const files::TensorFile& file) { return make_folder(file, false); }
 
 }  // namespace imago::models

@@ -13,7 +13,7 @@ namespace imago::models {
 
 namespace {
 
-using formats::StoredTensor;
+using files::StoredTensor;
 
 bool is_norm_weight(Role role) {
   constexpr std::array kNorms = {Role::output_norm,       Role::attention_norm,         Role::attention_post_norm,
@@ -170,7 +170,7 @@ TensorRecipe kept_tensor(const StoredTensor& tensor) {
   return recipe;
 }
 
-std::optional<DType> main_type(const formats::TensorFile& file) {
+std::optional<DType> main_type(const files::TensorFile& file) {
   std::map<std::string_view, std::pair<std::size_t, const StoredTensor*>> weights;
   for (const StoredTensor& tensor : file.tensors()) {
     auto& entry = weights[tensor.type];

@@ -20,16 +20,16 @@ TensorUse use_of(std::span<const Role> roles) noexcept;
 std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target);
 
 /// One that keeps name and shape.
-TensorRecipe kept_tensor(const formats::StoredTensor& tensor);
+TensorRecipe kept_tensor(const files::StoredTensor& tensor);
 
 /// The dtype that most weights have if it is float32, float16 or bfloat16; else none.
-std::optional<DType> main_type(const formats::TensorFile& file);
+std::optional<DType> main_type(const files::TensorFile& file);
 
 /// A folder as GGUF, a GGUF file as folder.
-ModelRecipe gguf_recipe(const formats::TensorFile& file);
-ModelRecipe folder_recipe(const formats::TensorFile& file);
+ModelRecipe gguf_recipe(const files::TensorFile& file);
+ModelRecipe folder_recipe(const files::TensorFile& file);
 /// The same without the files of the tokenizer: weights and config.json.
-ModelRecipe folder_weights_recipe(const formats::TensorFile& file);
+ModelRecipe folder_weights_recipe(const files::TensorFile& file);
 
 /// `ARCHITECTURE.*` of a GGUF file. `dense_feed_forward`: what qwen3_moe states for blocks without experts.
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward);

@@ -22,8 +22,8 @@ namespace {
 
 using testing::expect_found;
 
-using formats::StoredTensor;
-using formats::TensorFile;
+using files::StoredTensor;
+using files::TensorFile;
 
 /// Rows of heads in the order that llama.cpp wants: of [2][half] rows, [half][2].
 std::vector<float> reordered(const std::vector<float>& rows, std::size_t heads, std::size_t cols, bool adjacent) {
@@ -45,7 +45,7 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
   std::vector<float> values;
   for (const SourceRows& part : recipe.parts) {
     std::vector<float> piece(part.rows * part.tensor->cols());
-    formats::decode_tensor(*part.tensor, part.first_row * part.tensor->cols(), piece);
+    files::decode_tensor(*part.tensor, part.first_row * part.tensor->cols(), piece);
     values.insert(values.end(), piece.begin(), piece.end());
   }
   EXPECT_EQ(values.size(), recipe.shape.elements()) << recipe.name;
@@ -136,14 +136,14 @@ void expect_there_and_back(const std::string& model) {
   }
 
   const ModelRecipe back = make_recipe(gguf, FileForm::huggingface);
-  EXPECT_EQ(config_traits(formats::JsonFile::parse(side_file(back, "config.json"), "config.json")), traits)
+  EXPECT_EQ(config_traits(files::JsonFile::parse(side_file(back, "config.json"), "config.json")), traits)
       << model << side_file(back, "config.json");
   ASSERT_EQ(back.tensors.size(), source.tensors().size()) << model;
   for (const TensorRecipe& recipe : back.tensors) {
     const StoredTensor& original = source.require(recipe.name);
     EXPECT_EQ(recipe.shape, original.shape) << recipe.name;
     std::vector<float> values(original.shape.elements());
-    formats::decode_tensor(original, 0, values);
+    files::decode_tensor(original, 0, values);
     const std::vector<float> got = carried_out(recipe);
     const float tolerance = recipe.rework == Rework::subtract_one ? 1.2e-7F : 0;  // float32 near 1
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -232,7 +232,7 @@ TEST(Recipe, Llama3ScalingIsFoundInItsFactors) {
   write_gguf(there, (temp.path() / "m.gguf").string());
   const TensorFile gguf = TensorFile::open((temp.path() / "m.gguf").string());
   const ModelRecipe back = make_recipe(gguf, FileForm::huggingface);
-  const Traits found = config_traits(formats::JsonFile::parse(side_file(back, "config.json"), "config.json"));
+  const Traits found = config_traits(files::JsonFile::parse(side_file(back, "config.json"), "config.json"));
   EXPECT_EQ(found.rope_scaling.kind, RopeScaling::Kind::llama3);
   EXPECT_EQ(found.rope_scaling.factor, 8);
 
@@ -283,7 +283,7 @@ TEST(Recipe, TokenizersGoAlong) {
 
   const ModelRecipe back = make_recipe(gguf, FileForm::huggingface);
   const Vocabulary vocabulary =
-      read_vocabulary(formats::JsonFile::parse(side_file(back, "tokenizer.json"), "tokenizer.json"));
+      read_vocabulary(files::JsonFile::parse(side_file(back, "tokenizer.json"), "tokenizer.json"));
   ASSERT_EQ(vocabulary.tokens.size(), 3U);
   EXPECT_EQ(vocabulary.tokens[2].text, "ab");
   EXPECT_FALSE(side_file(back, "tokenizer_config.json").empty());
@@ -380,7 +380,7 @@ TEST(Recipe, AFolderToItselfKeepsItsFiles) {
 
 TEST(Recipe, WhatGgufCannotSay) {
   const auto small = [](const char* fields) {
-    return config_traits(formats::JsonFile::parse(
+    return config_traits(files::JsonFile::parse(
         R"({"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 8,
             "vocab_size": 9, "max_position_embeddings": 4096, "head_dim": 16, )" +
             std::string(fields) + "}",
@@ -429,7 +429,7 @@ TEST(Recipe, SettingsGoThereAndBack) {
       R"("model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 5,
          "norm_topk_prob": true)"};
   for (const char* fields : configs) {
-    Traits traits = config_traits(formats::JsonFile::parse(
+    Traits traits = config_traits(files::JsonFile::parse(
         R"({"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 8,
             "vocab_size": 9, "max_position_embeddings": 4096, "head_dim": 16, )" +
             std::string(fields) + "}",
@@ -438,7 +438,7 @@ TEST(Recipe, SettingsGoThereAndBack) {
     ConfigExtras extras;
     extras.dense_feed_forward = 8;
     const std::string text = config_text(traits, extras);
-    EXPECT_EQ(config_traits(formats::JsonFile::parse(text, "config.json")), traits) << fields << text;
+    EXPECT_EQ(config_traits(files::JsonFile::parse(text, "config.json")), traits) << fields << text;
 
     const testing::TempDir temp;
     const std::string path = (temp.path() / "m.gguf").string();

@@ -194,7 +194,7 @@ Naming usual_naming(const Traits& traits, bool gguf) {
           .stacked_experts = gguf && traits.experts > 0};
 }
 
-Naming naming_of(const formats::TensorFile& file, const Traits& traits) {
+Naming naming_of(const files::TensorFile& file, const Traits& traits) {
   Naming naming = usual_naming(traits, file.gguf() != nullptr);
   if (naming.gguf) {
     naming.fused_qkv = file.find("blk.0.attn_qkv.weight") != nullptr ||
@@ -277,8 +277,8 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept {
   return {};
 }
 
-const formats::StoredTensor* find_weight(const formats::TensorFile& file, std::string_view name) noexcept {
-  if (const formats::StoredTensor* tensor = file.find(name)) return tensor;
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept {
+  if (const files::StoredTensor* tensor = file.find(name)) return tensor;
   for (const std::string_view prefix : {"model.", "transformer."}) {
     if (name.starts_with(prefix)) return file.find(name.substr(prefix.size()));
   }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "models/decoder_tensors.h"
 #include "models/traits.h"
 
@@ -36,7 +36,7 @@ struct Naming {
 /// As transformers or llama.cpp write a model of these traits.
 Naming usual_naming(const Traits& traits, bool gguf);
 /// As the file at hand has it.
-Naming naming_of(const formats::TensorFile& file, const Traits& traits);
+Naming naming_of(const files::TensorFile& file, const Traits& traits);
 
 /// Tensors in front of and behind the blocks.
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming);
@@ -50,6 +50,6 @@ struct RoleExtent {
 RoleExtent extent_of(const Traits& traits, Role role) noexcept;
 
 /// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
-const formats::StoredTensor* find_weight(const formats::TensorFile& file, std::string_view name) noexcept;
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;
 
 }  // namespace imago::models

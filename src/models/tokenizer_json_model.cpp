@@ -13,9 +13,9 @@ namespace imago::models {
 
 namespace {
 
-using formats::JsonKind;
-using formats::JsonMember;
-using formats::JsonValue;
+using files::JsonKind;
+using files::JsonMember;
+using files::JsonValue;
 
 constexpr std::int64_t kMaxId = static_cast<std::int64_t>(kMaxTokens) - 1;
 

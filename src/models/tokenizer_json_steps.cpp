@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "formats/base64.h"
+#include "files/base64.h"
 #include "imago/error.h"
 #include "models/tokenizer_json.h"
 #include "models/vocabulary_parts.h"
@@ -14,8 +14,8 @@ namespace imago::models {
 
 namespace {
 
-using formats::JsonMember;
-using formats::JsonValue;
+using files::JsonMember;
+using files::JsonValue;
 
 using Step = std::function<void(const std::string& type, const JsonValue& step)>;
 
@@ -72,7 +72,7 @@ void normalizer_step(const std::string& type, const JsonValue& step, Vocabulary&
   } else if (type == "Precompiled" && sentence) {
     const auto map = step.find("precompiled_charsmap");
     if (!map) return;
-    const std::vector<std::byte> bytes = formats::decode_base64(*map, "precompiled_charsmap");
+    const std::vector<std::byte> bytes = files::decode_base64(*map, "precompiled_charsmap");
     vocabulary.normalizer_map.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   } else if (type == "BertNormalizer" && !sentence) {
     vocabulary.lowercase = json_flag(step, "lowercase", true);
@@ -165,7 +165,7 @@ std::int32_t token_of_pair(const JsonValue& step, std::string_view key) {
   if (!pair) step.fail(fmt::format("there is no '{}'", key));
   std::optional<std::int32_t> id;
   for (const JsonMember part : pair->elements(key)) {
-    if (part.value.kind() == formats::JsonKind::number) {
+    if (part.value.kind() == files::JsonKind::number) {
       id = static_cast<std::int32_t>(part.value.integer(key, 0, static_cast<std::int64_t>(kMaxTokens)));
     }
   }

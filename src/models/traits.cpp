@@ -29,8 +29,8 @@ std::string contradiction(const Traits& traits, const TraitKeys& keys) {
 
 double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
 
-Traits read_traits(const formats::TensorFile& file) {
-  if (const formats::HuggingFaceFolder* folder = file.folder()) return config_traits(folder->config());
+Traits read_traits(const files::TensorFile& file) {
+  if (const files::HuggingFaceFolder* folder = file.folder()) return config_traits(folder->config());
   if (const GgufFile* gguf = file.gguf()) return gguf_traits(*gguf);
   throw UnsupportedError(
       fmt::format("{}: a {} file holds tensors only; a language model is a Hugging Face folder (config.json beside the "

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "kernels/ops_args.h"
 
 namespace imago::models {
@@ -94,6 +94,6 @@ struct Traits {
 
 /// Throws FormatError or UnsupportedError, naming the field, for what is missing, out of range or of a kind that imago
 /// does not run (threats.md 53); an unknown architecture is answered with the known ones.
-Traits read_traits(const formats::TensorFile& file);
+Traits read_traits(const files::TensorFile& file);
 
 }  // namespace imago::models

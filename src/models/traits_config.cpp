@@ -119,7 +119,7 @@ void read_rope_blocks(const ConfigFields& config, Traits& traits) {
       list->fail(fmt::format("no_rope_layers has {} entries for {} blocks", elements.size(), traits.blocks));
     }
     std::size_t block = 0;
-    for (const formats::JsonMember member : elements) {
+    for (const files::JsonMember member : elements) {
       traits.rope_in_block[block++] = member.value.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
     }
     return;
@@ -172,7 +172,7 @@ void read_windows(const ConfigFields& config, Traits& traits) {
     types->fail(fmt::format("layer_types has {} entries for {} blocks", elements.size(), traits.blocks));
   }
   std::size_t block = 0;
-  for (const formats::JsonMember member : elements) {
+  for (const files::JsonMember member : elements) {
     const std::string type = member.value.string("an entry of layer_types");
     if (type == "sliding_attention") {
       if (window == 0) types->fail("layer_types has sliding_attention, but there is no sliding_window");
@@ -210,7 +210,7 @@ void read_multipliers(const ConfigFields& config, Traits& traits) {
 
 }  // namespace
 
-Traits config_traits(const formats::JsonFile& file) {
+Traits config_traits(const files::JsonFile& file) {
   const ConfigFields config(file.root(), file.path());
   const ArchitectureFacts& row = read_architecture(config);
   refuse_unsupported(config);

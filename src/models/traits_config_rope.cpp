@@ -59,9 +59,9 @@ RopeScaling read_yarn(const ConfigFields& config, const ConfigFields& rope, std:
 }
 
 bool all_ones(const ConfigFields& rope, std::string_view key) {
-  const std::optional<formats::JsonValue> list = rope.find(key);
+  const std::optional<files::JsonValue> list = rope.find(key);
   if (!list) return false;
-  for (const formats::JsonMember member : list->elements(key)) {
+  for (const files::JsonMember member : list->elements(key)) {
     if (member.value.number(key) != 1) return false;
   }
   return true;

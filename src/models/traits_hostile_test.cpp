@@ -33,7 +33,7 @@ json good_config(const std::string& model_type = "llama") {
 
 std::string problem_of(const std::string& text) {
   try {
-    config_traits(formats::JsonFile::parse(text, "config.json"));
+    config_traits(files::JsonFile::parse(text, "config.json"));
   } catch (const FormatError& error) {
     return std::string("format: ") + error.what();
   } catch (const UnsupportedError& error) {

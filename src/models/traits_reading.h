@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/files.h"
 #include "models/traits.h"
 
@@ -29,7 +29,7 @@ inline constexpr double kMaxRopeBase = 1e15;
 inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope factors; their inverses too
 
 /// What a config.json says.
-Traits config_traits(const formats::JsonFile& config);
+Traits config_traits(const files::JsonFile& config);
 
 /// What the metadata of a GGUF file say.
 Traits gguf_traits(const GgufFile& file);

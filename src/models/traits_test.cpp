@@ -20,7 +20,7 @@ using Kind = RopeScaling::Kind;
 Traits traits_in(const std::string& model) {
   const std::optional<std::string> folder = testing::find_torch_model(model, "config.json");
   if (!folder) throw std::runtime_error("no " + model);
-  return config_traits(formats::JsonFile::open(*folder + "/config.json", 1 << 20));
+  return config_traits(files::JsonFile::open(*folder + "/config.json", 1 << 20));
 }
 
 /// What most of the models have in common.
@@ -152,7 +152,7 @@ TEST(Traits, Gpt2) {
 }
 
 Traits parsed(const std::string& fields) {
-  return config_traits(formats::JsonFile::parse(
+  return config_traits(files::JsonFile::parse(
       R"({"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 8,
           "vocab_size": 9, "max_position_embeddings": 4096, )" +
           fields + "}",

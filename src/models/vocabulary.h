@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/hugging_face.h"
+#include "files/hugging_face.h"
 #include "imago/files.h"
 
 namespace imago::models {
@@ -65,9 +65,9 @@ struct Vocabulary {
 /// From tokenizer.json, with tokenizer_config.json and generation_config.json where they are there. Throws FormatError
 /// (threats.md 66–70) with the field; UnsupportedError for a kind of model, normalizer or pre-tokenizer that imago does
 /// not know, naming it.
-Vocabulary read_vocabulary(const formats::HuggingFaceFolder& folder);
+Vocabulary read_vocabulary(const files::HuggingFaceFolder& folder);
 /// From tokenizer.json alone.
-Vocabulary read_vocabulary(const formats::JsonFile& tokenizer);
+Vocabulary read_vocabulary(const files::JsonFile& tokenizer);
 /// As the first, without a look at anything but the JSON files and chat_template.jinja of the folder at `path`. Throws
 /// IoError too.
 Vocabulary read_vocabulary_folder(const std::string& path);

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "formats/json_text.h"
+#include "files/json_text.h"
 #include "imago/error.h"
 #include "models/character_map.h"
 #include "models/vocabulary_parts.h"
@@ -23,7 +23,7 @@ using Index = std::unordered_map<std::string_view, std::size_t>;
 std::string shown(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = formats::utf8_length(text, at);
+    const std::size_t length = files::utf8_length(text, at);
     const auto byte = static_cast<unsigned char>(text[at]);
     if (out.size() >= 40) return out + "…";
     if (length == 0 || byte < 0x20 || byte == 0x7f) {
@@ -57,7 +57,7 @@ Index check_tokens(const Vocabulary& vocabulary, const VocabularyPlace& place) {
     }
     if (vocabulary.kind == TokenizerKind::byte_bpe) {
       for (std::size_t at = 0; at < text.size();) {
-        const std::size_t length = formats::utf8_length(text, at);
+        const std::size_t length = files::utf8_length(text, at);
         if (length == 0) {
           fail(fmt::format("token {} of {}, '{}', is no UTF-8: byte-level tokens spell bytes as letters", id,
                            place.tokens, shown(text)));

@@ -13,10 +13,10 @@ namespace imago::models {
 
 namespace {
 
-using formats::JsonFile;
-using formats::JsonKind;
-using formats::JsonMember;
-using formats::JsonValue;
+using files::JsonFile;
+using files::JsonKind;
+using files::JsonMember;
+using files::JsonValue;
 
 // The largest published ones have some 35 MB.
 constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 28;
@@ -117,7 +117,7 @@ const JsonFile* pointer(const std::optional<JsonFile>& file) { return file ? &*f
 
 }  // namespace
 
-Vocabulary read_vocabulary(const formats::HuggingFaceFolder& folder) {
+Vocabulary read_vocabulary(const files::HuggingFaceFolder& folder) {
   if (!folder.tokenizer()) {
     throw UnsupportedError(
         fmt::format("{}: there is no tokenizer.json; imago reads no other file of a tokenizer", folder.path()));

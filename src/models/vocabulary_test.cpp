@@ -180,7 +180,7 @@ const std::string kGoodModel = R"("vocab":{"a":0,"b":1,"ab":2},"merges":["a b"])
 const std::string kByteLevel = R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},)";
 
 Vocabulary read_json(const std::string& text) {
-  return read_vocabulary(formats::JsonFile::parse(text, "tokenizer.json"));
+  return read_vocabulary(files::JsonFile::parse(text, "tokenizer.json"));
 }
 
 void expect_json_problem(const std::string& text, const std::string& words) {

@@ -1,6 +1,6 @@
 // tokenizer.json and tokenizer_config.json.
 
-#include "formats/json_writer.h"
+#include "files/json_writer.h"
 #include "models/tokenizer_json.h"
 #include "models/vocabulary_parts.h"
 
@@ -8,12 +8,12 @@ namespace imago::models {
 
 namespace {
 
-using formats::JsonWriter;
+using files::JsonWriter;
 
 /// A writer that names values in place.
 class Out {
  public:
-  Out() : writer_(sink_, formats::JsonStyle::indented) {}
+  Out() : writer_(sink_, files::JsonStyle::indented) {}
   template <class T>
   void pair(std::string_view key, const T& value) {
     writer_.key(key);
@@ -38,7 +38,7 @@ class Out {
   std::string take() { return std::move(sink_.text()) + "\n"; }
 
  private:
-  formats::StringSink sink_;
+  files::StringSink sink_;
   JsonWriter writer_;
 };
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/precision.h"
@@ -58,7 +58,7 @@ CalibrateReport report_of(const Calibration& calibration, std::size_t resumed, c
 CalibrateReport calibrate_model(const std::string& model, std::string_view text, const std::string& text_name,
                                 const std::string& out, const CalibrateOptions& options) {
   Calibration calibration;
-  calibration.sketch = guided::sketch_model(formats::TensorFile::open(model));
+  calibration.sketch = guided::sketch_model(files::TensorFile::open(model));
   const LanguageModel loaded = LanguageModel::load(model);
   const std::vector<TokenId> ids = lm::window_tokens(text, loaded.require_tokenizer(), options.context);
   const std::size_t windows = ids.size() / options.context;

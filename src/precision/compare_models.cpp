@@ -20,7 +20,7 @@ namespace imago {
 
 namespace {
 
-using formats::TensorFile;
+using files::TensorFile;
 using models::TensorRecipe;
 
 // Elements of both tensors that are float32 at a time: 2 · 8 MiB.
@@ -62,7 +62,7 @@ precision::DistortionSums tensor_distance(const TensorRecipe& a, const TensorRec
 }
 
 bool is_readable(const TensorRecipe& tensor) {
-  return std::ranges::all_of(tensor.parts, [](const auto& part) { return formats::is_decodable(*part.tensor); });
+  return std::ranges::all_of(tensor.parts, [](const auto& part) { return files::is_decodable(*part.tensor); });
 }
 
 /// The type of its parts; "mixed" where they differ.

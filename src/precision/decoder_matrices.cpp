@@ -16,7 +16,7 @@ constexpr std::array kBlockRoles = {Role::query, Role::key, Role::value, Role::a
 }  // namespace
 
 DecoderMatrices::DecoderMatrices(const std::string& path)
-    : file_(formats::TensorFile::open(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
+    : file_(files::TensorFile::open(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
   const auto add = [&](const MatrixKey& key) {
     const auto slice = tensors_.find(key.role, key.block, key.expert);
     if (!slice) return;
@@ -39,7 +39,7 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
     }
   }
   if (!traits_.tied_output) add({Role::output, 0, 0});
-  for (const formats::StoredTensor& tensor : file_.tensors()) other_weights_ += tensor.shape.elements();
+  for (const files::StoredTensor& tensor : file_.tensors()) other_weights_ += tensor.shape.elements();
   for (const DecoderMatrix& matrix : matrices_) other_weights_ -= std::min(other_weights_, matrix.weights);
 }
 

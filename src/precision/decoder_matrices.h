@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "models/decoder_tensors.h"
 #include "models/matrix_names.h"
 #include "models/traits.h"
@@ -30,7 +30,7 @@ class DecoderMatrices {
   /// Throws IoError, FormatError, UnsupportedError.
   explicit DecoderMatrices(const std::string& path);
 
-  const formats::TensorFile& file() const noexcept { return file_; }
+  const files::TensorFile& file() const noexcept { return file_; }
   const models::Traits& traits() const noexcept { return traits_; }
   /// In the order of the computation. Routers are not among them: they keep their type.
   const std::vector<DecoderMatrix>& all() const noexcept { return matrices_; }
@@ -42,7 +42,7 @@ class DecoderMatrices {
   std::vector<float> weights(const models::MatrixKey& key) const;
 
  private:
-  formats::TensorFile file_;
+  files::TensorFile file_;
   models::Traits traits_;
   models::DecoderTensors tensors_;
   std::vector<DecoderMatrix> matrices_;

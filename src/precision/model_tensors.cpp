@@ -13,7 +13,7 @@ namespace imago::precision {
 namespace {
 
 /// None for folders that hold no decoder that imago knows.
-std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const formats::TensorFile& file) {
+std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const files::TensorFile& file) {
   if (file.folder() == nullptr) return std::nullopt;
   try {
     const models::Traits traits = models::read_traits(file);
@@ -29,16 +29,16 @@ std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const formats::
 
 }  // namespace
 
-std::vector<models::TensorRecipe> model_tensors(const formats::TensorFile& file, Names names) {
+std::vector<models::TensorRecipe> model_tensors(const files::TensorFile& file, Names names) {
   if (names == Names::canonical) {
     if (auto tensors = decoder_tensors(file)) return std::move(*tensors);
   }
   std::vector<models::TensorRecipe> tensors;
-  for (const formats::StoredTensor& tensor : file.tensors()) tensors.push_back(models::kept_tensor(tensor));
+  for (const files::StoredTensor& tensor : file.tensors()) tensors.push_back(models::kept_tensor(tensor));
   return tensors;
 }
 
-std::string architecture_of(const formats::TensorFile& file) {
+std::string architecture_of(const files::TensorFile& file) {
   if (const GgufFile* gguf = file.gguf()) {
     const GgufValue* stated = gguf->find("general.architecture");
     return stated == nullptr ? std::string() : std::string(stated->string().value_or(""));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "models/recipe.h"
 
 namespace imago::precision {
@@ -18,11 +18,11 @@ enum class Names : std::uint8_t {
 };
 
 /// In the order of the model; valid as long as the file. Tensors that a decoder has no use for come last.
-std::vector<models::TensorRecipe> model_tensors(const formats::TensorFile& file, Names names);
+std::vector<models::TensorRecipe> model_tensors(const files::TensorFile& file, Names names);
 
 /// As GGUF spells it, so that it is the same in both forms; empty for a bag of tensors and for what imago does not
 /// know.
-std::string architecture_of(const formats::TensorFile& file);
+std::string architecture_of(const files::TensorFile& file);
 
 /// Bytes in the file that a tensor is made of, scales included.
 std::uint64_t stored_bytes(const models::TensorRecipe& tensor);

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "formats/json_writer.h"
+#include "files/json_writer.h"
 
 namespace imago::precision {
 
@@ -10,7 +10,7 @@ namespace {
 
 class FactWriter {
  public:
-  explicit FactWriter(formats::JsonWriter& writer) : writer_(writer) {}
+  explicit FactWriter(files::JsonWriter& writer) : writer_(writer) {}
 
   template <class T>
   void fact(std::string_view name, const T& value) {
@@ -31,7 +31,7 @@ class FactWriter {
   }
 
  private:
-  formats::JsonWriter& writer_;
+  files::JsonWriter& writer_;
 };
 
 }  // namespace
@@ -39,8 +39,8 @@ class FactWriter {
 std::string plan_facts(const PlanReport& report, const std::string& model, const std::string& measured_on,
                        const PlanOptions& options) {
   const bool network = report.windows == 0;
-  formats::StringSink sink;
-  formats::JsonWriter writer(sink, formats::JsonStyle::compact);
+  files::StringSink sink;
+  files::JsonWriter writer(sink, files::JsonStyle::compact);
   FactWriter facts(writer);
   writer.begin_object();
   facts.fact("model", std::string_view(model));

@@ -27,7 +27,7 @@ std::vector<TypedTensor> Candidate::types() const {
   return types;
 }
 
-Candidates::Candidates(const formats::TensorFile& file, const SweepOptions& options)
+Candidates::Candidates(const files::TensorFile& file, const SweepOptions& options)
     : gguf_(models::make_recipe(file, FileForm::gguf)),
       scaled_(gguf_),
       stored_(models::make_recipe(file, FileForm::safetensors)) {

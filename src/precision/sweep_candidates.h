@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "convert/type_plan.h"
-#include "formats/tensor_file.h"
+#include "files/tensor_file.h"
 #include "imago/precision.h"
 #include "models/recipe.h"
 
@@ -27,7 +27,7 @@ struct Candidate {
 /// scales as in safetensors. The recipes refer to the file. Throws as convert_model.
 class Candidates {
  public:
-  Candidates(const formats::TensorFile& file, const SweepOptions& options);
+  Candidates(const files::TensorFile& file, const SweepOptions& options);
 
   std::uint64_t parameters() const noexcept { return parameters_; }
   const std::vector<Candidate>& all() const noexcept { return candidates_; }

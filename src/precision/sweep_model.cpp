@@ -77,7 +77,7 @@ class Sweep {
     report.model = path_;
     report.architecture = precision::architecture_of(file_);
     report.parameters = candidates_.parameters();
-    for (const formats::StoredTensor& tensor : file_.tensors()) {
+    for (const files::StoredTensor& tensor : file_.tensors()) {
       report.bytes += tensor.bytes.size() + tensor.scale_values.size() * sizeof(float);
     }
     const LanguageModel reference = LanguageModel::load(path_, {.fast = options_.fast});
@@ -94,8 +94,8 @@ class Sweep {
   }
 
  private:
-  static formats::TensorFile open(const std::string& path) {
-    formats::TensorFile file = formats::TensorFile::open(path);
+  static files::TensorFile open(const std::string& path) {
+    files::TensorFile file = files::TensorFile::open(path);
     if (file.form() == FileForm::safetensors) {
       throw UnsupportedError(
           fmt::format("{}: a safetensors file alone is no language model; give the folder with its config.json", path));
@@ -164,7 +164,7 @@ class Sweep {
   const std::string& path_;
   const std::optional<std::string>& text_;
   const SweepOptions& options_;
-  formats::TensorFile file_;
+  files::TensorFile file_;
   models::Traits traits_;
   guided::Calibration calibration_;
   precision::Candidates candidates_;

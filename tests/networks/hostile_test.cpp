@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/layer_fields.h"
+#include "checkpoint/layer_fields.h"
 #include "imago/error.h"
 #include "imago/files.h"
 
@@ -56,7 +56,7 @@ void expect_problem(const std::string& text, std::string_view part) {
 /// All whole-number settings of a layer at one value.
 std::string all_settings(std::string_view value) {
   std::string keys;
-  for (const formats::LayerField& field : formats::layer_fields()) {
+  for (const checkpoint::LayerField& field : checkpoint::layer_fields()) {
     if (!std::holds_alternative<int LayerConfig::*>(field.place)) continue;
     keys += ",\"" + std::string(field.key) + "\":" + std::string(value);
   }
@@ -105,7 +105,7 @@ TEST(HostileNetwork, EachSettingAloneOnASoundLayer) {
   };
   for (const std::string_view sound : kSound) {
     ASSERT_EQ(problem_of(network_of("{" + std::string(sound) + "}")), "");
-    for (const formats::LayerField& field : formats::layer_fields()) {
+    for (const checkpoint::LayerField& field : checkpoint::layer_fields()) {
       if (!std::holds_alternative<int LayerConfig::*>(field.place)) continue;
       for (const std::string& value : {std::string("-1"), std::string("-2147483648"), std::string("0")}) {
         std::string text = "{" + std::string(sound) + "}";

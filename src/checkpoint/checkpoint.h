@@ -1,0 +1,87 @@
+#pragma once
+
+// Checkpoint and architecture JSON (spec/checkpoint.md §2 to §7): networks to text and back, byte for byte.
+//
+// Fields are kept as they stand and defaults are applied where they are used, never here; codes are handed over as they
+// are, never quantized anew. So what was read is what is written.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "files/detect.h"
+#include "files/json.h"
+#include "files/json_writer.h"
+#include "imago/files.h"
+#include "imago/models.h"
+#include "imago/network.h"
+
+namespace imago::checkpoint {
+
+using files::JsonDocument;
+using files::JsonKind;
+using files::JsonMember;
+using files::JsonValue;
+using files::JsonWriter;
+using files::kMaxCheckpointJsonDepth;
+using files::kMaxLayerDepth;
+
+/// What a reader does with the weights.
+enum class WeightsInJson : std::uint8_t {
+  read,
+  ignore,   ///< an architecture, or a file that has them elsewhere
+  measure,  ///< checks their sizes and lists them, and decodes nothing: the layers get none
+};
+
+struct NetworkReading {
+  WeightsInJson weights = WeightsInJson::read;
+  Fp4Table fp4 = Fp4Table::ocp;
+  std::vector<TensorSummary>* measured = nullptr;  ///< of `measure`: where they are listed
+};
+
+/// A network object as at the top of a checkpoint. Throws FormatError at the value that is wrong.
+Network read_network(const JsonValue& object, const NetworkReading& reading);
+
+/// What a writer puts into the layer objects.
+enum class LayerContent : std::uint8_t {
+  all,
+  settings,  ///< all but the weights
+  topology,  ///< as the header of an `.entity` file has it: no weights, no `seq_length` of 1 where it says nothing
+};
+
+void write_network(JsonWriter& json, const Network& network, LayerContent content);
+
+/// Gives `layer` the weights that a file has for it: `bytes` in the layer's dtype, or in float32 if not `native`.
+/// Scales: one, or as many as the granularity of the layer asks for. Throws UsageError or ShapeError for what does not
+/// fit.
+struct StoredWeights {
+  std::span<const std::byte> bytes;
+  bool native = true;
+  float scale = 0;  ///< 0: none was given
+  std::span<const float> scales = {};
+};
+void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4);
+
+/// As install_weights checks it, for weights of that many bytes and scales.
+struct StoredSizes {
+  std::size_t bytes = 0;
+  bool native = true;
+  std::size_t scales = 0;  ///< of rows or groups
+};
+/// Name and type are left to the caller where they differ from `path` and the layer's dtype.
+TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stored, std::string path);
+
+/// The bytes that a file has for the weights of `layer`, and what they belong to: a version, or the master.
+struct EmittedWeights {
+  std::shared_ptr<const Version> version;
+  std::span<const std::byte> bytes;
+  float scale = 0;
+  std::span<const float> scales;  ///< of rows or groups
+};
+/// REQUIRES: layer.weights.
+EmittedWeights emit_weights(const Layer& layer);
+
+/// Little-endian float32 values. Throws FormatError at `value` if it is no whole number of them.
+std::vector<float> read_floats(const JsonValue& value, std::string_view what);
+
+}  // namespace imago::checkpoint

@@ -1,0 +1,253 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <limits>
+
+#include "base/checked.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layer_fields.h"
+#include "files/base64.h"
+#include "imago/error.h"
+
+namespace imago::checkpoint {
+
+namespace {
+
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+// Cells that a file need not list. Without a bound, four numbers could ask for all memory there is.
+constexpr std::size_t kUnlistedCells = 65536;
+
+/// A Granularity as files spell it.
+Granularity read_granularity(const JsonValue& value, std::string_view key) {
+  const std::string text = value.string(key);
+  if (text.empty() || text == "tensor") return Granularity::tensor;
+  if (text == "row") return Granularity::row;
+  if (text == "group") return Granularity::group;
+  value.fail(fmt::format("unknown granularity '{}'; known are tensor, row, group", text));
+}
+
+MetaRule read_rule(const JsonValue& value) {
+  MetaRule rule;
+  for (const JsonMember& member : value.members("a rule")) {
+    if (member.value.is_null()) continue;
+    for (const RuleField& field : rule_fields()) {
+      if (field.key != member.key) continue;
+      struct Setter {
+        MetaRule& rule;
+        const JsonMember& from;
+        void operator()(int MetaRule::*m) const {
+          rule.*m = static_cast<int>(from.value.integral(from.key, -kMaxInt - 1, kMaxInt));
+        }
+        void operator()(double MetaRule::*m) const { rule.*m = from.value.number(from.key); }
+        void operator()(float MetaRule::*m) const { rule.*m = from.value.single(from.key); }
+        void operator()(bool MetaRule::*m) const { rule.*m = from.value.boolean(from.key); }
+      };
+      std::visit(Setter{rule, member}, field.place);
+    }
+  }
+  return rule;
+}
+
+class NetworkReader {
+ public:
+  explicit NetworkReader(const NetworkReading& reading) : reading_(reading) {}
+
+  Network network(const JsonValue& object, const std::string& path) {
+    const auto size = [&](std::string_view key) {
+      const std::optional<JsonValue> value = object.find(key);
+      if (!value) object.fail(fmt::format("the network has no {}", key));
+      return static_cast<int>(value->integral(key, 1, kMaxInt));
+    };
+    const int depth = size("depth"), rows = size("rows"), cols = size("cols"), per_cell = size("layers_per_cell");
+    const std::optional<JsonValue> list = object.find("layers");
+    const std::size_t listed = list ? list->elements("layers").size() : 0;
+    check_cells(object, {depth, rows, cols, per_cell}, listed);
+
+    Network network(depth, rows, cols, per_cell);
+    if (const std::optional<JsonValue> id = object.find("id")) network.id = id->string("id");
+    if (list) grid_layers(network, *list, path);
+    return network;
+  }
+
+ private:
+  static void check_cells(const JsonValue& object, std::initializer_list<int> sizes, std::size_t listed) {
+    std::size_t cells = 1;
+    for (const int size : sizes) {
+      if (__builtin_mul_overflow(cells, static_cast<std::size_t>(size), &cells) || cells > listed + kUnlistedCells) {
+        object.fail(fmt::format("the grid has more cells than the {} layers listed, and {} more, can account for",
+                                listed, kUnlistedCells));
+      }
+    }
+  }
+
+  void grid_layers(Network& network, const JsonValue& list, const std::string& path) {
+    std::vector<bool> seen(network.layers().size());
+    std::size_t position = 0;
+    for (const JsonMember& element : list.elements("layers")) {
+      Layer layer = read_layer(element.value, child_path(path, "layers", position++));
+      const Coordinates at = layer.at;
+      const bool inside = at.z >= 0 && at.z < network.depth() && at.y >= 0 && at.y < network.rows() && at.x >= 0 &&
+                          at.x < network.cols() && at.l >= 0 && at.l < network.layers_per_cell();
+      if (!inside) {
+        element.value.fail(fmt::format("layer ({}, {}, {}, {}) lies outside the grid", at.z, at.y, at.x, at.l));
+      }
+      const std::size_t index = network.index(at);
+      if (seen[index]) {
+        element.value.fail(fmt::format("layer ({}, {}, {}, {}) comes twice", at.z, at.y, at.x, at.l));
+      }
+      seen[index] = true;
+      network.layers()[index] = std::move(layer);
+    }
+  }
+
+  /// What the keys of the weights said, until all settings are known.
+  struct WeightValues {
+    std::optional<JsonValue> weights, scale, scales;
+    bool native = false;
+  };
+
+  Layer read_layer(const JsonValue& object, const std::string& path) {
+    if (depth_ == kMaxLayerDepth) object.fail(fmt::format("layers lie in each other deeper than {}", kMaxLayerDepth));
+    ++depth_;
+    LayerConfig config;
+    config.activation = Activation::linear;  // of a layer that names none; only cells that are not listed are ReLU
+    Layer layer(std::move(config));
+    WeightValues values;
+    for (const JsonMember& member : object.members(path)) {
+      if (member.value.is_null()) continue;
+      const LayerField* field = find_layer_field(member.key);
+      if (field == nullptr) continue;  // keys of other programs, and of times to come
+      std::visit(Setter{*this, layer, values, path, field->key, member.value}, field->place);
+    }
+    if (reading_.weights != WeightsInJson::ignore) load_weights(layer, values, path);
+    --depth_;
+    return layer;
+  }
+
+  void load_weights(Layer& layer, const WeightValues& values, const std::string& path) const {
+    // The original writes the observed layer's weights on the wrapper too [C1].
+    if (!values.weights || layer.config.type == LayerType::metacognition) return;
+    if (values.weights->raw_string("weights").empty()) return;
+    if (values.scale && values.scales) values.scales->fail("a layer has either scale or scales");
+    try {
+      if (reading_.weights == WeightsInJson::measure) return measure(layer, values, path);
+      const std::vector<std::byte> bytes = decode_base64(*values.weights, "weights");
+      StoredWeights stored{.bytes = bytes, .native = values.native};
+      if (values.scale) stored.scale = values.scale->single("scale");
+      std::vector<float> scales;
+      if (values.scales) scales = read_floats(*values.scales, "scales");
+      stored.scales = scales;
+      install_weights(layer, stored, reading_.fp4);
+    } catch (const FormatError&) {
+      throw;
+    } catch (const Error& error) {
+      values.weights->fail(
+          fmt::format("the weights of {} ({}) do not fit: {}", path, name(layer.config.type), error.what()));
+    }
+  }
+
+  void measure(const Layer& layer, const WeightValues& values, const std::string& path) const {
+    StoredSizes sizes{.bytes = measure_base64(*values.weights, "weights"), .native = values.native};
+    if (values.scale) values.scale->single("scale");
+    if (values.scales) sizes.scales = read_floats(*values.scales, "scales").size();
+    reading_.measured->push_back(measure_weights(layer.config, sizes, path));
+  }
+
+  /// One key of one layer: an overload per kind of place.
+  struct Setter {
+    NetworkReader& reader;
+    Layer& layer;
+    WeightValues& values;
+    const std::string& path;
+    std::string_view key;
+    const JsonValue& value;
+
+    int integer() const { return static_cast<int>(value.integral(key, -kMaxInt - 1, kMaxInt)); }
+
+    /// A name through its parser, whose complaint gets a place.
+    template <class Parse>
+    auto named(Parse parse) const {
+      const std::string text = value.string(key);
+      try {
+        return parse(text);
+      } catch (const UsageError& error) {
+        value.fail(fmt::format("{}: {}", path, error.what()));
+      }
+    }
+
+    void operator()(int Coordinates::*m) const { layer.at.*m = integer(); }
+    void operator()(LayerType LayerConfig::*m) const {
+      layer.config.*m = named([](const std::string& t) { return t.empty() ? LayerType::dense : parse_layer_type(t); });
+    }
+    void operator()(Activation LayerConfig::*m) const { layer.config.*m = named(parse_activation); }
+    void operator()(DType LayerConfig::*m) const {
+      layer.config.*m = named([](const std::string& t) { return t.empty() ? DType::float32 : parse_dtype(t); });
+    }
+    void operator()(SoftmaxType LayerConfig::*m) const {
+      // A number in architecture files of the original, a name in its checkpoints.
+      constexpr int kLast = static_cast<int>(SoftmaxType::entmax);
+      layer.config.*m = value.kind() == JsonKind::number ? static_cast<SoftmaxType>(value.integral(key, 0, kLast))
+                                                         : named(parse_softmax_type);
+    }
+    void operator()(Granularity LayerConfig::*m) const { layer.config.*m = read_granularity(value, key); }
+    void operator()(int LayerConfig::*m) const { layer.config.*m = integer(); }
+    void operator()(double LayerConfig::*m) const { layer.config.*m = value.number(key); }
+    void operator()(bool LayerConfig::*m) const { layer.config.*m = value.boolean(key); }
+    void operator()(std::string LayerConfig::*m) const { layer.config.*m = value.string(key); }
+    void operator()(std::vector<float> LayerConfig::*m) const { layer.config.*m = read_floats(value, key); }
+    void operator()(std::vector<bool> LayerConfig::*m) const {
+      for (const JsonMember& e : value.elements(key)) (layer.config.*m).push_back(e.value.boolean(key));
+    }
+    void operator()(std::vector<int> LayerConfig::*m) const {
+      for (const JsonMember& e : value.elements(key)) {
+        (layer.config.*m).push_back(static_cast<int>(e.value.integral(key, -kMaxInt - 1, kMaxInt)));
+      }
+    }
+    void operator()(const TargetField& field) const { layer.config.target.*field.member = integer(); }
+    void operator()(WeightKey part) const {
+      switch (part) {
+        case WeightKey::weights: values.weights = value; return;
+        case WeightKey::native: values.native = value.boolean(key); return;
+        case WeightKey::scale: values.scale = value; return;
+        case WeightKey::scales: values.scales = value; return;
+      }
+    }
+    void operator()(std::vector<Layer> Layer::*m) const {
+      std::size_t index = 0;
+      for (const JsonMember& e : value.elements(key)) {
+        (layer.*m).push_back(reader.read_layer(e.value, child_path(path, key, index++)));
+      }
+    }
+    void operator()(std::unique_ptr<Layer> Layer::*m) const {
+      layer.*m = std::make_unique<Layer>(reader.read_layer(value, fmt::format("{}.{}", path, key)));
+    }
+    void operator()(NetworkPointer Layer::*m) const {
+      layer.*m = std::make_unique<Network>(reader.network(value, fmt::format("{}.{}", path, key)));
+    }
+    void operator()(std::vector<MetaRule> Layer::*m) const {
+      for (const JsonMember& e : value.elements(key)) (layer.*m).push_back(read_rule(e.value));
+    }
+  };
+
+  NetworkReading reading_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+std::vector<float> read_floats(const JsonValue& value, std::string_view what) {
+  const std::vector<std::byte> bytes = decode_base64(value, what);
+  if (bytes.size() % sizeof(float) != 0) {
+    value.fail(fmt::format("{} has {} bytes, which is no whole number of float32", what, bytes.size()));
+  }
+  std::vector<float> values(bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+Network read_network(const JsonValue& object, const NetworkReading& reading) {
+  return NetworkReader(reading).network(object, "");
+}
+
+}  // namespace imago::checkpoint

@@ -1,0 +1,65 @@
+#pragma once
+
+// `.entity`: a checkpoint whose weights lie as raw bytes behind a JSON header (spec/checkpoint.md §9).
+//
+// | bytes | content | rule |
+// |---|---|---|
+// | 8 | `ENTITY`, two zero bytes | |
+// | 2 | u16 version | 1 |
+// | 2 | u16 flags | 0 |
+// | 8 | u64 N | at most 256 MiB, and not more than the file holds |
+// | N | header: compact JSON | `format_version` 1; `network`; `transformer` and `blobs` optional |
+// | rest | blobs | one behind the other in the order of the list, none twice, none of an unknown path, no tail |
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/detect.h"
+#include "files/sink.h"
+#include "imago/models.h"
+#include "imago/network.h"
+#include "imago/numeric.h"
+
+namespace imago::checkpoint {
+
+using files::kEntityMagic;
+using files::Sink;
+
+/// A blob as the header describes it; `bytes` are in the file's memory.
+struct EntityBlob {
+  std::string path;
+  std::string dtype;  ///< one of the 21, `Q4_0` or `BITNET_TERNARY`, as the file spells it
+  float scale = 0;    ///< 0: none was given
+  bool native = false;
+  std::span<const std::byte> bytes;
+};
+
+/// Embeddings, head and final norm of a decoder belong to no layer: they are kept as data.
+struct Entity {
+  Network network;
+  std::string transformer;                ///< JSON as the header has it; empty if there is none
+  std::vector<EntityBlob> decoder_blobs;  ///< `transformer.…`
+};
+
+/// Block-packed and ternary matrices of decoders become float32 weights with exactly the values they stand for.
+/// Throws FormatError.
+Entity read_entity(std::span<const std::byte> file, std::string_view path, Fp4Table fp4 = Fp4Table::ocp);
+
+/// The blobs of a file as tensors, checked as read_entity checks them but for their values; `network` has no weights.
+struct EntityContents {
+  Network network;
+  std::string transformer;  ///< JSON as the header has it; empty if there is none
+  std::vector<TensorSummary> tensors;
+  std::uint64_t parameters = 0;  ///< weights in them: no scales, no padding of blocks
+};
+EntityContents measure_entity(std::span<const std::byte> file, std::string_view path);
+
+/// `transformer` and its blobs, if given, are written as they are.
+void write_entity(Sink& sink, const Network& network, std::string_view transformer = {},
+                  std::span<const EntityBlob> decoder_blobs = {});
+
+}  // namespace imago::checkpoint

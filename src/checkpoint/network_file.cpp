@@ -1,0 +1,99 @@
+// Networks by path and by text.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/atomic_file.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/entity.h"
+#include "checkpoint/layer_fields.h"
+#include "files/detect.h"
+#include "imago/error.h"
+
+namespace imago {
+
+namespace {
+
+using files::JsonDocument;
+
+constexpr files::JsonOptions kJson{.max_depth = files::kMaxCheckpointJsonDepth};
+
+void save_checkpoint(const Network& network, const std::string& path) {
+  AtomicFile file(path);
+  files::FileSink sink(file);
+  files::JsonWriter json(sink, files::JsonStyle::indented);
+  checkpoint::write_network(json, network, checkpoint::LayerContent::all);
+  file.commit();
+}
+
+void save_entity(const Network& network, const std::string& path) {
+  AtomicFile file(path);
+  files::FileSink sink(file);
+  checkpoint::write_entity(sink, network);
+  file.commit();
+}
+
+void save_masters(const Network& network, const std::string& path) {
+  std::vector<SafetensorsEntry> entries;
+  std::vector<std::pair<std::string, const WeightStore*>> stores;
+  const std::span<const Layer> layers = network.layers();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!layers[i].weights) continue;
+    const std::string name = fmt::format("layer_{}.weights", i);
+    entries.push_back({name, SafetensorsType::f32, Shape{layers[i].weights->count()}});
+    stores.emplace_back(name, &*layers[i].weights);
+  }
+  SafetensorsWriter writer(path, std::move(entries));
+  std::ranges::sort(stores);
+  for (const auto& [name, store] : stores) writer.write(name, store->master());
+  writer.commit();
+}
+
+}  // namespace
+
+Network deserialize_network(std::string_view json, const LoadOptions& options, std::string_view file) {
+  const JsonDocument document = JsonDocument::parse(json, file, kJson);
+  return checkpoint::read_network(document.root(), {.fp4 = options.fp4});
+}
+
+Network build_network_from_json(std::string_view json, std::uint64_t seed, std::string_view file) {
+  const JsonDocument document = JsonDocument::parse(json, file, kJson);
+  Network network = checkpoint::read_network(document.root(), {.weights = checkpoint::WeightsInJson::ignore});
+  network.check();  // before memory is taken for what makes no network
+  network.initialize(seed);
+  return network;
+}
+
+Network load_network(const std::string& path, const LoadOptions& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw UnsupportedError(fmt::format("{}: a folder holds a language model, not a network of layers", path));
+  }
+  const MappedFile file = MappedFile::open(path, options.eager ? Reading::eager : Reading::automatic);
+  const files::FormByStart start = files::detect_by_start(file.bytes(), path);
+  if (!start.json) {
+    if (start.form == FileForm::entity) return checkpoint::read_entity(file.bytes(), path, options.fp4).network;
+    throw UnsupportedError(fmt::format("{}: a {} file holds tensors, not a network of layers", path, name(start.form)));
+  }
+  const JsonDocument document = JsonDocument::parse(file.text(), path, kJson);
+  const FileForm form = files::detect_json(document.root());
+  Network network = checkpoint::read_network(document.root(), {.fp4 = options.fp4});
+  if (form == FileForm::architecture && options.seed) {
+    network.check();
+    network.initialize(*options.seed);
+  }
+  return network;
+}
+
+void save_network(const Network& network, const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension();
+  if (extension == ".json") return save_checkpoint(network, path);
+  if (extension == ".entity") return save_entity(network, path);
+  if (extension == ".safetensors") return save_masters(network, path);
+  throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
+}
+
+}  // namespace imago

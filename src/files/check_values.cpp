@@ -1,0 +1,253 @@
+// Weights and scales that are not finite, and codes that stand for nothing: one pass over the bytes of a tensor.
+//
+// Exponents are compared as integers. The loops have no branch and no call inside a chunk, so that compilers turn them
+// into vector code; only a chunk in which something is wrong is counted.
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "base/parallel.h"
+#include "files/tensor_file.h"
+#include "imago/error.h"
+#include "quant/entity_q4_0.h"
+#include "quant/iq4_nl.h"
+#include "quant/iq4_xs.h"
+#include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
+
+namespace imago::files {
+
+namespace {
+
+constexpr std::size_t kChunk = 4096;         // units that are tested between two branches
+constexpr std::size_t kGrain = 16 * kChunk;  // units per part of the pool: some 10 µs
+
+/// What was found: how many units are wrong, and the first of them.
+struct Findings {
+  std::size_t count = 0;
+  std::size_t first = std::numeric_limits<std::size_t>::max();
+};
+
+/// Applies `wrong` (0: right; no branches inside) to units of `unit_bytes` at any address.
+template <class Unit, class Wrong>
+Findings scan(std::span<const std::byte> bytes, Wrong wrong) {
+  const auto load = [&](std::size_t i) {
+    Unit unit;
+    std::memcpy(&unit, bytes.data() + i * sizeof(Unit), sizeof(Unit));
+    return unit;
+  };
+  Findings all;
+  std::mutex mutex;
+  parallel_for_dynamic(bytes.size() / sizeof(Unit), kGrain, [&](std::size_t begin, std::size_t end) {
+    Findings part;
+    for (std::size_t chunk = begin; chunk < end; chunk += kChunk) {
+      const std::size_t chunk_end = std::min(chunk + kChunk, end);
+      decltype(wrong(load(0))) any = 0;
+      for (std::size_t i = chunk; i < chunk_end; ++i) any |= wrong(load(i));
+      if (any == 0) continue;
+      for (std::size_t i = chunk; i < chunk_end; ++i) {
+        if (wrong(load(i)) == 0) continue;
+        part.first = std::min(part.first, i);
+        ++part.count;
+      }
+    }
+    const std::lock_guard lock(mutex);
+    all.count += part.count;
+    all.first = std::min(all.first, part.first);
+  });
+  return all;
+}
+
+/// All ones if every bit of `mask` is set in `word`: the exponent of what is not finite.
+template <class Word>
+Word filled(Word word, Word mask) {
+  return static_cast<Word>((word & mask) == mask ? ~Word{0} : Word{0});
+}
+
+// ---- blocks
+
+std::uint16_t wrong_half(quant::PackedHalf half) {
+  return filled<std::uint16_t>(static_cast<std::uint16_t>(half.bytes[0] | half.bytes[1] << 8), 0x7C00);
+}
+
+std::uint32_t wrong_single(quant::PackedFloat single) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, single.bytes, sizeof word);
+  return filled<std::uint32_t>(word, 0x7F800000);
+}
+
+/// Blocks with a scale, some with a least value too.
+template <class Block>
+unsigned wrong_scales(const Block& block) {
+  if constexpr (requires { block.min; }) {
+    return wrong_half(block.scale) | wrong_half(block.min);
+  } else {
+    return wrong_half(block.scale);
+  }
+}
+unsigned wrong_scales(const quant::EntityQ4_0& block) { return wrong_single(block.scale); }
+unsigned wrong_scales(const quant::MXFP4& block) { return block.exponent == 0xFF; }
+/// Without sign: the bit must be 0, and 0x7F is NaN.
+unsigned wrong_scales(const quant::NVFP4& block) {
+  unsigned wrong = 0;
+  for (const std::uint8_t scale : block.scales) wrong |= scale >= 0x7F;
+  return wrong;
+}
+
+template <class F>
+decltype(auto) visit_block(BlockFormat format, F&& f) {
+  switch (format) {
+    case BlockFormat::q4_0: return f(std::type_identity<quant::Q4_0>{});
+    case BlockFormat::q4_1: return f(std::type_identity<quant::Q4_1>{});
+    case BlockFormat::q5_0: return f(std::type_identity<quant::Q5_0>{});
+    case BlockFormat::q5_1: return f(std::type_identity<quant::Q5_1>{});
+    case BlockFormat::q8_0: return f(std::type_identity<quant::Q8_0>{});
+    case BlockFormat::q2_k: return f(std::type_identity<quant::Q2_K>{});
+    case BlockFormat::q3_k: return f(std::type_identity<quant::Q3_K>{});
+    case BlockFormat::q4_k: return f(std::type_identity<quant::Q4_K>{});
+    case BlockFormat::q5_k: return f(std::type_identity<quant::Q5_K>{});
+    case BlockFormat::q6_k: return f(std::type_identity<quant::Q6_K>{});
+    case BlockFormat::iq4_nl: return f(std::type_identity<quant::IQ4_NL>{});
+    case BlockFormat::iq4_xs: return f(std::type_identity<quant::IQ4_XS>{});
+    case BlockFormat::tq1_0: return f(std::type_identity<quant::TQ1_0>{});
+    case BlockFormat::tq2_0: return f(std::type_identity<quant::TQ2_0>{});
+    case BlockFormat::mxfp4: return f(std::type_identity<quant::MXFP4>{});
+    case BlockFormat::nvfp4: return f(std::type_identity<quant::NVFP4>{});
+    case BlockFormat::entity_q4_0: break;
+  }
+  return f(std::type_identity<quant::EntityQ4_0>{});
+}
+
+/// Both bits of a field set: 3, which no ternary digit is.
+unsigned wrong_crumbs(const quant::TQ2_0& block) {
+  std::uint8_t wrong = 0;
+  for (const std::uint8_t byte : block.crumbs) wrong |= static_cast<std::uint8_t>(byte & (byte >> 1) & 0x55);
+  return wrong;
+}
+
+// ---- reports
+
+[[noreturn]] void report(const StoredTensor& tensor, const Findings& found, std::size_t unit_bytes,
+                         std::string_view units, std::string_view problem) {
+  throw FormatError(tensor.file, tensor.offset + found.first * unit_bytes,
+                    fmt::format("tensor '{}' ({}): {} of its {} {} {}, the first at index {}; use --allow-nonfinite to "
+                                "convert anyway",
+                                tensor.name, tensor.type, found.count, tensor.bytes.size() / unit_bytes, units, problem,
+                                found.first));
+}
+
+template <class Unit, class Wrong>
+void require_right(const StoredTensor& tensor, std::string_view units, std::string_view problem, Wrong wrong) {
+  const Findings found = scan<Unit>(tensor.bytes, wrong);
+  if (found.count != 0) report(tensor, found, sizeof(Unit), units, problem);
+}
+
+constexpr std::string_view kNotFinite = "are not finite (NaN or infinite)";
+
+/// Words with an exponent of `mask`.
+template <class Word>
+void check_floats(const StoredTensor& tensor, Word mask) {
+  require_right<Word>(tensor, "weights", kNotFinite, [mask](Word word) { return filled(word, mask); });
+}
+
+void check_blocks(const StoredTensor& tensor) {
+  visit_block(tensor.format->block(), [&]<class Block>(std::type_identity<Block>) {
+    static_assert(alignof(Block) == 1);
+    require_right<Block>(tensor, "blocks", "have a scale that is not finite or not allowed",
+                         [](const Block& block) { return wrong_scales(block); });
+    if constexpr (std::is_same_v<Block, quant::TQ2_0>) {
+      require_right<Block>(tensor, "blocks", "hold the ternary code 11, which stands for no value",
+                           [](const Block& block) { return wrong_crumbs(block); });
+    }
+  });
+}
+
+/// The high bit of a pair set, the low bit clear. Fields are counted, not bytes.
+void check_ternary(const StoredTensor& tensor) {
+  const auto holes = [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte & 0xAA & ~(byte << 1)); };
+  Findings found = scan<std::uint8_t>(tensor.bytes, holes);
+  if (found.count == 0) return;
+  std::size_t first = 4 * found.first;
+  for (unsigned bits = holes(std::to_integer<std::uint8_t>(tensor.bytes[found.first])); (bits & 0x80) == 0;
+       bits <<= 2) {
+    ++first;
+  }
+  std::size_t count = 0;
+  for (std::size_t i = found.first; i < tensor.bytes.size(); ++i) {
+    count += static_cast<std::size_t>(std::popcount(holes(std::to_integer<std::uint8_t>(tensor.bytes[i]))));
+  }
+  throw FormatError(tensor.file, tensor.offset + found.first,
+                    fmt::format("tensor '{}' ({}): {} of its {} weights have the code 10, which stands for no value, "
+                                "the first at index {}; use --allow-nonfinite to convert anyway",
+                                tensor.name, tensor.type, count, tensor.shape.elements(), first));
+}
+
+/// Weights fill a byte from the top, so what is unused is at the bottom of the last one.
+void check_padding(const StoredTensor& tensor) {
+  const auto width = static_cast<std::size_t>(bits(tensor.format->dtype()));
+  const std::size_t used = tensor.shape.elements() * width % 8;
+  if (tensor.bytes.empty() || used == 0) return;
+  const auto last = std::to_integer<unsigned>(tensor.bytes.back());
+  if ((last & (0xFFu >> used)) == 0) return;
+  throw FormatError(tensor.file, tensor.offset + tensor.bytes.size() - 1,
+                    fmt::format("tensor '{}' ({}): the {} bits behind the last of {} weights must be 0; use "
+                                "--allow-nonfinite to convert anyway",
+                                tensor.name, tensor.type, 8 - used, tensor.shape.elements()));
+}
+
+void check_dtype(const StoredTensor& tensor) {
+  switch (tensor.format->dtype()) {
+    case DType::float64: return check_floats<std::uint64_t>(tensor, 0x7FF0000000000000);
+    case DType::float32: return check_floats<std::uint32_t>(tensor, 0x7F800000);
+    case DType::float16: return check_floats<std::uint16_t>(tensor, 0x7C00);
+    case DType::bfloat16: return check_floats<std::uint16_t>(tensor, 0x7F80);
+    case DType::fp8e4m3: return check_floats<std::uint8_t>(tensor, 0x7F);
+    case DType::fp8e5m2: return check_floats<std::uint8_t>(tensor, 0x7C);
+    case DType::ternary: check_ternary(tensor); return check_padding(tensor);
+    case DType::int4:
+    case DType::uint4:
+    case DType::fp4:
+    case DType::int2:
+    case DType::uint2:
+    case DType::binary: return check_padding(tensor);
+    case DType::int64:
+    case DType::int32:
+    case DType::int16:
+    case DType::int8:
+    case DType::uint64:
+    case DType::uint32:
+    case DType::uint16:
+    case DType::uint8: break;  // every code is a value
+  }
+}
+
+}  // namespace
+
+void check_values(const StoredTensor& tensor) {
+  if (tensor.format) {
+    tensor.format->is_block() ? check_blocks(tensor) : check_dtype(tensor);
+  } else if (tensor.safetensors_type == SafetensorsType::f8_e8m0) {
+    check_floats<std::uint8_t>(tensor, 0xFF);
+  } else if (tensor.safetensors_type == SafetensorsType::boolean) {
+    require_right<std::uint8_t>(tensor, "weights", "are neither 0 nor 1",
+                                [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte & 0xFE); });
+  }
+}
+
+}  // namespace imago::files

@@ -1,0 +1,297 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/checked.h"
+#include "files/gguf.h"
+#include "imago/error.h"
+
+namespace imago {
+
+namespace {
+
+/// The number of a type in files is its place in the variant.
+template <class T, std::size_t I = 0>
+constexpr GgufType type_of() {
+  if constexpr (std::is_same_v<T, std::variant_alternative_t<I, GgufValue::Any>>) {
+    return static_cast<GgufType>(I);
+  } else {
+    return type_of<T, I + 1>();
+  }
+}
+static_assert(type_of<bool>() == GgufType::boolean && type_of<GgufArray>() == GgufType::array &&
+              type_of<double>() == GgufType::f64);
+
+/// Calls f with a value of the type, for numbers and bools.
+template <class F>
+void with_number_type(GgufType type, F f) {
+  switch (type) {
+    case GgufType::u8: return f(std::uint8_t{});
+    case GgufType::i8: return f(std::int8_t{});
+    case GgufType::u16: return f(std::uint16_t{});
+    case GgufType::i16: return f(std::int16_t{});
+    case GgufType::u32: return f(std::uint32_t{});
+    case GgufType::i32: return f(std::int32_t{});
+    case GgufType::f32: return f(float{});
+    case GgufType::boolean: return f(bool{});
+    case GgufType::u64: return f(std::uint64_t{});
+    case GgufType::i64: return f(std::int64_t{});
+    case GgufType::f64: return f(double{});
+    case GgufType::string:
+    case GgufType::array: break;
+  }
+}
+
+template <class T>
+constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+}  // namespace
+
+// ---- arrays
+
+template <class T>
+GgufArray GgufArray::of(std::span<const T> values) {
+  const std::span<const std::byte> bytes = std::as_bytes(values);
+  GgufArray array;
+  array.type_ = type_of<T>();
+  array.size_ = values.size();
+  array.owned_ = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+  array.bytes_ = *array.owned_;
+  return array;
+}
+
+template <class T>
+std::vector<T> GgufArray::values() const {
+  if (type_ != type_of<T>()) {
+    throw UsageError(fmt::format("an array of {} is asked for its elements as {}", name(type_), name(type_of<T>())));
+  }
+  std::vector<T> values(size_);
+  for (std::size_t i = 0; i < size_; ++i) {
+    T value{};
+    std::memcpy(&value, bytes_.data() + i * sizeof value, sizeof value);
+    values[i] = value;
+  }
+  return values;
+}
+
+#define IMAGO_GGUF_ELEMENT(T)                              \
+  template GgufArray GgufArray::of<T>(std::span<const T>); \
+  template std::vector<T> GgufArray::values<T>() const;
+IMAGO_GGUF_ELEMENT(std::uint8_t)
+IMAGO_GGUF_ELEMENT(std::int8_t)
+IMAGO_GGUF_ELEMENT(std::uint16_t)
+IMAGO_GGUF_ELEMENT(std::int16_t)
+IMAGO_GGUF_ELEMENT(std::uint32_t)
+IMAGO_GGUF_ELEMENT(std::int32_t)
+IMAGO_GGUF_ELEMENT(std::uint64_t)
+IMAGO_GGUF_ELEMENT(std::int64_t)
+IMAGO_GGUF_ELEMENT(float)
+IMAGO_GGUF_ELEMENT(double)
+IMAGO_GGUF_ELEMENT(bool)
+#undef IMAGO_GGUF_ELEMENT
+
+GgufArray GgufArray::of_strings(std::span<const std::string> values) {
+  std::vector<std::byte> all;
+  for (const std::string& text : values) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  auto owned = std::make_shared<const std::vector<std::byte>>(std::move(all));
+  std::vector<std::string_view> views;
+  const char* next = reinterpret_cast<const char*>(owned->data());
+  for (const std::string& text : values) {
+    views.emplace_back(next, text.size());
+    next += text.size();
+  }
+  GgufArray array = GgufArrayMaker::strings(std::move(views));
+  array.owned_ = std::move(owned);
+  return array;
+}
+
+GgufArray GgufArray::of_arrays(std::vector<GgufArray> values) {
+  GgufArray array;
+  array.type_ = GgufType::array;
+  array.size_ = values.size();
+  array.arrays_ = std::make_shared<const std::vector<GgufArray>>(std::move(values));
+  return array;
+}
+
+GgufArray GgufArrayMaker::numbers(GgufType type, std::size_t size, std::span<const std::byte> bytes) {
+  GgufArray array;
+  array.type_ = type;
+  array.size_ = size;
+  array.bytes_ = bytes;
+  return array;
+}
+
+GgufArray GgufArrayMaker::strings(std::vector<std::string_view> views) {
+  GgufArray array;
+  array.type_ = GgufType::string;
+  array.size_ = views.size();
+  array.strings_ = std::make_shared<const std::vector<std::string_view>>(std::move(views));
+  return array;
+}
+
+std::span<const std::string_view> GgufArray::strings() const noexcept {
+  return strings_ ? std::span<const std::string_view>(*strings_) : std::span<const std::string_view>();
+}
+
+std::span<const GgufArray> GgufArray::arrays() const noexcept {
+  return arrays_ ? std::span<const GgufArray>(*arrays_) : std::span<const GgufArray>();
+}
+
+std::vector<std::int64_t> GgufArray::integers() const {
+  std::vector<std::int64_t> result;
+  bool integral = false;
+  with_number_type(type_, [&]<class T>(T) {
+    if constexpr (is_integer<T>) {
+      integral = true;
+      result.reserve(size_);
+      for (const T value : this->template values<T>())
+        result.push_back(checked_cast<std::int64_t>(value, "an element of an array"));
+    }
+  });
+  if (!integral) throw UsageError(fmt::format("an array of {} is asked for integers", name(type_)));
+  return result;
+}
+
+bool GgufArray::operator==(const GgufArray& other) const noexcept {
+  return type_ == other.type_ && size_ == other.size_ && std::ranges::equal(bytes_, other.bytes_) &&
+         std::ranges::equal(strings(), other.strings()) && std::ranges::equal(arrays(), other.arrays());
+}
+
+// ---- values
+
+GgufValue::GgufValue(std::string text)
+    : value_(std::string_view()), owned_(std::make_shared<const std::string>(std::move(text))) {
+  value_ = std::string_view(*owned_);
+}
+
+GgufValue GgufValueMaker::string(std::string_view text) {
+  GgufValue value(std::uint8_t{0});
+  value.value_ = text;
+  return value;
+}
+
+std::optional<std::int64_t> GgufValue::integer() const noexcept {
+  return std::visit(
+      []<class T>(const T& value) -> std::optional<std::int64_t> {
+        if constexpr (is_integer<T>) {
+          if (std::in_range<std::int64_t>(value)) return static_cast<std::int64_t>(value);
+        }
+        return std::nullopt;
+      },
+      value_);
+}
+
+std::optional<double> GgufValue::number() const noexcept {
+  return std::visit(
+      []<class T>(const T& value) -> std::optional<double> {
+        if constexpr (is_integer<T> || std::is_floating_point_v<T>) return static_cast<double>(value);
+        return std::nullopt;
+      },
+      value_);
+}
+
+std::optional<bool> GgufValue::boolean() const noexcept {
+  const bool* value = std::get_if<bool>(&value_);
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<std::string_view> GgufValue::string() const noexcept {
+  const auto* value = std::get_if<std::string_view>(&value_);
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+bool GgufValue::operator==(const GgufValue& other) const noexcept {
+  if (type() != other.type()) return false;
+  return std::visit(
+      [&]<class T>(const T& value) {
+        const T& same_type = *std::get_if<T>(&other.value_);
+        if constexpr (std::is_arithmetic_v<T>) {
+          return std::memcmp(&value, &same_type, sizeof value) == 0;  // a NaN is equal to itself
+        } else {
+          return value == same_type;
+        }
+      },
+      value_);
+}
+
+// ---- reading
+
+namespace files {
+
+namespace {
+
+/// A type number, which is one of the enumerators afterwards.
+GgufType read_type(ByteReader& reader, std::string_view key) {
+  const auto number = reader.read<std::uint32_t>("the type of a value");
+  if (number > static_cast<std::uint32_t>(GgufType::f64)) {
+    reader.fail(fmt::format("the value of '{}' is of type {}: 0 to 12 are known", key, number));
+  }
+  return static_cast<GgufType>(number);
+}
+
+void check_bools(const ByteReader& reader, std::span<const std::byte> bytes, std::string_view key) {
+  const auto wrong = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
+  if (wrong == bytes.end()) return;
+  reader.fail(fmt::format("a bool of '{}' is {}, neither 0 nor 1", key, std::to_integer<int>(*wrong)));
+}
+
+GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budget, int depth) {
+  if (depth > kMaxGgufDepth) {
+    reader.fail(fmt::format("the arrays of '{}' are nested more than {} deep", key, kMaxGgufDepth));
+  }
+  const GgufType type = read_type(reader, key);
+  const auto count = reader.read<std::uint64_t>("the length of an array");
+  const std::size_t element_bytes = gguf_element_bytes(type);
+  // A string is at least its length, an array its type and its count.
+  const std::size_t least = type == GgufType::string ? 8 : type == GgufType::array ? 12 : element_bytes;
+  if (count > reader.left() / least) {
+    reader.fail(
+        fmt::format("the array '{}' has {} elements of {}, for which the file is too short", key, count, name(type)));
+  }
+  if (type == GgufType::string) {
+    if (count > budget.strings) {
+      reader.fail(fmt::format("the arrays up to '{}' have more than {} strings", key, kMaxGgufStrings));
+    }
+    budget.strings -= count;
+    std::vector<std::string_view> views;
+    views.reserve(count);
+    for (std::uint64_t i = 0; i < count; ++i) views.push_back(reader.read_string("a string of an array"));
+    return GgufArrayMaker::strings(std::move(views));
+  }
+  if (type == GgufType::array) {
+    if (count > budget.arrays) {
+      reader.fail(fmt::format("the arrays up to '{}' have more than {} inner arrays", key, kMaxGgufEntries));
+    }
+    budget.arrays -= count;
+    std::vector<GgufArray> inner;
+    for (std::uint64_t i = 0; i < count; ++i) inner.push_back(read_array(reader, key, budget, depth + 1));
+    return GgufArray::of_arrays(std::move(inner));
+  }
+  const std::span<const std::byte> bytes = reader.take(count * element_bytes, "an array");
+  if (type == GgufType::boolean) check_bools(reader, bytes, key);
+  return GgufArrayMaker::numbers(type, count, bytes);
+}
+
+}  // namespace
+
+GgufValue read_gguf_value(ByteReader& reader, std::string_view key, GgufBudget& budget) {
+  const GgufType type = read_type(reader, key);
+  if (type == GgufType::string) return GgufValueMaker::string(reader.read_string("a string"));
+  if (type == GgufType::array) return read_array(reader, key, budget, 1);
+  if (type == GgufType::boolean) {
+    const std::span<const std::byte> byte = reader.take(1, "a bool");
+    check_bools(reader, byte, key);
+    return byte[0] == std::byte{1};
+  }
+  std::optional<GgufValue> value;
+  with_number_type(type, [&]<class T>(T) { value.emplace(reader.read<T>("a number")); });
+  return *std::move(value);
+}
+
+}  // namespace files
+}  // namespace imago

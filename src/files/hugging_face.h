@@ -1,0 +1,94 @@
+#pragma once
+
+// Hugging Face folders: config.json, weights in one or many safetensors files, and what belongs to the tokenizer.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "files/json.h"
+#include "imago/files.h"
+
+namespace imago::files {
+
+/// A JSON file of a folder, held in memory with its text.
+class JsonFile {
+ public:
+  /// Throws IoError, FormatError; FormatError too if it is larger than `max_bytes`.
+  static JsonFile open(const std::string& path, std::uint64_t max_bytes);
+  static JsonFile parse(std::string text, std::string path);
+  JsonValue root() const noexcept { return document_->root(); }
+  std::string_view text() const noexcept { return *text_; }
+  const std::string& path() const noexcept { return document_->file(); }
+
+ private:
+  JsonFile() = default;
+  std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const JsonDocument> document_;
+};
+
+/// An open folder, checked as a whole: every shard, and the index against the shards where there is one.
+/// `model.safetensors.index.json` decides which files belong to it; without it all `*.safetensors` do.
+class HuggingFaceFolder {
+ public:
+  static HuggingFaceFolder open(const std::string& path, bool eager = false);
+
+  const std::string& path() const noexcept { return path_; }
+  const JsonFile& config() const noexcept { return config_; }
+  std::span<const SafetensorsFile> shards() const noexcept { return shards_; }
+  /// Files beside the weights; none if absent.
+  const std::optional<JsonFile>& generation_config() const noexcept { return generation_config_; }
+  const std::optional<JsonFile>& tokenizer() const noexcept { return tokenizer_; }
+  const std::optional<JsonFile>& tokenizer_config() const noexcept { return tokenizer_config_; }
+  /// `chat_template.jinja`, where newer folders keep the template; none if absent.
+  const std::optional<std::string>& chat_template() const noexcept { return chat_template_; }
+  /// Oddities that do no harm, a sentence each: `total_size` that disagrees.
+  std::span<const std::string> notes() const noexcept { return notes_; }
+
+ private:
+  HuggingFaceFolder(std::string path, JsonFile config) : path_(std::move(path)), config_(std::move(config)) {}
+
+  std::string path_;
+  JsonFile config_;
+  std::vector<SafetensorsFile> shards_;
+  std::optional<JsonFile> generation_config_, tokenizer_, tokenizer_config_;
+  std::optional<std::string> chat_template_;
+  std::vector<std::string> notes_;
+};
+
+/// Throws FormatError that says why a folder is no model, with advice: it holds a GGUF file, weights of PyTorch,
+/// nothing.
+[[noreturn]] void refuse_folder(const std::string& path);
+
+/// Writes a folder: weights tensor by tensor into shards of at most `shard_bytes` (one file `model.safetensors` if all
+/// fit, else numbered ones and the index), then the files beside them. Nothing appears in `path` before the commit but
+/// the folder itself, if it did not exist; at the commit each file is renamed into place, config.json last. Files of
+/// the same names are replaced; shards of an older model that are no longer named are removed. A folder with links in
+/// it is an IoError: those of a Hugging Face cache lead to files that others share.
+class HuggingFaceWriter {
+ public:
+  struct SideFile {
+    std::string name;  ///< "config.json"
+    std::string text;
+  };
+  HuggingFaceWriter(const std::string& path, std::vector<SafetensorsEntry> entries, std::vector<SideFile> side_files,
+                    std::vector<std::pair<std::string, std::string>> metadata, std::uint64_t shard_bytes);
+  HuggingFaceWriter(HuggingFaceWriter&&) noexcept;
+  ~HuggingFaceWriter();
+
+  /// In the order in which their bytes are due.
+  std::span<const SafetensorsEntry> entries() const noexcept;
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace imago::files

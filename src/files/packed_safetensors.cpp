@@ -1,0 +1,247 @@
+#include "files/packed_safetensors.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "files/json.h"
+#include "files/json_writer.h"
+#include "files/safetensors.h"
+#include "imago/error.h"
+#include "weights/scheme.h"
+
+namespace imago::files {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kGranularities = {"tensor", "row", "group"};
+
+bool has_scales(Format format) { return !format.is_block() && is_scaled(format.dtype()); }
+
+std::size_t row_length(const Shape& shape) { return shape.last(); }
+std::size_t row_count(const Shape& shape) {
+  return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
+}
+
+/// Where its scales sit. Throws UsageError for what has no meaning, ShapeError if the rows do not fit.
+ScaleLayout layout_of(const PackedTensor& tensor) {
+  if (!tensor.format.is_block() && !has_scales(tensor.format)) {
+    throw UsageError(
+        fmt::format("{} is no packed type: safetensors has a type of its own for it", tensor.format.name()));
+  }
+  Scheme scheme(tensor.format);
+  scheme.granularity = tensor.granularity;
+  scheme.group = tensor.group;
+  return scale_layout(checked_scheme(scheme), row_count(tensor.shape), row_length(tensor.shape));
+}
+
+// ---- reading an entry
+
+Format read_type(const JsonValue& entry, std::string_view name) {
+  const std::optional<JsonValue> value = entry.find("type");
+  if (!value) entry.fail(fmt::format("tensor '{}' has no type", name));
+  const std::string text = value->string("type");
+  const std::optional<Format> format = find_format(text);
+  if (!format || format->name() != text) {
+    value->fail(fmt::format("tensor '{}' is of type '{}', which is not known", name, text));
+  }
+  return *format;
+}
+
+Granularity read_granularity(const JsonValue& entry, const PackedTensor& tensor) {
+  const std::optional<JsonValue> value = entry.find("granularity");
+  if (!has_scales(tensor.format)) {
+    if (value) value->fail(fmt::format("tensor '{}' of {} has no granularity", tensor.name, tensor.format.name()));
+    return Granularity::tensor;
+  }
+  if (!value) entry.fail(fmt::format("tensor '{}' of {} has no granularity", tensor.name, tensor.format.name()));
+  const std::string text = value->string("granularity");
+  const auto found = std::ranges::find(kGranularities, text);
+  if (found == kGranularities.end()) {
+    value->fail(
+        fmt::format("the granularity of tensor '{}' is '{}': it must be tensor, row or group", tensor.name, text));
+  }
+  return static_cast<Granularity>(found - kGranularities.begin());
+}
+
+PackedTensor read_entry(const std::string& name, const JsonValue& entry) {
+  if (entry.kind() != JsonKind::object) entry.fail(fmt::format("tensor '{}' must be an object", name));
+  PackedTensor tensor;
+  tensor.name = name;
+  tensor.format = read_type(entry, name);
+  const std::optional<JsonValue> shape = entry.find("shape");
+  if (!shape) entry.fail(fmt::format("tensor '{}' has no shape", name));
+  tensor.shape = read_safetensors_shape(*shape);
+  tensor.granularity = read_granularity(entry, tensor);
+  if (const std::optional<JsonValue> group = entry.find("group")) {
+    if (tensor.granularity != Granularity::group) {
+      group->fail(fmt::format("tensor '{}' has a group, but its scales are not one per group", name));
+    }
+    tensor.group = static_cast<int>(group->integer("group", 1, 1 << 20));
+  }
+  try {
+    layout_of(tensor);
+  } catch (const Error& error) {
+    entry.fail(fmt::format("tensor '{}': {}", name, error.what()));
+  }
+  return tensor;
+}
+
+// ---- a file with such entries
+
+StoredTensor plain_tensor(const SafetensorsTensor& tensor, std::string_view path) {
+  StoredTensor stored;
+  stored.name = tensor.name;
+  stored.type = tensor.dtype;
+  stored.safetensors_type = tensor.type;
+  if (tensor.type) {
+    if (const std::optional<DType> dtype = safetensors_dtype(*tensor.type)) stored.format = *dtype;
+  }
+  stored.shape = tensor.shape;
+  stored.bytes = tensor.bytes;
+  stored.offset = tensor.offset;
+  stored.file = path;
+  return stored;
+}
+
+/// Makes the U8 tensor `stored` what `packed` says.
+void unwrap(StoredTensor& stored, const PackedTensor& packed) {
+  const auto fail = [&](const std::string& problem) {
+    throw FormatError(stored.file, stored.offset, fmt::format("tensor '{}' {}", stored.name, problem));
+  };
+  if (stored.safetensors_type != SafetensorsType::u8) {
+    fail(fmt::format("is packed {}, so it must be U8, not {}", packed.format.name(), stored.type));
+  }
+  std::size_t wanted = 0;
+  try {
+    wanted = packed_bytes(packed.format, packed.shape.elements());
+  } catch (const ShapeError& error) {
+    fail(fmt::format("of {} {}: {}", packed.format.name(), packed.shape.to_string(), error.what()));
+  }
+  if (wanted != stored.bytes.size()) {
+    fail(fmt::format("of {} {} takes {} bytes, but has {}", packed.format.name(), packed.shape.to_string(), wanted,
+                     stored.bytes.size()));
+  }
+  stored.type = packed.format.name();
+  stored.format = packed.format;
+  stored.shape = packed.shape;
+}
+
+/// Copies the scales out of their tensor, which may lie at any address. REQUIRES: `packed` has scales.
+void read_scales(StoredTensor& stored, const PackedTensor& packed, const SafetensorsTensor* scales) {
+  const std::string name = stored.name + std::string(kScalesSuffix);
+  const auto fail = [&](const std::string& problem) {
+    const std::uint64_t offset = scales == nullptr ? stored.offset : scales->offset;
+    throw FormatError(stored.file, offset, fmt::format("tensor '{}' {}", name, problem));
+  };
+  const ScaleLayout layout = layout_of(packed);
+  if (scales == nullptr) fail(fmt::format("is missing: '{}' of {} needs its scales", stored.name, stored.type));
+  if (scales->type != SafetensorsType::f32) fail(fmt::format("must be F32, not {}", scales->dtype));
+  if (scales->shape.elements() != layout.count) {
+    fail(fmt::format("has {} scales, but {} {} needs {}", scales->shape.elements(), stored.type,
+                     stored.shape.to_string(), layout.count));
+  }
+  stored.scale_values.resize(layout.count);
+  if (layout.count != 0) std::memcpy(stored.scale_values.data(), scales->bytes.data(), scales->bytes.size());
+  stored.scale_group = layout.group;
+  for (std::size_t i = 0; i < layout.count; ++i) {
+    const float scale = stored.scale_values[i];
+    if (!std::isfinite(scale) || scale < 0) {
+      fail(fmt::format("holds {} as scale {}: scales are finite and not negative", scale, i));
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t packed_scale_count(const PackedTensor& tensor) { return layout_of(tensor).count; }
+
+std::string packed_text(std::span<const PackedTensor> tensors) {
+  StringSink sink;
+  JsonWriter json(sink, JsonStyle::compact);
+  json.begin_object();
+  for (const PackedTensor& tensor : tensors) {
+    layout_of(tensor);
+    json.key(tensor.name);
+    json.begin_object();
+    json.key("type");
+    json.value(tensor.format.name());
+    json.key("shape");
+    json.begin_array();
+    for (const std::size_t extent : tensor.shape.extents()) json.value(std::uint64_t{extent});
+    json.end_array();
+    if (has_scales(tensor.format)) {
+      json.key("granularity");
+      json.value(kGranularities[static_cast<std::size_t>(tensor.granularity)]);
+    }
+    if (tensor.granularity == Granularity::group) {
+      json.key("group");
+      json.value(tensor.group);
+    }
+    json.end_object();
+  }
+  json.end_object();
+  return std::move(sink.text());
+}
+
+std::vector<PackedTensor> parse_packed(std::string_view text, std::string_view file) {
+  const JsonDocument document = JsonDocument::parse(text, file);
+  std::vector<PackedTensor> tensors;
+  for (const JsonMember& member : document.root().members(kPackedKey)) {
+    tensors.push_back(read_entry(member.key, member.value));
+  }
+  return tensors;
+}
+
+std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> tensors,
+                                           std::span<const std::pair<std::string, std::string>> metadata,
+                                           std::string_view path) {
+  std::vector<PackedTensor> packed;
+  for (const auto& [key, value] : metadata) {
+    if (key == kPackedKey) packed = parse_packed(value, fmt::format("{}, entry {}", path, kPackedKey));
+  }
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  if (!packed.empty()) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) by_name.emplace(tensors[i].name, i);
+  }
+  std::unordered_map<std::size_t, const PackedTensor*> packed_at;
+  std::unordered_map<std::size_t, std::size_t> scales_of;  // by the packed tensor
+  std::unordered_set<std::size_t> hidden;
+  for (const PackedTensor& entry : packed) {
+    const auto found = by_name.find(entry.name);
+    if (found == by_name.end()) {
+      throw FormatError(path, 0, fmt::format("{} names '{}', which is no tensor of the file", kPackedKey, entry.name));
+    }
+    packed_at.emplace(found->second, &entry);
+    if (!has_scales(entry.format)) continue;
+    const auto scales = by_name.find(entry.name + std::string(kScalesSuffix));
+    if (scales == by_name.end()) continue;  // the error comes with the tensor
+    scales_of.emplace(found->second, scales->second);
+    hidden.insert(scales->second);
+  }
+
+  std::vector<StoredTensor> list;
+  list.reserve(tensors.size() - hidden.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto entry = packed_at.find(i);
+    if (hidden.contains(i)) {
+      if (entry == packed_at.end()) continue;
+      throw FormatError(path, tensors[i].offset,
+                        fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensors[i].name,
+                                    entry->second->format.name()));
+    }
+    list.push_back(plain_tensor(tensors[i], path));
+    if (entry == packed_at.end()) continue;
+    unwrap(list.back(), *entry->second);
+    if (!has_scales(entry->second->format)) continue;
+    const auto scales = scales_of.find(i);
+    read_scales(list.back(), *entry->second, scales == scales_of.end() ? nullptr : &tensors[scales->second]);
+  }
+  return list;
+}
+
+}  // namespace imago::files

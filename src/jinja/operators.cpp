@@ -1,0 +1,271 @@
+#include "jinja/operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "jinja/text.h"
+
+namespace imago::jinja {
+
+namespace {
+
+std::string_view sign_of(Operator operation) noexcept {
+  static constexpr std::string_view kSigns[] = {
+      "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+  return kSigns[static_cast<std::size_t>(operation)];
+}
+
+std::optional<std::int64_t> whole(const Value& value) noexcept {
+  if (const bool* boolean = value.get<bool>()) return *boolean ? 1 : 0;
+  if (const std::int64_t* integer = value.get<std::int64_t>()) return *integer;
+  return std::nullopt;
+}
+
+double real(const Value& value) noexcept {
+  const double* held = value.get<double>();
+  return held ? *held : static_cast<double>(*whole(value));
+}
+
+[[noreturn]] void fail_operands(Run& run, Operator operation, const Value& a, const Value& b) {
+  for (const Value* value : {&a, &b}) {
+    if (value->is_undefined()) run.fail(*value->get<Undefined>()->why);
+  }
+  run.fail(fmt::format("'{}' does not take a {} and a {}", sign_of(operation), type_name(a), type_name(b)));
+}
+
+std::int64_t floor_division(std::int64_t a, std::int64_t b) noexcept {
+  const std::int64_t quotient = a / b;
+  return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
+/// Nothing when the result does not fit 64 bits.
+std::optional<std::int64_t> calculate_whole(Operator operation, std::int64_t a, std::int64_t b) noexcept {
+  std::int64_t result = 0;
+  if (operation == Operator::add && !__builtin_add_overflow(a, b, &result)) return result;
+  if (operation == Operator::subtract && !__builtin_sub_overflow(a, b, &result)) return result;
+  if (operation == Operator::multiply && !__builtin_mul_overflow(a, b, &result)) return result;
+  const bool divides = operation == Operator::floor_divide || operation == Operator::modulo;
+  if (divides && b == -1) return operation == Operator::modulo ? 0 : calculate_whole(Operator::subtract, 0, a);
+  if (operation == Operator::floor_divide) return floor_division(a, b);
+  if (operation == Operator::modulo) return a - floor_division(a, b) * b;
+  if (operation == Operator::power) {
+    result = 1;
+    for (std::int64_t bit = std::int64_t{1} << 62; bit != 0; bit >>= 1) {
+      if (__builtin_mul_overflow(result, result, &result)) return std::nullopt;
+      if ((b & bit) != 0 && __builtin_mul_overflow(result, a, &result)) return std::nullopt;
+    }
+    return result;
+  }
+  return std::nullopt;
+}
+
+double calculate_real(Operator operation, double a, double b) noexcept {
+  switch (operation) {
+    case Operator::add: return a + b;
+    case Operator::subtract: return a - b;
+    case Operator::multiply: return a * b;
+    case Operator::divide: return a / b;
+    case Operator::floor_divide: return std::floor(a / b);
+    case Operator::modulo: return a - std::floor(a / b) * b;
+    case Operator::power:
+    case Operator::equal:
+    case Operator::unequal:
+    case Operator::less:
+    case Operator::less_equal:
+    case Operator::greater:
+    case Operator::greater_equal:
+    case Operator::inside:
+    case Operator::outside: break;
+  }
+  return std::pow(a, b);
+}
+
+Value calculate_number(Run& run, Operator operation, const Value& a, const Value& b) {
+  const bool divides =
+      operation == Operator::divide || operation == Operator::floor_divide || operation == Operator::modulo;
+  if (divides && real(b) == 0) run.fail("division by zero");
+  const std::optional<std::int64_t> x = whole(a), y = whole(b);
+  if (x && y && operation != Operator::divide && !(operation == Operator::power && *y < 0)) {
+    if (const auto result = calculate_whole(operation, *x, *y)) return Value(*result);
+    run.fail(fmt::format("{} {} {} does not fit 64 bits", *x, sign_of(operation), *y));
+  }
+  return Value(calculate_real(operation, real(a), real(b)));
+}
+
+Value repeated(Run& run, const Value& value, std::int64_t times) {
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
+  const std::size_t size = value.is_string() ? value.string()->size() : value.list()->items.size();
+  if (size != 0 && count > kMaxTextBytes / size) {
+    run.fail(fmt::format("{} times a {} of {} passes the limit of {}", times, type_name(value), size, kMaxTextBytes));
+  }
+  if (const std::string* text = value.string()) {
+    std::string made;
+    made.reserve(size * count);
+    for (std::size_t i = 0; i < count && size != 0; ++i) made += *text;
+    return run.text(std::move(made));
+  }
+  run.allocate(size * count * sizeof(Value));
+  std::vector<Value> made;
+  for (std::size_t i = 0; i < count && size != 0; ++i) {
+    made.insert(made.end(), value.list()->items.begin(), value.list()->items.end());
+  }
+  return run.list(std::move(made), value.list()->tuple);
+}
+
+}  // namespace
+
+Value calculate(Run& run, Operator operation, const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return calculate_number(run, operation, a, b);
+  if (operation == Operator::add && a.is_string() && b.is_string()) {
+    run.expect_text_size(a.string()->size() + b.string()->size());
+    return run.text(*a.string() + *b.string());
+  }
+  if (operation == Operator::add && a.is_list() && b.is_list() && a.list()->tuple == b.list()->tuple) {
+    run.allocate((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
+    std::vector<Value> items = a.list()->items;
+    items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
+    return run.list(std::move(items), a.list()->tuple);
+  }
+  if (operation == Operator::multiply) {
+    if ((a.is_string() || a.is_list()) && whole(b)) return repeated(run, a, *whole(b));
+    if ((b.is_string() || b.is_list()) && whole(a)) return repeated(run, b, *whole(a));
+  }
+  if (operation == Operator::modulo && a.is_string()) run.refuse("formatting by '%' is not supported; use '~'");
+  fail_operands(run, operation, a, b);
+}
+
+bool equal(Run& run, const Value& a, const Value& b) {
+  run.spend(1);
+  if (a.is_list() && b.is_list()) {
+    const List &x = *a.list(), &y = *b.list();
+    return x.tuple == y.tuple && std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(),
+                                            [&](const Value& i, const Value& j) { return equal(run, i, j); });
+  }
+  if (a.is_dict() && b.is_dict()) {
+    const Dict &x = *a.dict(), &y = *b.dict();
+    return x.items.size() == y.items.size() && std::all_of(x.items.begin(), x.items.end(), [&](const auto& item) {
+             run.touch(y.items.size() * 8);
+             const Value* other = y.find(item.first);
+             return other != nullptr && equal(run, item.second, *other);
+           });
+  }
+  return equal_plain(a, b);
+}
+
+int compare(Run& run, const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    if (whole(a) && whole(b)) return *whole(a) < *whole(b) ? -1 : *whole(a) > *whole(b) ? 1 : 0;
+    return real(a) < real(b) ? -1 : real(a) > real(b) ? 1 : 0;
+  }
+  if (a.is_string() && b.is_string()) {
+    run.touch(std::min(a.string()->size(), b.string()->size()));
+    const int order = a.string()->compare(*b.string());  // UTF-8 sorts as its code points do
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
+  }
+  if (a.is_list() && b.is_list() && a.list()->tuple == b.list()->tuple) {
+    const std::vector<Value>&x = a.list()->items, &y = b.list()->items;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      run.spend(1);
+      if (!equal(run, x[i], y[i])) return compare(run, x[i], y[i]);
+    }
+    return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
+  }
+  fail_operands(run, Operator::less, a, b);
+}
+
+bool contains(Run& run, const Value& container, const Value& value) {
+  if (const std::string* text = container.string()) {
+    if (value.is_undefined()) run.fail(*value.get<Undefined>()->why);
+    const std::string* wanted = value.string();
+    if (wanted == nullptr) fail_operands(run, Operator::inside, value, container);
+    run.touch(text->size());
+    return text->find(*wanted) != std::string::npos;
+  }
+  if (const Dict* dict = container.dict()) {
+    run.touch(dict->items.size() * 8);
+    return dict->find(value) != nullptr;
+  }
+  if (!container.is_list() && !container.is_undefined()) fail_operands(run, Operator::inside, value, container);
+  const ListRef list = items_of(run, container);
+  const auto& items = list->items;
+  run.touch(items.size() * 8);
+  return std::any_of(items.begin(), items.end(), [&](const Value& item) { return equal(run, item, value); });
+}
+
+bool holds(Run& run, Operator comparison, const Value& a, const Value& b) {
+  if (const std::string* text = a.string()) run.touch(text->size());
+  switch (comparison) {
+    case Operator::equal: return equal(run, a, b);
+    case Operator::unequal: return !equal(run, a, b);
+    case Operator::inside: return contains(run, b, a);
+    case Operator::outside: return !contains(run, b, a);
+    case Operator::less: return compare(run, a, b) < 0;
+    case Operator::less_equal: return compare(run, a, b) <= 0;
+    case Operator::greater: return compare(run, a, b) > 0;
+    case Operator::add:
+    case Operator::subtract:
+    case Operator::multiply:
+    case Operator::divide:
+    case Operator::floor_divide:
+    case Operator::modulo:
+    case Operator::power:
+    case Operator::greater_equal: break;
+  }
+  return compare(run, a, b) >= 0;
+}
+
+Value slice(Run& run, const Value& value, const Value& from, const Value& to, const Value& step) {
+  if (value.is_undefined()) run.fail(*value.get<Undefined>()->why);
+  if (!value.is_string() && !value.is_list()) run.fail(fmt::format("a {} cannot be cut", type_name(value)));
+  const Characters characters(value.is_string() ? std::string_view(*value.string()) : std::string_view());
+  if (value.is_string()) run.touch(value.string()->size());
+  const auto size = static_cast<std::int64_t>(value.is_string() ? characters.size() : value.list()->items.size());
+  const std::int64_t stride = step.is_none() ? 1 : expect_integer(run, step, "the step of a slice");
+  if (stride == 0) run.fail("the step of a slice is 0");
+  const std::int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? size : size - 1;
+  const auto bound = [&](const Value& given, std::int64_t absent) {
+    if (given.is_none()) return absent;
+    std::int64_t at = expect_integer(run, given, "the bound of a slice");
+    if (at < 0) at = at < -size ? low : at + size;
+    return std::clamp(at, low, high);
+  };
+  const std::int64_t first = bound(from, stride > 0 ? low : high), last = bound(to, stride > 0 ? high : low);
+
+  std::string text;
+  std::vector<Value> items;
+  if (value.is_string() && stride == 1) {
+    if (first < last) text = characters.range(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
+    return run.text(std::move(text));
+  }
+  const auto distance = static_cast<std::uint64_t>(stride > 0 ? last - first : first - last);
+  const auto magnitude = stride > 0 ? static_cast<std::uint64_t>(stride) : ~static_cast<std::uint64_t>(stride) + 1;
+  const bool any = stride > 0 ? first < last : first > last;
+  const std::uint64_t count = any ? (distance - 1) / magnitude + 1 : 0;
+  run.spend(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(first + static_cast<std::int64_t>(i) * stride);
+    if (value.is_string()) {
+      text += characters.range(at, at + 1);
+    } else {
+      items.push_back(value.list()->items[at]);
+    }
+  }
+  return value.is_string() ? run.text(std::move(text)) : run.list(std::move(items), value.list()->tuple);
+}
+
+void insert(Run& run, Pairs& pairs, Value key, Value value) {
+  if (key.is_list() || key.is_dict()) run.fail(fmt::format("a {} cannot be a key", type_name(key)));
+  run.touch(pairs.size() * 8);
+  for (auto& [known, held] : pairs) {
+    if (equal_plain(known, key)) {
+      held = std::move(value);
+      return;
+    }
+  }
+  pairs.emplace_back(std::move(key), std::move(value));
+}
+
+}  // namespace imago::jinja
