@@ -12,7 +12,7 @@
 namespace {
 
 std::string rewrite(std::string_view file) {
-  using namespace imago::files;
+  using namespace imago::checkpoint;
   const Entity entity = read_entity(std::as_bytes(std::span(file)), "fuzz");
   StringSink sink;
   write_entity(sink, entity.network, entity.transformer, entity.decoder_blobs);

@@ -28,6 +28,7 @@ namespace imago::checkpoint {
 
 using files::kEntityMagic;
 using files::Sink;
+using files::StringSink;
 
 /// A blob as the header describes it; `bytes` are in the file's memory.
 struct EntityBlob {

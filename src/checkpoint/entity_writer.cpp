@@ -74,7 +74,7 @@ void write_entity(Sink& sink, const Network& network, std::string_view transform
   std::vector<OutgoingBlob> blobs = collect(network);
   for (const EntityBlob& blob : decoder_blobs) blobs.push_back({blob, nullptr});
 
-  files::StringSink header;
+  StringSink header;
   JsonWriter json(header, files::JsonStyle::compact);
   json.begin_object();
   json.key("format_version");
