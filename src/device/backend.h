@@ -1,6 +1,6 @@
 #pragma once
 
-// What stands behind open_device for "cuda": the CUDA runtime, or a stub in builds without it.
+// Implementation of open_device for "cuda": the CUDA runtime, or a stub in builds without it.
 
 #include <cstddef>
 #include <memory>
@@ -14,7 +14,7 @@ void check_range(const Buffer& buffer, std::size_t offset, std::size_t bytes);
 
 namespace cuda {
 
-/// The device with this number, the same object each time. Throws DeviceError as open_device does.
+/// The device with this number, always the same object. Throws DeviceError like open_device.
 std::shared_ptr<Device> open(int number);
 /// measure_copy_bandwidth for a CUDA device.
 double copy_bandwidth(Device& device);

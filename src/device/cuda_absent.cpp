@@ -1,4 +1,4 @@
-// In place of device/cuda/ in builds without it.
+// Replaces device/cuda/ in builds without CUDA.
 
 #include "device/backend.h"
 #include "imago/device.h"
@@ -16,7 +16,7 @@ namespace cuda {
 
 std::shared_ptr<Device> open(int) { throw DeviceError(accelerator_problem()); }
 
-double copy_bandwidth(Device& device) { throw UnsupportedError(device.name() + " is no device of this build"); }
+double copy_bandwidth(Device& device) { throw UnsupportedError(device.name() + " is not a device of this build"); }
 
 }  // namespace cuda
 }  // namespace imago

@@ -1,18 +1,61 @@
-// The host as a device: plain memory, huge pages for what is large.
+// Buffers, the host as a device (plain memory, huge pages for large buffers), devices by name, and memory bandwidth.
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <optional>
+#include <utility>
 
+#include "base/parallel.h"
 #include "device/backend.h"
 #include "imago/device.h"
+#include "imago/error.h"
 
 namespace imago {
+
+Buffer::Buffer(std::shared_ptr<Device> device, std::byte* memory, std::size_t bytes) noexcept
+    : device_(std::move(device)), memory_(memory), bytes_(bytes) {}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : device_(std::move(other.device_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  Buffer taken(std::move(other));  // releases what this buffer held now, not when `other` is destroyed
+  std::swap(device_, taken.device_);
+  std::swap(memory_, taken.memory_);
+  std::swap(bytes_, taken.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (memory_ != nullptr) device_->release(memory_, bytes_);
+}
+
+std::span<std::byte> Buffer::host() {
+  if (device_ && !device_->is_host()) throw UnsupportedError("this buffer is in the memory of " + device_->name());
+  return {memory_, bytes_};
+}
+
+std::span<const std::byte> Buffer::host() const { return const_cast<Buffer*>(this)->host(); }
+
+void check_range(const Buffer& buffer, std::size_t offset, std::size_t bytes) {
+  if (offset > buffer.size() || bytes > buffer.size() - offset) {
+    throw ShapeError(
+        fmt::format("{} bytes at offset {} do not fit a buffer of {} bytes", bytes, offset, buffer.size()));
+  }
+}
+
+// ---- the host
 
 namespace {
 
@@ -45,7 +88,7 @@ std::byte* map_large(std::size_t bytes) {
   std::byte* const memory = start + head;
   if (head != 0) ::munmap(start, head);
   ::munmap(memory + wanted, kHugePage - head);  // head < kHugePage, so there always is a tail
-  ::madvise(memory, wanted, MADV_HUGEPAGE);     // a wish: a kernel without huge pages refuses, and all still works
+  ::madvise(memory, wanted, MADV_HUGEPAGE);     // optional: fails where the kernel has no huge pages
   return memory;
 }
 
@@ -85,6 +128,58 @@ class Host final : public Device {
 std::shared_ptr<Device> host_device() {
   static const std::shared_ptr<Device> host = std::make_shared<Host>();
   return host;
+}
+
+// ---- devices by name
+
+namespace {
+
+/// The N of "cuda:N", 0 for "cuda"; nothing for other names.
+std::optional<int> cuda_number(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  if (name.empty()) return 0;
+  if (name.size() < 2 || name[0] != ':') return std::nullopt;
+  name.remove_prefix(1);
+  if (!std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() ? number : std::numeric_limits<int>::max();  // a valid number that no device has
+}
+
+double host_copy_bandwidth(Device& host) {
+  constexpr std::size_t kBytes = std::size_t{128} << 20;  // more than most last-level caches
+  constexpr std::size_t kGrain = std::size_t{1} << 20;
+  Buffer from = host.allocate(kBytes), to = host.allocate(kBytes);
+  const auto copy = [&] {
+    parallel_for(kBytes, kGrain, [&](std::size_t begin, std::size_t end) {
+      std::memcpy(to.address() + begin, from.address() + begin, end - begin);
+    });
+  };
+  std::memset(from.address(), 1, kBytes);  // untouched pages all map the same page of zeros
+  copy();
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    copy();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2.0 * static_cast<double>(kBytes) / time.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+std::shared_ptr<Device> open_device(std::string_view name) {
+  if (name == "cpu") return host_device();
+  const std::optional<int> number = cuda_number(name);
+  if (!number) throw UsageError(fmt::format("unknown device '{}': use cpu, cuda, or cuda:1 for a second GPU", name));
+  return cuda::open(*number);
+}
+
+double measure_copy_bandwidth(Device& device) {
+  return device.is_host() ? host_copy_bandwidth(device) : cuda::copy_bandwidth(device);
 }
 
 }  // namespace imago

@@ -64,7 +64,7 @@ TEST(CommandLine, DevicesAreNamedAndMustBeThere) {
                                                           {"train", "n.json", "--data", "d", "-o", "o.json"}};
   for (std::vector<std::string> command : commands) {
     command.insert(command.end(), {"--device", "gpu"});
-    expect_error(imago_run(command), 2, "--device: there is no device 'gpu': write cpu, cuda, or cuda:1");
+    expect_error(imago_run(command), 2, "--device: unknown device 'gpu': use cpu, cuda, or cuda:1");
     command.back() = "cuda:4000";
     expect_error(imago_run(command), 1, "--device cuda:4000: ");
   }

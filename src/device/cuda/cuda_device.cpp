@@ -1,4 +1,4 @@
-// A GPU as a device: memory by cudaMalloc, copies through pinned memory.
+// A GPU as a device: memory from cudaMalloc, copies through pinned memory (staging.h).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -12,7 +12,6 @@
 
 #include "device/backend.h"
 #include "device/cuda/check.h"
-#include "device/cuda/probe.h"
 #include "device/cuda/staging.h"
 #include "device/cuda/stream.h"
 #include "imago/device.h"
@@ -64,7 +63,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // After the end of main the runtime may be gone, and the memory with it: nobody to tell.
+  // Ignores errors: after the end of main the runtime may be gone, and the memory with it.
   void release(std::byte* memory, std::size_t) noexcept override {
     static_cast<void>(cudaSetDevice(number_));
     static_cast<void>(cudaFree(memory));
@@ -99,7 +98,7 @@ class CudaDevice final : public Device {
 
 const CudaDevice* as_cuda(const Device& device) { return dynamic_cast<const CudaDevice*>(&device); }
 
-/// How many there are, or why the runtime cannot say. Both are cheap: no context is made.
+/// How many GPUs there are, or why the runtime cannot say. Cheap: no context is created.
 struct Census {
   int count = 0;
   cudaError_t status = cudaSuccess;
@@ -159,15 +158,15 @@ std::string problem_of(const Census& census) {
   if (census.status == cudaErrorNoDevice || (census.status == cudaSuccess && census.count == 0)) {
     const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
     return visible == nullptr ? "the NVIDIA driver sees no GPU"
-                              : fmt::format("CUDA_VISIBLE_DEVICES='{}' leaves no GPU to see", visible);
+                              : fmt::format("CUDA_VISIBLE_DEVICES='{}' hides all GPUs", visible);
   }
   if (census.status != cudaSuccess) return fmt::format("CUDA does not start: {}", cudaGetErrorString(census.status));
   return "";
 }
 
 std::string no_kernels(int number) {
-  return fmt::format("{} ({}, architecture {}) is none that this build has kernels for", name_of(number),
-                     model_of(number), architecture_of(number));
+  return fmt::format("this build has no kernels for {} ({}, architecture {})", name_of(number), model_of(number),
+                     architecture_of(number));
 }
 
 }  // namespace
@@ -192,6 +191,18 @@ std::string accelerator_problem() {
 
 namespace cuda {
 
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // else the next launch would report it again
+  std::string text = fmt::format("{}: {}", what, cudaGetErrorString(status));
+  std::size_t free = 0, total = 0;
+  if (status == cudaErrorMemoryAllocation && cudaMemGetInfo(&free, &total) == cudaSuccess) {
+    text += fmt::format(" ({:.2f} of {:.2f} GiB are free on the device)", static_cast<double>(free) / (1 << 30),
+                        static_cast<double>(total) / (1 << 30));
+  }
+  throw DeviceError(text);
+}
+
 std::shared_ptr<Device> open(int number) {
   // Never destroyed: buffers of static objects may outlive anything that is.
   static std::mutex& mutex = *new std::mutex;
@@ -213,7 +224,7 @@ std::shared_ptr<Device> open(int number) {
 
 int number_of(const Device& device) {
   const CudaDevice* const found = as_cuda(device);
-  if (found == nullptr) throw UsageError(device.name() + " is no CUDA device");
+  if (found == nullptr) throw UsageError(device.name() + " is not a CUDA device");
   return found->number();
 }
 
@@ -223,12 +234,12 @@ double copy_bandwidth(Device& device) {
   make_current(device);
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for free memory");
-  // Two halves of it, each several times any L2 cache (126 MB on Blackwell), unless memory is short.
+  // Two buffers, each several times as large as any L2 cache (126 MB on Blackwell), unless memory is short.
   const std::size_t bytes = std::min<std::size_t>(std::size_t{512} << 20, free / 4 / 256 * 256);
   Buffer from = device.allocate(bytes), to = device.allocate(bytes);
   Stream stream(device.shared_from_this());
   double best = 0;
-  for (int round = 0; round < 6; ++round) {  // the first ones wake the clocks up
+  for (int round = 0; round < 6; ++round) {  // the first rounds bring the clocks up
     Event begin, end;
     begin.record(stream);
     stream.copy_within(from.address(), to.address(), bytes);

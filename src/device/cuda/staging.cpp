@@ -10,9 +10,9 @@ namespace imago::cuda {
 
 namespace {
 
-// Long enough that a transfer (55 GB/s over PCIe 5) hides the start of the next; little enough to pin without asking.
+// A transfer of this size (at 55 GB/s over PCIe 5) hides the start of the next one, and little memory is pinned.
 constexpr std::size_t kHalf = std::size_t{8} << 20;
-constexpr std::size_t kSmall = std::size_t{64} << 10;  // below: no thread but this one is worth waking
+constexpr std::size_t kSmall = std::size_t{64} << 10;  // below this size one thread copies
 
 void copy_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
   parallel_for(bytes, 4 * kSmall,
@@ -23,12 +23,12 @@ void copy_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
 
 Staging::Staging() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-  for (Half& half : halves_) check(cudaEventCreateWithFlags(&half.travelled, cudaEventDisableTiming), "an event");
+  for (Half& half : halves_) check(cudaEventCreateWithFlags(&half.transferred, cudaEventDisableTiming), "an event");
 }
 
 Staging::~Staging() {
   for (Half& half : halves_) {
-    if (half.travelled != nullptr) static_cast<void>(cudaEventDestroy(half.travelled));
+    if (half.transferred != nullptr) static_cast<void>(cudaEventDestroy(half.transferred));
   }
   if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
@@ -47,11 +47,11 @@ void Staging::upload(std::span<const std::byte> from, std::byte* to) {
   for (std::size_t done = 0; done < from.size(); ++turn) {
     Half& half = halves_[turn % 2];
     const std::size_t bytes = std::min(half.memory.bytes().size(), from.size() - done);
-    if (turn >= 2) check(cudaEventSynchronize(half.travelled), "copying to the device");
+    if (turn >= 2) check(cudaEventSynchronize(half.transferred), "copying to the device");
     copy_bytes(from.data() + done, half.memory.bytes().data(), bytes);
     check(cudaMemcpyAsync(to + done, half.memory.bytes().data(), bytes, cudaMemcpyHostToDevice, stream_),
           "copying to the device");
-    check(cudaEventRecord(half.travelled, stream_), "an event");
+    check(cudaEventRecord(half.transferred, stream_), "an event");
     done += bytes;
   }
   check(cudaStreamSynchronize(stream_), "copying to the device");
@@ -61,21 +61,21 @@ void Staging::download(const std::byte* from, std::span<std::byte> to) {
   if (to.empty()) return;
   reserve(to.size());
   const std::size_t half_bytes = halves_[0].memory.bytes().size();
-  const std::size_t pieces = (to.size() - 1) / half_bytes + 1;
-  const auto bytes_of = [&](std::size_t piece) { return std::min(half_bytes, to.size() - piece * half_bytes); };
-  // One piece travels while the one before it is copied out.
-  for (std::size_t piece = 0; piece <= pieces; ++piece) {
-    if (piece < pieces) {
-      Half& half = halves_[piece % 2];
-      check(cudaMemcpyAsync(half.memory.bytes().data(), from + piece * half_bytes, bytes_of(piece),
+  const std::size_t chunks = (to.size() - 1) / half_bytes + 1;
+  const auto bytes_of = [&](std::size_t chunk) { return std::min(half_bytes, to.size() - chunk * half_bytes); };
+  // One chunk is transferred while the previous one is copied out.
+  for (std::size_t chunk = 0; chunk <= chunks; ++chunk) {
+    if (chunk < chunks) {
+      Half& half = halves_[chunk % 2];
+      check(cudaMemcpyAsync(half.memory.bytes().data(), from + chunk * half_bytes, bytes_of(chunk),
                             cudaMemcpyDeviceToHost, stream_),
             "copying from the device");
-      check(cudaEventRecord(half.travelled, stream_), "an event");
+      check(cudaEventRecord(half.transferred, stream_), "an event");
     }
-    if (piece > 0) {
-      Half& half = halves_[(piece - 1) % 2];
-      check(cudaEventSynchronize(half.travelled), "copying from the device");
-      copy_bytes(half.memory.bytes().data(), to.data() + (piece - 1) * half_bytes, bytes_of(piece - 1));
+    if (chunk > 0) {
+      Half& half = halves_[(chunk - 1) % 2];
+      check(cudaEventSynchronize(half.transferred), "copying from the device");
+      copy_bytes(half.memory.bytes().data(), to.data() + (chunk - 1) * half_bytes, bytes_of(chunk - 1));
     }
   }
 }

@@ -1,16 +1,17 @@
 #include "device/cuda/stream.h"
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "device/cuda/check.h"
-#include "device/cuda/pinned_pool.h"
 #include "imago/error.h"
 
 namespace imago::cuda {
 
-// Not blocking: a stream that waits for the default one would wait for whatever else the process does on the device.
+// Non-blocking: a stream that synchronizes with the default stream would wait for other work of the process.
 Stream::Stream(std::shared_ptr<Device> device) : device_(std::move(device)) {
-  if (!device_) throw UsageError("a stream of no device");
+  if (!device_) throw UsageError("a stream needs a device");
   number_ = number_of(*device_);
   make_current(*device_);
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream");
@@ -61,7 +62,7 @@ void Stream::fill_zero(void* memory, std::size_t bytes) {
 void Stream::wait() { check(cudaStreamSynchronize(handle()), "work on the device"); }
 
 Graph::Graph(Stream& stream, const std::function<void()>& work) {
-  // Only this thread's calls are watched: others may allocate meanwhile.
+  // Thread-local: other threads may allocate during the capture.
   check(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal), "recording a graph");
   cudaGraph_t recorded = nullptr;
   try {
@@ -114,7 +115,8 @@ void Event::record(Stream& stream) {
 }
 
 double Event::seconds_between(const Event& begin, const Event& end) {
-  if (begin.handle_ == nullptr || end.handle_ == nullptr) throw UsageError("the time between events that never were");
+  if (begin.handle_ == nullptr || end.handle_ == nullptr)
+    throw UsageError("the time between events that were not recorded");
   check(cudaEventSynchronize(end.handle_), "work on the device");
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, begin.handle_, end.handle_), "the time between two events");
@@ -123,7 +125,57 @@ double Event::seconds_between(const Event& begin, const Event& end) {
 
 namespace {
 
-// Never destroyed: static objects may give memory back after anything that is.
+constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
+constexpr std::size_t kGranule = std::size_t{64} << 10;  // matrices of nearly the same size share buffers
+
+/// Keeps returned pinned memory for its next user: pinning takes about as long as a copy over the bus, and a model is
+/// uploaded through the same two buffers for each of its matrices. Thread-safe.
+class PinnedPool {
+ public:
+  /// At least `bytes` bytes. Throws DeviceError.
+  std::byte* take(std::size_t bytes);
+  void give_back(std::byte* memory) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::byte*, std::size_t> sizes_;  // of all blocks, in use or waiting
+  std::multimap<std::size_t, std::byte*> waiting_;
+  std::size_t waiting_bytes_ = 0;
+};
+
+std::byte* PinnedPool::take(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t wanted = (bytes + kGranule - 1) / kGranule * kGranule;
+  if (const auto found = waiting_.lower_bound(wanted); found != waiting_.end() && found->first / 2 <= wanted) {
+    std::byte* const memory = found->second;
+    waiting_bytes_ -= found->first;
+    waiting_.erase(found);
+    return memory;
+  }
+  void* made = nullptr;
+  // Portable: pinned for every device, whichever is current now.
+  check(cudaHostAlloc(&made, wanted, cudaHostAllocPortable), "pinned host memory");
+  std::byte* const memory = static_cast<std::byte*>(made);
+  sizes_.emplace(memory, wanted);
+  return memory;
+}
+
+void PinnedPool::give_back(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = sizes_.find(memory);
+  if (waiting_bytes_ + found->second <= kMostWaiting) {
+    try {
+      waiting_.emplace(found->second, memory);
+      waiting_bytes_ += found->second;
+      return;
+    } catch (...) {  // no memory for the entry: free it below
+    }
+  }
+  sizes_.erase(found);
+  static_cast<void>(cudaFreeHost(memory));
+}
+
+// Never destroyed: static objects may return memory after any other static object is gone.
 PinnedPool& pinned_pool() {
   static PinnedPool& pool = *new PinnedPool;
   return pool;

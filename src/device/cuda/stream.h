@@ -1,7 +1,7 @@
 #pragma once
 
-// Order on a CUDA device: streams, graphs and the clock of its work. Only builds with CUDA have these; code that uses
-// them lies in folders named cuda/, which such builds alone compile.
+// Streams, graphs, events and memory of CUDA devices. Only builds with CUDA have them: code that uses them is in
+// folders named cuda/.
 
 #include <cstddef>
 #include <functional>
@@ -16,13 +16,13 @@ struct CUevent_st;
 
 namespace imago::cuda {
 
-/// The number behind "cuda:N". Throws UsageError if `device` is not a CUDA device.
+/// The N of "cuda:N". Throws UsageError if `device` is not a CUDA device.
 int number_of(const Device& device);
-/// Makes `device` the one that calls of this thread go to. Streams do it by themselves. Throws as number_of.
+/// Makes `device` current on this thread. Streams do so themselves. Throws like number_of.
 void make_current(const Device& device);
 
-/// A queue of work on one device. It runs beside those of other streams and beside Device::upload and download: wait
-/// where one needs what another does. Move-only. Not thread-safe.
+/// A queue of work on one device. Streams run concurrently with each other and with Device::upload and download: wait
+/// where one needs the result of another. Move-only. Not thread-safe.
 class Stream {
  public:
   /// Throws UsageError if `device` is not a CUDA device.
@@ -40,7 +40,7 @@ class Stream {
   void copy_out(const void* from, std::span<std::byte> to);
   void copy_within(const void* from, void* to, std::size_t bytes);
   void fill_zero(void* memory, std::size_t bytes);
-  /// Until all that was queued is done. Throws DeviceError with what failed.
+  /// Waits until all queued work is done. Throws DeviceError with what failed.
   void wait();
 
  private:
@@ -53,8 +53,8 @@ class Stream {
 class Graph {
  public:
   Graph() = default;
-  /// Records what `work` queues on `stream` instead of running it. Nothing in `work` may wait or allocate. What it
-  /// throws comes out here, and the stream is as before.
+  /// Records what `work` queues on `stream` instead of running it. Nothing in `work` may wait or allocate. Exceptions
+  /// of `work` are passed on, and the stream is as before.
   Graph(Stream& stream, const std::function<void()>& work);
   Graph(Graph&& other) noexcept;
   Graph& operator=(Graph&& other) noexcept;
@@ -76,15 +76,15 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
   void record(Stream& stream);
-  /// Of the device's clock. Waits for `end`. Throws UsageError unless both were recorded.
+  /// Measured by the device. Waits for `end`. Throws UsageError unless both were recorded.
   static double seconds_between(const Event& begin, const Event& end);
 
  private:
   CUevent_st* handle_ = nullptr;  // null until it is recorded: it belongs to the device of the first stream
 };
 
-/// Host memory that the device copies from and to without the host's help; what it holds at first is anything. Some of
-/// it is kept for the next one when it is given back. Move-only.
+/// Page-locked host memory, which the device accesses directly; not initialised. Released memory is pooled, up to a
+/// limit. Move-only.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -99,8 +99,7 @@ class PinnedMemory {
   std::size_t bytes_ = 0;
 };
 
-/// An array of T in device memory. A plain owner for scratch of known size; what it points to is not initialised to
-/// anything but zeros.
+/// An array of T in device memory, filled with zeros. For scratch memory of known size.
 template <class T>
 class Array {
  public:

@@ -1,35 +1,37 @@
 #pragma once
 
-// What a warp of decoding attention does with its keys: scores, weights, sums of values. Keys and values go from memory
-// into registers in the form the tensor cores want, so nothing is staged and all loads of a turn are under way at once.
+// What a warp of decoding attention does with 16 keys: scores, weights, sums of values. Keys and values are loaded into
+// registers in the layout of the tensor cores, so nothing goes through shared memory and all loads of a pass are in
+// flight at once.
 //
-// A tile has 16 rows of queries and decoding needs 8 at most, so rows 8 to 15 hold what float16 rounding left of rows 0
-// to 7: the sum of both halves of the product is exact to 22 bits, for the same price. Weights are split likewise.
+// A tensor core tile has 16 rows of queries and decoding needs at most 8, so rows 8 to 15 hold what rounding to float16
+// left of rows 0 to 7: the sum of both halves of the product is exact to 22 bits at no extra cost. Weights are split in
+// the same way.
 
 #include <cstdint>
 
 #include "kernels/cuda/attention_work.h"
-#include "kernels/cuda/cache_tiles.cuh"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
-/// Weights are sums of 2^(score - largest + boost): float16 keeps them down to 2^-24, and they count down to 2^-36.
-/// With q8_0 they are multiplied by scales up to 255 before.
+/// Weights are 2^(score - largest + boost): float16 represents them down to 2^-24, so weights of 2^-36 still count.
+/// With q8_0 they are first multiplied by scales of up to 255.
 template <CacheType kType>
 inline constexpr float kWeightBoost = kType == CacheType::q8_0 ? 8.0f : 12.0f;
 
-/// One warp's queries, and what it has summed up. Lane = 4 · g + c.
+/// The queries and running sums of a warp. Lane = 4 · g + c.
 template <int kSupers, CacheType kType>
 struct DecodeState {
   static constexpr int kSteps = 2 * kSupers;  // of 32 values
   std::uint32_t q[kSteps][2][4];
-  float factor;  // on products of q: undoes its own scaling
+  float factor;  // of products with q: undoes the scaling of q
   float largest = -INFINITY, total = 0;
   float sums[kSupers * 8][4] = {};
 };
 
-/// Values i · 32 + 8c … + 7 of the query of row g, zeros where there is none.
+/// Values i · 32 + 8c … + 7 of the query in row g; zeros if there is none.
 template <int kSteps>
 __device__ __forceinline__ void load_query(float (&v)[kSteps][8], const float* q, bool inside, unsigned values,
                                            unsigned c) {
@@ -57,7 +59,7 @@ __device__ __forceinline__ void set_query(DecodeState<kSupers, kType>& state, co
   }
   largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
   largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-  // A power of two brings the largest value near 1: float16 then neither overflows nor loses what matters.
+  // A power of two brings the largest value near 1: float16 then neither overflows nor loses small values.
   const std::uint32_t exponent = min(max(largest >> 23, 1u), 253u);
   const float down = float_of_bits((254u - exponent) << 23);
   state.factor = float_of_bits(exponent << 23) * scale;
@@ -102,7 +104,7 @@ __device__ __forceinline__ float2 score_keys(const DecodeState<kSupers, kType>& 
     }
     return score;
   } else {
-    float d[2][4] = {};  // two sums: each product waits for the one before in its sum
+    float d[2][4] = {};  // two sums, since each product waits for the previous one of its sum
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       multiply_add(d[0], state.q[i][0], octets[i].pairs.x, octets[i].pairs.y);
@@ -116,7 +118,7 @@ __device__ __forceinline__ float2 score_keys(const DecodeState<kSupers, kType>& 
   }
 }
 
-/// Adds weights · values for 64 values of 16 keys: two neighbouring keys make the pairs that a column wants.
+/// Adds weights · values for 64 values of 16 keys. The pairs of a column are values of two neighbouring keys.
 __device__ __forceinline__ void add_pairs(float (*sums)[4], const std::uint32_t (&weights)[4], const uint4& k0,
                                           const uint4& k1, const uint4& k8, const uint4& k9) {
   const std::uint32_t w0[4] = {k0.x, k0.y, k0.z, k0.w}, w1[4] = {k1.x, k1.y, k1.z, k1.w};
@@ -128,7 +130,7 @@ __device__ __forceinline__ void add_pairs(float (*sums)[4], const std::uint32_t 
   }
 }
 
-/// The rows of the four keys whose values a lane holds, and whether they are there.
+/// The rows of the four keys whose values a lane holds, and whether they exist.
 struct ValueRows {
   const std::byte* row[4];
   bool inside[4];
@@ -167,7 +169,7 @@ struct LoadedValues {
   }
 };
 
-/// q8_0: blocks of 32 values, four a lane, since their scale goes into the weights.
+/// q8_0: a lane has four values of each block of 32, whose scale multiplies the weights.
 template <int kSupers>
 __device__ __forceinline__ void add_scaled_values(float (*sums)[4], const float (&p)[4], const ValueRows& rows,
                                                   unsigned values, unsigned g) {
@@ -198,19 +200,19 @@ __device__ __forceinline__ void add_scaled_values(float (*sums)[4], const float 
   }
 }
 
-/// Which value of the head column 2c + odd of sum number `tile` is.
+/// The value of the head that column 2c + odd of sum `tile` stands for.
 template <CacheType kType>
 __device__ __forceinline__ unsigned value_of_sum(unsigned tile, unsigned c, unsigned odd) {
   if constexpr (kType == CacheType::q8_0) return tile / 4 * 32 + (2 * c + odd) * 4 + tile % 4;
   return tile / 8 * 64 + (2 * c + odd) * 8 + tile % 8;
 }
 
-/// Registers hold keys and values of 16 keys besides all else up to heads of 128: the next keys are then under way
-/// while these values are added.
+/// Up to 128 values a head there are registers for the next 16 keys and values, which are then loaded while the current
+/// ones are multiplied.
 template <int kSupers, CacheType kType>
 inline constexpr bool kLoadsAhead = kSupers <= 2 && kType == CacheType::f16;
 
-/// The next 16 keys of a warp and their values, on their way where kLoadsAhead.
+/// The next 16 keys of a warp and their values, loaded ahead if kLoadsAhead.
 template <int kSupers, CacheType kType>
 struct KeysAhead {
   Octet<kType> keys[2][2 * kSupers];
@@ -221,7 +223,7 @@ struct KeysAhead {
     const unsigned at = key + 8 * t + g;
     load_key<kSupers, kType>(keys[t], rows + std::size_t{at} * row_bytes, at < stop, head_values, c);
   }
-  /// Key number `last`, which was not there, from float32.
+  /// Takes key number `last`, which was not in the cache yet, from float32.
   __device__ __forceinline__ void take_last(unsigned last, unsigned key, const float* its_key, const float* its_value,
                                             unsigned head_values, unsigned g, unsigned c) {
 #pragma unroll
@@ -243,13 +245,12 @@ struct KeysAhead {
   }
 };
 
-/// The keys [key, stop) of which there may be more than 16. kLoadsAhead: `ahead` has them, and gets those from `next`
-/// on.
+/// Adds up to 16 keys of [key, stop) to the sums. With kLoadsAhead, `ahead` has them, and gets those from `next` on.
 template <int kSupers, CacheType kType>
-__device__ __forceinline__ void look_at_keys(const DecodeWork& a, DecodeState<kSupers, kType>& state,
-                                             KeysAhead<kSupers, kType>& ahead, const std::byte* keys,
-                                             const std::byte* values, unsigned key, unsigned next, unsigned stop,
-                                             unsigned g, unsigned c) {
+__device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<kSupers, kType>& state,
+                                               KeysAhead<kSupers, kType>& ahead, const std::byte* keys,
+                                               const std::byte* values, unsigned key, unsigned next, unsigned stop,
+                                               unsigned g, unsigned c) {
   const unsigned row_bytes = a.rows.row_bytes, head_values = a.rows.head_values;
   const ValueRows rows(values, row_bytes, key, stop, c);
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;

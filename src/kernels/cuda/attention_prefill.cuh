@@ -1,20 +1,21 @@
 #pragma once
 
-// Attention of many tokens: a block takes some of them with all heads that share keys, as rows of one tile, and goes
-// over the keys that any of them sees. Keys and values lie in shared memory in float16, two tiles of each: the next is
-// on its way while this one is multiplied. Scores, their largest and the sums stay in registers and in float32.
+// Attention of many tokens. A block takes some tokens with all heads that share keys, as rows of one tile, and passes
+// over the keys that any of them sees. Keys and values are staged in shared memory as float16, two tiles of each: the
+// next is copied while the current one is multiplied. Scores, their maxima and the sums stay in registers, in float32.
 
 #include <climits>
 #include <cstdint>
 
+#include "device/cuda/check.h"
 #include "kernels/cuda/attention_work.h"
-#include "kernels/cuda/cache_tiles.cuh"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
-/// Four warps of 16 · kTall rows. Sums take kTall · kDims / 2 registers of a thread, scores kTall · kKeys / 2.
+/// The tile of a block: four warps of 16 · kTall rows. Sums take kTall · kDims / 2 registers of a thread, scores
+/// kTall · kKeys / 2.
 template <int kDims>
 struct PrefillTile {
   static constexpr int kWarps = 4;
@@ -25,10 +26,10 @@ struct PrefillTile {
   static constexpr int kSharedBytes = (kRows + 4 * kKeys) * kDims * 2;
 };
 
-/// Heads of a group that share a tile; larger groups take several.
+/// Heads of a group that share a tile; larger groups take several tiles.
 inline constexpr unsigned kPrefillHeads = 32;
 
-/// Byte of chunk `chunk` of row `row`: chunks change places by the row, so that 8 rows of one chunk are in different
+/// Offset of a chunk in a row. Chunks are swizzled by the row, so that the same chunk of 8 rows lies in different
 /// banks.
 template <int kDims>
 __device__ __forceinline__ std::uint32_t chunk_at(unsigned row, unsigned chunk) {
@@ -40,9 +41,9 @@ __device__ __forceinline__ std::uint32_t safe_pair(float a, float b) {
   return half_pair(within_half(a), within_half(b));
 }
 
-/// A tile of keys or values into shared memory; zeros past the last key and past the head's values.
+/// Loads a tile of keys or values into shared memory; zeros past the last key and past the values of the head.
 template <int kDims, CacheType kType>
-__device__ __forceinline__ void load_rows(std::byte* shared, std::uint32_t address, const std::byte* rows,
+__device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t address, const std::byte* rows,
                                           unsigned first, unsigned last, const CacheRows& shape) {
   using Tile = PrefillTile<kDims>;
 #pragma unroll 4
@@ -66,20 +67,20 @@ __device__ __forceinline__ void load_rows(std::byte* shared, std::uint32_t addre
 #pragma unroll
         for (int k = 0; k < 4; ++k) halves[k] = __hmul2(halves[k], scale);
       }
-      *reinterpret_cast<uint4*>(shared + at) = pairs;
+      *reinterpret_cast<uint4*>(memory + at) = pairs;
     }
   }
 }
 
-/// Neighbouring tokens of a tile in one sequence, and the keys they see.
-struct Run {
+/// Consecutive tokens of a tile in one sequence, and the keys they see.
+struct Segment {
   unsigned end;                        // one past its last token
-  unsigned first_of_any, last_of_any;  // keys
-  unsigned first_of_all, last_of_all;  // keys that no token of it must leave out
+  unsigned first_of_any, last_of_any;  // keys that some token sees
+  unsigned first_of_all, last_of_all;  // keys that every token sees
   bool empty;
 };
-__device__ inline Run find_run(const int* positions, const int* sequences, unsigned begin, unsigned tokens,
-                               unsigned window) {
+__device__ inline Segment find_segment(const int* positions, const int* sequences, unsigned begin, unsigned tokens,
+                                       unsigned window) {
   const unsigned lane = threadIdx.x % 32;
   unsigned first = UINT_MAX, last_of_all = UINT_MAX, first_of_all = 0, end = begin;
   int last = -1;
@@ -106,17 +107,17 @@ template <int kDims, CacheType kType>
 __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(AttentionWork a, unsigned chunks) {
   using Tile = PrefillTile<kDims>;
   constexpr int kTall = Tile::kTall, kKeys = Tile::kKeys, kColumns = kKeys / 8;
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(128) std::byte memory[];
   __shared__ int positions[Tile::kRows], sequences[Tile::kRows];
-  const std::uint32_t queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const std::uint32_t queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
   constexpr unsigned kQueryBytes = Tile::kRows * kDims * 2, kTileBytes = kKeys * kDims * 2;
-  const auto keys_at = [&](unsigned stage) { return kQueryBytes + stage * 2 * kTileBytes; };  // values behind them
+  const auto keys_at = [&](unsigned stage) { return kQueryBytes + stage * 2 * kTileBytes; };  // values follow the keys
 
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
   const unsigned kv_head = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
   const unsigned heads = min(a.group - chunk * kPrefillHeads, kPrefillHeads);
   const unsigned per_tile = Tile::kRows / min(a.group, kPrefillHeads);
-  const unsigned first_token = (gridDim.y - 1 - blockIdx.y) * per_tile;  // those with the most keys begin
+  const unsigned first_token = (gridDim.y - 1 - blockIdx.y) * per_tile;  // tokens with the most keys go first
   const unsigned tokens = min(per_tile, a.tokens - first_token);
   const unsigned head_values = a.rows.head_values;
   const std::size_t first_head = std::size_t{kv_head} * a.group + chunk * kPrefillHeads;
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
     positions[t] = a.position[first_token + t];
     sequences[t] = a.sequence == nullptr ? 0 : a.sequence[first_token + t];
   }
-  // Without a cap the scores come out as powers of 2.
+  // Without a cap, scores are scaled to be exponents of 2.
   const float query_scale = a.cap > 0 ? a.scale : a.scale * 1.4426950409f;
   for (unsigned i = threadIdx.x; i < Tile::kRows * Tile::kChunks; i += blockDim.x) {
     const unsigned row = i / Tile::kChunks, part = i % Tile::kChunks, token = row / heads;
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
       pairs = {safe_pair(u.x * query_scale, u.y * query_scale), safe_pair(u.z * query_scale, u.w * query_scale),
                safe_pair(v.x * query_scale, v.y * query_scale), safe_pair(v.z * query_scale, v.w * query_scale)};
     }
-    *reinterpret_cast<uint4*>(shared + chunk_at<kDims>(row, part)) = pairs;
+    *reinterpret_cast<uint4*>(memory + chunk_at<kDims>(row, part)) = pairs;
   }
   __syncthreads();
 
@@ -154,37 +155,37 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
   }
 
   for (unsigned begin = 0; begin < tokens;) {
-    const Run run = find_run(positions, sequences, begin, tokens, a.window);
-    const bool is_whole = begin == 0 && run.end == tokens;
+    const Segment segment = find_segment(positions, sequences, begin, tokens, a.window);
+    const bool is_whole = begin == 0 && segment.end == tokens;
     const GpuCache cache = a.caches[sequences[begin]];
-    int row_last[kTall][2];  // -1: not of this run
+    int row_last[kTall][2];  // -1: not in this segment
 #pragma unroll
     for (int m = 0; m < kTall; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const unsigned token = row_token[m][h];
-        row_last[m][h] = token >= begin && token < run.end ? positions[token] : -1;
+        row_last[m][h] = token >= begin && token < segment.end ? positions[token] : -1;
       }
     }
-    begin = run.end;
-    if (run.empty) continue;
+    begin = segment.end;
+    if (segment.empty) continue;
     const std::byte* const key_rows = cache.keys + kv_head * a.rows.head_bytes;
     const std::byte* const value_rows = cache.values + kv_head * a.rows.head_bytes;
     const auto load = [&](unsigned stage, unsigned key) {
       const unsigned at = keys_at(stage);
-      load_rows<kDims, kType>(shared + at, queries + at, key_rows, key, run.last_of_any, a.rows);
-      load_rows<kDims, kType>(shared + at + kTileBytes, queries + at + kTileBytes, value_rows, key, run.last_of_any,
+      load_rows<kDims, kType>(memory + at, queries + at, key_rows, key, segment.last_of_any, a.rows);
+      load_rows<kDims, kType>(memory + at + kTileBytes, queries + at + kTileBytes, value_rows, key, segment.last_of_any,
                               a.rows);
       end_copies();
     };
 
-    __syncthreads();  // the run before may still be read
-    load(0, run.first_of_any);
+    __syncthreads();  // other warps may still read the previous segment
+    load(0, segment.first_of_any);
     unsigned stage = 0;
-    for (unsigned key = run.first_of_any; key <= run.last_of_any; key += kKeys, stage ^= 1) {
+    for (unsigned key = segment.first_of_any; key <= segment.last_of_any; key += kKeys, stage ^= 1) {
       wait_for_copies<0>();
-      __syncthreads();  // this tile is there for all, and all are done with the other
-      if (key + kKeys <= run.last_of_any) load(stage ^ 1, key + kKeys);
+      __syncthreads();  // this tile is complete, and all warps are done with the other one
+      if (key + kKeys <= segment.last_of_any) load(stage ^ 1, key + kKeys);
 
       const std::uint32_t keys = queries + keys_at(stage), values = keys + kTileBytes;
       float s[kTall][kColumns][4] = {};
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
         }
       }
 
-      const bool is_cut = !is_whole || key < run.first_of_all || key + kKeys - 1 > run.last_of_all;
+      const bool is_cut = !is_whole || key < segment.first_of_all || key + kKeys - 1 > segment.last_of_all;
 #pragma unroll
       for (int m = 0; m < kTall; ++m) {
         if (a.cap > 0) {
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
           for (int n = 0; n < kColumns; ++n) top = fmaxf(top, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
           top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
           top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-          // A row that has seen no key yet has sums of 0. Weights reach up to 2^8, so that float16 keeps small ones.
+          // A row that has seen no key yet has sums of 0. Weights go up to 2^8, so that float16 keeps small ones.
           const float base = top == -INFINITY ? 0.0f : top;
           const float shrink = power_of_2(largest[m][h] - base);
           largest[m][h] = top;
@@ -304,6 +305,27 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
       }
     }
   }
+}
+
+template <int kDims, CacheType kType>
+void launch_prefill_of(const AttentionWork& work, Stream& stream) {
+  using Tile = PrefillTile<kDims>;
+  const unsigned chunks = (work.group + kPrefillHeads - 1) / kPrefillHeads;
+  const unsigned per_tile = Tile::kRows / std::min(work.group, kPrefillHeads);
+  imago::cuda::check(cudaFuncSetAttribute(prefill_attention<kDims, kType>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          Tile::kSharedBytes),
+                     "shared memory of attention");
+  const dim3 blocks(work.kv_heads * chunks, (work.tokens + per_tile - 1) / per_tile);
+  prefill_attention<kDims, kType><<<blocks, 32 * Tile::kWarps, Tile::kSharedBytes, stream.handle()>>>(work, chunks);
+  imago::cuda::check_launch("attention of many tokens");
+}
+
+template <CacheType kType>
+void launch_prefill(const AttentionWork& work, Stream& stream) {
+  const unsigned values = work.rows.head_values;
+  if (values <= 64) return launch_prefill_of<64, kType>(work, stream);
+  if (values <= 128) return launch_prefill_of<128, kType>(work, stream);
+  launch_prefill_of<256, kType>(work, stream);
 }
 
 }  // namespace imago::kernels::cuda

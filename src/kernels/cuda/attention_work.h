@@ -1,14 +1,79 @@
 #pragma once
 
-// What the kernels of attention get, by value, and the launches that attention chooses from.
+// What attention kernels get, how attention is split into blocks, and the launches to choose from. What is launched
+// depends on the longest position alone, so that one recorded graph serves all shorter ones; what a block computes
+// depends on its token's own position.
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/host_device.h"
 
 namespace imago::kernels::cuda {
+
+// ---- the split into blocks
+
+/// Up to this many tokens are decoded one by one, split over keys. More tokens share tiles of keys.
+inline constexpr std::size_t kDecodeTokens = 16;
+/// Query heads that a block of the decoding kernel takes together: half the rows of a tensor core tile (see
+/// attention_decode_keys.cuh).
+inline constexpr std::size_t kDecodeHeads = 8;
+/// Keys that the warps of a block process in one pass: 16 each.
+inline constexpr std::size_t kDecodeWarps = 8;
+inline constexpr std::size_t kDecodeKeys = 16 * kDecodeWarps;
+/// One block on each multiprocessor of the largest chips; smaller chips run them in two waves.
+inline constexpr std::size_t kDecodeBlocks = 132;
+/// Keys of one pass of a block: fewer are not split.
+inline constexpr std::size_t kUnsplitKeys = kDecodeKeys;
+
+/// The keys that a token at `position` sees: [first, position].
+IMAGO_HD std::uint32_t first_key(std::int32_t position, std::uint32_t window) noexcept {
+  const auto end = static_cast<std::uint32_t>(position) + 1;
+  return window != 0 && end > window ? end - window : 0;
+}
+
+/// Keys of each of `splits` splits of `keys`: whole passes of a block, so the last splits may be empty.
+IMAGO_HD std::uint32_t keys_per_split(std::uint32_t keys, std::uint32_t splits) noexcept {
+  const std::uint32_t least = (keys + splits - 1) / splits;
+  const std::uint32_t wanted = keys <= kUnsplitKeys ? static_cast<std::uint32_t>(kUnsplitKeys) : least;
+  return (wanted + kDecodeKeys - 1) / kDecodeKeys * kDecodeKeys;
+}
+
+/// Blocks of a cluster read each other's shared memory, which combines up to 8 blocks faster than device memory does.
+/// Beyond this many keys, more blocks matter more.
+inline constexpr std::size_t kClusterBlocks = 8;
+inline constexpr std::size_t kClusterKeysF16 = 4096, kClusterKeys = 1024;
+
+/// The launch of decoding attention. An item is a token with up to kDecodeHeads query heads that share a key head; its
+/// keys are split over `splits` blocks, which form a cluster up to `most_cluster_keys` keys.
+struct DecodePlan {
+  std::size_t items, splits;
+  bool is_cluster = false;
+};
+inline DecodePlan decode_plan(std::size_t tokens, std::size_t kv_heads, std::size_t group, std::size_t most_keys,
+                              std::size_t most_cluster_keys) noexcept {
+  const std::size_t items = tokens * kv_heads * ((group + kDecodeHeads - 1) / kDecodeHeads);
+  if (most_keys <= kUnsplitKeys || items == 0) return {items, 1};
+  const std::size_t passes = (most_keys + kDecodeKeys - 1) / kDecodeKeys, room = kDecodeBlocks / items;
+  if (most_keys > most_cluster_keys || room < 2) return {items, std::clamp<std::size_t>(room, 1, passes)};
+  return {items, std::min({std::bit_floor(room), std::bit_ceil(passes), kClusterBlocks}), true};
+}
+
+/// Scratch of decoding: a counter for each item that is split, then the partial results of splits: sums, largest score,
+/// total weight.
+inline constexpr std::size_t kDecodeCounterBytes = 1024;
+static_assert(kDecodeBlocks * sizeof(std::uint32_t) <= kDecodeCounterBytes,
+              "items are split only if they are fewer than kDecodeBlocks");
+inline std::size_t decode_scratch_bytes(const DecodePlan& plan, std::size_t group, std::size_t head_values) noexcept {
+  const std::size_t rows = std::min(group, kDecodeHeads);
+  return kDecodeCounterBytes +
+         (plan.splits == 1 ? 0 : plan.items * plan.splits * rows * (head_values + 2) * sizeof(float));
+}
+
+// ---- arguments and launches
 
 /// The numbers of a CacheShape that kernels need.
 struct CacheRows {
@@ -22,9 +87,9 @@ inline CacheRows cache_rows(const CacheShape& shape) {
           static_cast<std::uint32_t>(shape.head_values)};
 }
 
-/// What is done to heads before they meet: norms, where given, and rotation.
-struct HeadTurn {
-  const float* q_norm;  // [head_values]; null: none, or done before
+/// What happens to queries and keys before attention: norms, where given, and rotation.
+struct HeadRotation {
+  const float* q_norm;  // [head_values]; null: none, or already applied
   const float* k_norm;
   float eps;
   const float* rope;  // null: none
@@ -32,8 +97,8 @@ struct HeadTurn {
   RopePairs pairs;
 };
 
-/// `q_norm`, `k_norm`: the norms that are left to do.
-inline HeadTurn head_turn(const PlaceArgs& args, const float* q_norm, const float* k_norm) {
+/// `q_norm`, `k_norm`: the norms that still have to be applied.
+inline HeadRotation head_rotation(const PlaceArgs& args, const float* q_norm, const float* k_norm) {
   return {.q_norm = q_norm,
           .k_norm = k_norm,
           .eps = args.norm_eps,
@@ -43,13 +108,14 @@ inline HeadTurn head_turn(const PlaceArgs& args, const float* q_norm, const floa
 }
 
 inline constexpr std::size_t kMostHeadValues = 256;
-/// Throws UnsupportedError for heads that no kernel takes.
+/// Throws UnsupportedError for head sizes that no kernel supports.
 void check_head_values(std::size_t head_values);
 
+/// Arguments of every attention kernel.
 struct AttentionWork {
   const float* q;  // [tokens][heads][head_values]
   float* y;
-  Int8Out int8;  // of few tokens, where blocks of 32 columns do not straddle heads; else null
+  Int8Out int8;  // quantized output; only for few tokens, and where blocks of 32 columns do not straddle heads
   std::uint32_t tokens, heads, kv_heads, group;
   std::uint32_t window;
   float scale, cap;
@@ -62,23 +128,20 @@ struct AttentionWork {
 /// Few tokens: see attention_decode.cuh. Heads of a multiple of 8 values up to 256.
 struct DecodeWork : AttentionWork {
   std::uint32_t chunks = 1;  // of kDecodeHeads heads or fewer in a group
-  bool is_cluster = false;   // the splits of a unit are one cluster
-  // Where k is given, queries are turned here, and keys and values put into the cache. Of tokens that do not see each
-  // other, with one chunk.
+  bool is_cluster = false;   // the splits of an item form a cluster
+  // If k is given, the kernel also rotates queries and stores keys and values in the cache. REQUIRES: tokens of
+  // different sequences, one chunk.
   const float* k = nullptr;  // [tokens][kv_heads][head_values]
   const float* v = nullptr;
-  HeadTurn turn = {};
-  std::uint32_t* counters = nullptr;  // [units], zeros between launches
-  float* parts = nullptr;             // [units][splits][rows][head_values + 2]
+  HeadRotation rotation = {};
+  std::uint32_t* counters = nullptr;  // [items], zeros between launches
+  float* partials = nullptr;          // [items][splits][rows][head_values + 2]
 };
 template <CacheType kType>
 void launch_decode(const DecodeWork& work, const DecodePlan& plan, Stream& stream);
 
-/// Many tokens: see attention_prefill.cuh. Heads likewise.
+/// Many tokens: see attention_prefill.cuh. The same head sizes.
 template <CacheType kType>
 void launch_prefill(const AttentionWork& work, Stream& stream);
-
-/// See attention_exact.cu. Heads of up to 256 values.
-void exact_attention(const AttentionWork& work, CacheType type, Stream& stream);
 
 }  // namespace imago::kernels::cuda

@@ -1,6 +1,9 @@
-// What is done to values one by one, and rows of a table.
+// Operations on single values: activation functions with their quantized output, sums, factors, rows of a table. Four
+// values a thread where addresses and sizes allow it.
 
 #include "device/cuda/check.h"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 
 namespace imago::kernels::cuda {
@@ -23,9 +26,6 @@ void for_each(std::size_t count, Stream& stream, const char* name, F f) {
   imago::cuda::check_launch(name);
 }
 
-bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
-
-/// f on four values at a time where they lie for it, else on each.
 template <class F>
 struct Change {
   float* y;
@@ -88,6 +88,72 @@ struct Gather {
   }
 };
 
+// ---- f(gate) · up
+
+struct ActivateWork {
+  const float* gate;
+  const float* up;
+  float* y;
+  Int8Out int8;
+  std::size_t rows, cols;
+};
+
+/// Four values a thread, regardless of rows: for rows of whole blocks of 32, or without quantized output.
+template <Activation kFunction>
+__global__ void activate_flat(ActivateWork a) {
+  wait_for_previous();
+  const std::size_t count = a.rows * a.cols;
+  const std::size_t at = (blockIdx.x * std::size_t{blockDim.x} + threadIdx.x) * 4;
+  float v[4] = {};
+  if (at < count) {
+    const float4 gate = *reinterpret_cast<const float4*>(a.gate + at);
+    v[0] = activation_of(kFunction, gate.x);
+    v[1] = activation_of(kFunction, gate.y);
+    v[2] = activation_of(kFunction, gate.z);
+    v[3] = activation_of(kFunction, gate.w);
+    if (a.up != nullptr) {
+      const float4 up = *reinterpret_cast<const float4*>(a.up + at);
+      v[0] *= up.x, v[1] *= up.y, v[2] *= up.z, v[3] *= up.w;
+    }
+    if (a.y != nullptr) *reinterpret_cast<float4*>(a.y + at) = {v[0], v[1], v[2], v[3]};
+  }
+  if (a.int8.q != nullptr) store_quantized(v, at < count, a.int8.q + at, a.int8.scales + at / 32);
+}
+
+/// A warp for each block of 32 columns.
+template <Activation kFunction>
+__global__ void activate_blocks(ActivateWork a) {
+  wait_for_previous();
+  const std::size_t blocks = int8_blocks(a.cols);
+  const std::size_t block = blockIdx.x * std::size_t{blockDim.x / 32} + threadIdx.x / 32;
+  if (block >= a.rows * blocks) return;
+  const std::size_t row = block / blocks, col = block % blocks * 32 + threadIdx.x % 32;
+  float v[1] = {0};
+  if (col < a.cols) {
+    const std::size_t at = row * a.cols + col;
+    v[0] = activation_of(kFunction, a.gate[at]);
+    if (a.up != nullptr) v[0] *= a.up[at];
+    if (a.y != nullptr) a.y[at] = v[0];
+  }
+  if (a.int8.q != nullptr) {
+    store_quantized(v, true, a.int8.q + row * blocks * 32 + col, a.int8.scales + block);
+  }
+}
+
+template <Activation kFunction>
+void launch_activate(const ActivateWork& work, Stream& stream) {
+  const std::size_t count = work.rows * work.cols;
+  const bool whole = work.int8.q == nullptr ? count % 4 == 0 : work.cols % 32 == 0;
+  if (whole && is_aligned(work.gate) && is_aligned(work.up) && is_aligned(work.y)) {
+    const auto blocks = static_cast<unsigned>((count / 4 + kThreads - 1) / kThreads);
+    launch_overlapped("activate", activate_flat<kFunction>, blocks, kThreads, 0, stream, work);
+  } else {
+    const std::size_t warps = work.rows * (padded_cols(work.cols) / 32);
+    const auto blocks = static_cast<unsigned>((warps + kThreads / 32 - 1) / (kThreads / 32));
+    launch_overlapped("activate", activate_blocks<kFunction>, blocks, kThreads, 0, stream, work);
+  }
+}
+
 }  // namespace
 
 void add(const float* x, float factor, float* y, std::size_t count, Stream& stream) {
@@ -113,6 +179,22 @@ void gather_rows(const float* table, const std::int32_t* ids, std::size_t count,
     for_each(count * (cols / 4), stream, "gather_rows", gather);
   } else {
     for_each(count * cols, stream, "gather_rows", Gather<float>{table, ids, cols, out});
+  }
+}
+
+void activate(Activation function, const float* gate, const float* up, float* y, std::size_t rows, std::size_t cols,
+              Int8Out int8, Stream& stream) {
+  if (rows == 0 || cols == 0) return;
+  const ActivateWork work{gate, up, y, int8, rows, cols};
+  switch (function) {
+    case Activation::linear: launch_activate<Activation::linear>(work, stream); break;
+    case Activation::relu: launch_activate<Activation::relu>(work, stream); break;
+    case Activation::relu2: launch_activate<Activation::relu2>(work, stream); break;
+    case Activation::leaky_relu: launch_activate<Activation::leaky_relu>(work, stream); break;
+    case Activation::silu: launch_activate<Activation::silu>(work, stream); break;
+    case Activation::gelu: launch_activate<Activation::gelu>(work, stream); break;
+    case Activation::tanh: launch_activate<Activation::tanh>(work, stream); break;
+    case Activation::sigmoid: launch_activate<Activation::sigmoid>(work, stream); break;
   }
 }
 

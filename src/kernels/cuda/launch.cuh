@@ -1,28 +1,32 @@
 #pragma once
 
-// Launches that overlap: the blocks of a kernel are placed while the kernel before it in the stream still runs, and
-// wait there. Between the small kernels of a decode step that hides most of what a launch costs. In a graph too.
+// Launches that overlap (programmatic dependent launch): blocks of a kernel are scheduled while the previous kernel of
+// the stream still runs, and wait for it on the device. Between the small kernels of a decode step that hides most of
+// the cost of a launch, also in graphs.
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "device/cuda/check.h"
 #include "device/cuda/stream.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
-/// REQUIRES: the kernel calls wait_for_previous. `cluster`: so many blocks in x make a cluster; 0: none do.
+/// Whether 16 bytes can be loaded at once.
+inline bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+/// REQUIRES: the kernel calls wait_for_previous. `cluster`: blocks of a cluster, along x; 0: no clusters.
 template <class... Parameters, class... Arguments>
 void launch_overlapped_cluster(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                                std::size_t shared_bytes, unsigned cluster, CUstream_st* stream,
                                Arguments&&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
-  if (can_overlap()) {
+  if (imago::cuda::can_overlap()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/matvec.h"
+#include "kernels/cuda/scalar_ops.h"
 
 namespace imago::kernels::cuda {
 

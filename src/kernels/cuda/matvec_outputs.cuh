@@ -9,7 +9,7 @@
 #include "kernels/cuda/matvec_finish.cuh"
 #include "kernels/cuda/matvec_ring.cuh"
 #include "kernels/cuda/matvec_stream_plan.h"
-#include "kernels/cuda/rounding.h"
+#include "kernels/cuda/scalar_ops.h"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {

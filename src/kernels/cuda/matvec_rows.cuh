@@ -9,7 +9,6 @@
 
 #include "kernels/cuda/matvec_outputs.cuh"
 #include "kernels/cuda/matvec_unit.cuh"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {

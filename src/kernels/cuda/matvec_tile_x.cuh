@@ -6,9 +6,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/int8_form.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/matvec_tile.cuh"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "device/cuda/check.h"
-#include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/int8_form.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/scalar_ops.h"
 
 namespace imago::kernels::cuda {
 
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   const std::size_t to = active ? row * blocks * 32 + column : 0;
-  store_int8_form(values, active, out.q + to, out.scales + to / 32);
+  store_quantized(values, active, out.q + to, out.scales + to / 32);
 }
 
 __global__ void __launch_bounds__(kThreads)

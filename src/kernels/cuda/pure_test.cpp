@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "imago/codec.h"
-#include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/int8_definition.h"
 #include "kernels/cuda/matvec_stream_plan.h"
-#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sample_order.h"
+#include "kernels/cuda/scalar_ops.h"
 #include "kernels/ops.h"
 #include "testing/random_values.h"
 
@@ -219,7 +218,7 @@ TEST(CudaAttentionPlan, OneBlockForEachMultiprocessor) {
   for (const std::size_t cluster_keys : {std::size_t{0}, kClusterKeysF16}) {
     EXPECT_EQ(decode_plan(1, 8, 4, 128, cluster_keys).splits, 1u);
     EXPECT_EQ(decode_plan(1, 8, 4, 32768, cluster_keys).splits, 16u);
-    EXPECT_EQ(decode_plan(1, 8, 16, 32768, cluster_keys).units, 16u);
+    EXPECT_EQ(decode_plan(1, 8, 16, 32768, cluster_keys).items, 16u);
     EXPECT_EQ(decode_plan(64, 8, 4, 32768, cluster_keys).splits, 1u);
   }
   EXPECT_EQ(decode_plan(1, 8, 4, 300, 0).splits, 3u);

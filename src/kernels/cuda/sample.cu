@@ -1,6 +1,6 @@
-// The next token from logits. Sampler sorts candidates and walks along them; here nothing is sorted: each of its cuts
-// is the place in the order where a sum over the first candidates reaches a bound, and a few histograms find it. Sums
-// are taken in integers, so the result does not depend on the order in which threads add.
+// The next token from logits. Sampler on the host sorts the candidates and walks along them. These kernels do not sort:
+// each cut (top-k, top-p, the draw) is the position where a sum over the first candidates reaches a bound, and a few
+// histograms find it. Sums are integers, so the result does not depend on the order in which threads add.
 
 #include <cooperative_groups.h>
 
@@ -10,7 +10,6 @@
 #include "imago/error.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/sample_order.h"
 
 namespace imago::kernels::cuda {
@@ -21,12 +20,12 @@ constexpr unsigned kThreads = 1024;
 constexpr unsigned kListed = 1536, kListedInBin = 1024;
 using Mass = unsigned long long;
 
-/// Shared memory adds 32 bits at once and 64 only by trying again and again, so masses are added in parts of 13 bits.
-/// The parts of kMostTokens of them do not overflow.
+/// Shared memory has atomic adds of 32 bits but emulates those of 64 with a loop, so masses are added as three numbers
+/// of 13 bits, which kMostTokens candidates do not overflow.
 constexpr int kMassParts = 3, kPartBits = 13;
 constexpr std::size_t kMostTokens = (std::size_t{1} << (32 - kPartBits)) - 1;
 
-/// Some candidates by themselves.
+/// A short list of candidates.
 template <unsigned kRoom>
 struct List {
   float logits[kRoom];
@@ -35,15 +34,15 @@ struct List {
 
 struct Shared {
   std::uint32_t bins[kMassParts][kSampleBins];
-  List<kListed> left;       // what a cut left, once it is so few
-  List<kListedInBin> near;  // what a selection has still to look at, likewise
+  List<kListed> left;       // the remaining candidates, once they are few enough
+  List<kListedInBin> near;  // those a selection still has to look at, once they are few enough
   Mass room[33];
   Mass rest;
   std::uint32_t bin, count;
 };
 
-/// f(value, index) for each of `count` values in device memory. One block reads them all: four loads of 16 bytes a
-/// thread are under way at a time.
+/// f(value, index) for each of `count` values in device memory. One block reads them all, so each thread keeps four
+/// loads of 16 bytes in flight.
 template <class F>
 __device__ __forceinline__ void each_value(const float* values, std::uint32_t count, F f) {
   const bool is_aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
@@ -75,7 +74,7 @@ struct One {
   __device__ Mass operator()(float) const { return 1; }
 };
 
-/// The candidates: all logits, or the list of those that are left.
+/// The candidates: all logits, or the list of those that remain.
 struct Candidates {
   Shared& shared;
   const float* logits;
@@ -96,10 +95,11 @@ struct Candidates {
   }
 
   __device__ Mass sum(Mass mine) const {
-    return team_reduce<Mass>(mine, 0, shared.room, [](Mass a, Mass b) { return a + b; });
+    return row_reduce<Mass>(mine, 0, shared.room, [](Mass a, Mass b) { return a + b; });
   }
 
-  /// Those for which wanted(logit) into `list`. Returns their number; more than kRoom: there was no room for all.
+  /// Copies the candidates with wanted(logit) into `list`. Returns their number; if it exceeds kRoom, some were
+  /// dropped.
   template <unsigned kRoom, class Wanted>
   __device__ std::uint32_t gather(List<kRoom>& list, Wanted wanted) const {
     __syncthreads();
@@ -114,7 +114,7 @@ struct Candidates {
     return shared.count;
   }
 
-  /// Few enough make all that follows cheap.
+  /// Switches to a list if few candidates remain: all later steps are then cheap.
   __device__ void shorten() {
     if (is_list) return;
     const std::uint32_t found = gather(shared.left, [](float) { return true; });
@@ -139,7 +139,7 @@ __device__ __forceinline__ Mass mass_in(const Shared& s, std::uint32_t bin) {
   return mass;
 }
 
-/// The first bin with which the sum reaches `left`; takes the sum before it off `left`.
+/// The first bin at which the running sum reaches `left`; subtracts the sum before that bin from `left`.
 __device__ std::uint32_t find_bin(Shared& s, Mass& left) {
   __syncthreads();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -180,12 +180,12 @@ __device__ Cut select(const Candidates& candidates, float largest, MassOf mass_o
   const std::uint32_t distance = find_bin(s, wanted);
   const std::uint32_t near =
       candidates.gather(s.near, [&](float logit) { return distance_bin(logit, largest) == distance; });
-  std::uint32_t key = 0, id = 0;            // as far as known
-  std::uint32_t key_mask = 0, id_mask = 0;  // which bits are
+  std::uint32_t key = 0, id = 0;            // the bits known so far
+  std::uint32_t key_mask = 0, id_mask = 0;  // which bits are known
   for (int step = 0; step < kDigitSteps; ++step) {
     const DigitStep digit = digit_step(step);
-    if (step == 3 && near <= kListedInBin) {  // the key is known, and mostly the lowest id that has it is meant
-      __syncthreads();                        // all have read the bin before
+    if (step == 3 && near <= kListedInBin) {  // the key is known; usually the lowest id that has it is the answer
+      __syncthreads();                        // all threads have read s.bin
       if (threadIdx.x == 0) s.bin = ~0u, s.count = 0;
       __syncthreads();
       for (std::uint32_t i = threadIdx.x; i < near; i += kThreads) {
@@ -228,13 +228,13 @@ __global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
   Shared& s = *reinterpret_cast<Shared*>(memory);
   Candidates candidates{s, a.logits, static_cast<std::uint32_t>(a.count), false, Cut{}};
 
-  Mass best = 0;  // key and, turned over, id
+  Mass best = 0;  // the key, then the complement of the id
   Mass mine = 0;
   candidates.each([&](float logit, std::uint32_t id) {
     best = max(best, static_cast<Mass>(order_key(logit)) << 32 | static_cast<Mass>(~id));
     ++mine;
   });
-  best = team_reduce<Mass>(best, 0, s.room, [](Mass x, Mass y) { return x > y ? x : y; });
+  best = row_reduce<Mass>(best, 0, s.room, [](Mass x, Mass y) { return x > y ? x : y; });
   Mass left = candidates.sum(mine);
   const std::uint32_t best_id = ~static_cast<std::uint32_t>(best);
   if (left == 0) {
@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
   if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(chosen.id);
 }
 
-constexpr unsigned kArgmaxBlocks = 8;  // of a row, as a cluster: one would read for longer than all else takes
-constexpr std::uint32_t kArgmaxSplits = 1 << 14;  // rows of more values
+constexpr unsigned kArgmaxBlocks = 8;             // a cluster shares a long row, which one block would read too slowly
+constexpr std::uint32_t kArgmaxSplits = 1 << 14;  // values of the longest row that one block takes
 
 /// Grid: blocks of a row × rows.
 __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uint32_t cols, std::int32_t* out) {
@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uin
   each_value(row + begin, end - begin, [&](float value, std::uint32_t i) {
     if (value == value) best = max(best, static_cast<Mass>(order_key(value)) << 32 | static_cast<Mass>(~(begin + i)));
   });
-  best = team_reduce<Mass>(best, 0, room, [](Mass a, Mass b) { return a > b ? a : b; });
+  best = row_reduce<Mass>(best, 0, room, [](Mass a, Mass b) { return a > b ? a : b; });
 #if __CUDA_ARCH__ >= 900
   if (gridDim.x > 1) {
     __shared__ Mass part;
@@ -299,10 +299,10 @@ __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uin
     if (blockIdx.x == 0 && threadIdx.x == 0) {
       for (unsigned block = 1; block < gridDim.x; ++block) best = max(best, *cluster.map_shared_rank(&part, block));
     }
-    cluster.sync();  // until what lies in the other blocks has been read
+    cluster.sync();  // shared memory of the other blocks must live until it was read
   }
 #endif
-  // The key of -infinity is not 0: nothing but NaN leaves it so.
+  // The key of -infinity is not 0, so 0 means that all values are NaN.
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     out[blockIdx.y] = best == 0 ? 0 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
   }
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads) argmax_rows(const float* x, std::uin
 
 void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream) {
   if (rows == 0 || cols == 0) return;
-  const unsigned blocks = can_overlap() && cols > kArgmaxSplits ? kArgmaxBlocks : 1;
+  const unsigned blocks = imago::cuda::can_overlap() && cols > kArgmaxSplits ? kArgmaxBlocks : 1;
   launch_overlapped_cluster("argmax", argmax_rows, dim3(blocks, static_cast<unsigned>(rows)), kThreads, 0,
                             blocks > 1 ? blocks : 0, stream.handle(), x, static_cast<std::uint32_t>(cols), out);
 }

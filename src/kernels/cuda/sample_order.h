@@ -1,7 +1,7 @@
 #pragma once
 
-// The order in which a sampler looks at tokens, as integers: larger logits first, of equal ones the lower id. For host
-// and device.
+// The order in which a sampler considers tokens, as integer keys: larger logits first, lower ids first among equals.
+// For host and device.
 
 #include <cstdint>
 
@@ -12,13 +12,13 @@ namespace imago::kernels::cuda {
 /// Can be chosen at all: neither NaN nor -infinity.
 IMAGO_HD bool is_candidate(float logit) noexcept { return logit > float_of_bits(0xFF800000u); }
 
-/// Rises with the logit; both zeros are one.
+/// Grows with the logit; both zeros have the same key.
 IMAGO_HD std::uint32_t order_key(float logit) noexcept {
   const std::uint32_t bits = bits_of_float(logit == 0 ? 0.0f : logit);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// The first tokens of the order, up to and with the one of this key and id.
+/// The first tokens of the order, up to and including the one with this key and id.
 struct Cut {
   std::uint32_t key = 0, id = 0xFFFFFFFFu;
   IMAGO_HD bool has(std::uint32_t other_key, std::uint32_t other_id) const noexcept {
@@ -26,7 +26,7 @@ struct Cut {
   }
 };
 
-/// Leaves the tokens whose logit is not below `lowest` as well.
+/// Also drops tokens whose logit is below `lowest`.
 IMAGO_HD Cut cut_below(Cut cut, double lowest) noexcept {
   float least = static_cast<float>(lowest);
   std::uint32_t key = order_key(least);
@@ -37,13 +37,13 @@ IMAGO_HD Cut cut_below(Cut cut, double lowest) noexcept {
 /// Bins of a histogram that a selection narrows down step by step; bin 0 holds what comes first.
 inline constexpr std::uint32_t kSampleBins = 2048;
 
-/// The first step: even steps of the logit below the largest one, since the bits of floats would crowd in few bins.
+/// The first histogram: equal steps below the largest logit, since the bits of floats would crowd into few bins.
 IMAGO_HD std::uint32_t distance_bin(float logit, float largest) noexcept {
   const float steps = times(minus(largest, logit), 32.0f);
   return steps < static_cast<float>(kSampleBins - 1) ? static_cast<std::uint32_t>(steps) : kSampleBins - 1;
 }
 
-/// Then the bits of the key from above: 11, 11 and 10; then those of the id: 10, 11 and 11.
+/// The next ones: the bits of the key from the top (11, 11 and 10), then those of the id (10, 11 and 11).
 struct DigitStep {
   bool of_id;
   std::uint32_t shift, bits;

@@ -1,11 +1,11 @@
 #pragma once
 
-// What a thread does by single instructions that C++ has no words for: asynchronous copies, shared memory by its own
-// addresses, tiles of tensor cores, and waiting for the kernel before. Where there is no GPU, tests run kernels on the
-// host: emulated_ops.h has the same functions there.
+// Single instructions that C++ cannot express: asynchronous copies, shared memory by its own addresses, products of
+// tensor cores, waiting for the previous kernel; and sums and maxima over the threads of a warp or a block. Where there
+// is no GPU, tests run kernels on the host with the same functions of emulated_gpu.h.
 
 #ifndef __CUDACC__
-#include "kernels/cuda/emulated_ops.h"
+#include "kernels/cuda/emulated_gpu.h"
 #else
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace imago::kernels::cuda {
 
-// ---- what the compiler would work out time and again
+// ---- values the compiler must not recompute
 
-/// A number or an address that is kept from here on.
+/// Keeps a number or an address in a register from this point on, instead of recomputing it at each use.
 __device__ __forceinline__ void keep(std::uint32_t& number) { asm volatile("" : "+r"(number)); }
 template <class T>
 __device__ __forceinline__ void keep(const T*& address) {
   asm volatile("" : "+l"(address));
 }
 
-// ---- shared memory, by addresses of its own instead of ordinary pointers
+// ---- shared memory, by 32-bit shared addresses instead of generic pointers
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* memory) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
 }
 
-// ---- copies to it that a thread does not wait for
+// ---- asynchronous copies from global to shared memory
 
 template <int kBytes>
 __device__ __forceinline__ void copy_async(std::uint32_t to, const std::byte* from) {
@@ -72,15 +72,15 @@ __device__ __forceinline__ void copy_async(std::uint32_t to, const std::byte* fr
   }
 }
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until all but the last kLeft groups of copies of this thread are done.
+/// Waits until at most the last kLeft committed groups of copies of this thread are pending.
 template <int kLeft>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-// ---- tensor cores
+// ---- tensor cores: products of bytes, and of float16
 
-/// c + a · b, of 16 rows, 8 columns and 32 bytes between, as PTX lays m16n8k32 out in a warp. `a` is signed or not.
+/// c += a · b for 16×32 and 32×8 bytes (PTX m16n8k32); `a` is signed or not, `b` is signed.
 template <bool kSigned>
 __device__ __forceinline__ void multiply_tile(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
                                               const std::uint32_t (&b)[2]) {
@@ -95,17 +95,63 @@ __device__ __forceinline__ void multiply_tile(std::int32_t (&c)[4], const std::u
   }
 }
 
-// ---- kernels that overlap
+// Products of 16×16 and 16×8 tiles of float16, summed in float32. Lane 4 · g + c holds
+//   a: rows g and g + 8, columns 2c, 2c + 1 (a[0], a[1]) and those + 8 (a[2], a[3])
+//   b: column g, rows 2c, 2c + 1 (b0) and those + 8 (b1)
+//   d: rows g (d[0], d[1]) and g + 8 (d[2], d[3]), columns 2c and 2c + 1
 
-/// The next kernel's blocks may be placed beside those of this one as soon as all of these have called it.
+__device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                             std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Four 8×8 tiles of 16-bit values from shared memory; lane l gives the address of row l % 8 of tile l / 8.
+__device__ __forceinline__ void load_tiles(std::uint32_t (&r)[4], std::uint32_t shared_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address)
+               : "memory");
+}
+
+/// The same, with each tile transposed.
+__device__ __forceinline__ void load_tiles_transposed(std::uint32_t (&r)[4], std::uint32_t shared_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address)
+               : "memory");
+}
+
+/// Copies 16 bytes from global to shared memory asynchronously; writes zeros if not `inside`.
+__device__ __forceinline__ void copy_16(std::uint32_t shared_address, const void* from, bool inside) {
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(from), "r"(bytes) : "memory");
+}
+
+/// 2^x with an error of up to 2 ulp; 0 for -infinity.
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// tanh in a few instructions, with an absolute error below 3e-7.
+__device__ __forceinline__ float quick_tanh(float x) {
+  return 1.0f - __fdividef(2.0f, power_of_2(x * 2.8853900818f) + 1.0f);
+}
+
+// ---- overlapped kernels (see launch.cuh)
+
+/// Lets the next kernel start: its blocks may be scheduled once all blocks of this kernel have called it.
 __device__ __forceinline__ void let_next_in() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/// All threads of an overlapped kernel call it, before they read what earlier work wrote and before they write
-/// anything. What no work on the stream changes, such as weights, may be read before.
+/// Waits for the previous kernel of the stream. All threads of an overlapped kernel call it before they read what
+/// earlier kernels wrote and before they write anything. What no kernel changes, such as weights, may be read before.
 __device__ __forceinline__ void wait_for_previous() {
   let_next_in();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -116,3 +162,47 @@ __device__ __forceinline__ void wait_for_previous() {
 }  // namespace imago::kernels::cuda
 
 #endif
+
+namespace imago::kernels::cuda {
+
+// ---- sums and maxima over threads
+
+template <class T>
+__device__ inline T warp_sum(T value) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}
+
+/// `combine` over the threads of a block that share threadIdx.y; all of them get the result. blockDim.x is 32, or
+/// blockDim.y is 1. `room` has 33 places in shared memory.
+template <class T, class Combine>
+__device__ inline T row_reduce(T value, T nothing, T* room, Combine combine) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value = combine(value, __shfl_xor_sync(~0u, value, step));
+  if (blockDim.x == 32) return value;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  __syncthreads();  // what an earlier reduction left in `room` has been read
+  if (lane == 0) room[warp] = value;
+  __syncthreads();
+  value = lane < warps ? room[lane] : nothing;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value = combine(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}
+
+__device__ inline float row_sum(float value, float* room) {
+  return row_reduce(value, 0.0f, room, [](float a, float b) { return a + b; });
+}
+
+__device__ inline float row_max(float value, float* room) {
+  return row_reduce(value, -__int_as_float(0x7F800000), room, [](float a, float b) { return fmaxf(a, b); });
+}
+
+}  // namespace imago::kernels::cuda

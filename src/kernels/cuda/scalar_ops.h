@@ -1,16 +1,41 @@
 #pragma once
 
-// The roundings behind int8 activations of the GPU and q8_0 caches, for the device, and for the host, whose tests see
-// the same bits. On the
-// device each product is rounded by itself, since a fused multiply-subtract would see digits that the host has rounded
-// away.
+// Arithmetic on single values, written once for host and device: activation functions, and the roundings of quantized
+// activations and q8_0 caches. Host tests see the same bits as the device: there each product is rounded by itself,
+// since a fused multiply-subtract would see digits that the host has rounded away.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/host_device.h"
+#include "kernels/ops_args.h"
+
+#ifndef __CUDACC__
+#include <cmath>
+#endif
 
 namespace imago::kernels::cuda {
+
+// ---- activation functions in float32, with relative errors of a few 1e-7
+
+IMAGO_HD float sigmoid_of(float x) noexcept { return 1.0f / (1.0f + expf(-x)); }
+
+IMAGO_HD float activation_of(Activation function, float x) noexcept {
+  switch (function) {
+    case Activation::linear: return x;
+    case Activation::relu: return x < 0 ? 0 : x;
+    case Activation::relu2: return x < 0 ? 0 : x * x;
+    case Activation::leaky_relu: return x < 0 ? 0.01f * x : x;
+    case Activation::silu: return x * sigmoid_of(x);
+    case Activation::gelu:  // 0.5 · (1 + tanh u) is sigmoid(2u)
+      return x * sigmoid_of(1.5957691216f * (x + 0.044715f * x * x * x));
+    case Activation::tanh: return tanhf(x);
+    case Activation::sigmoid: return sigmoid_of(x);
+  }
+  return x;
+}
+
+// ---- rounding to int8
 
 IMAGO_HD float quotient_rounded(float a, float b) noexcept {
 #ifdef __CUDA_ARCH__
@@ -32,16 +57,16 @@ IMAGO_HD int nearest_away(float t) noexcept {
   return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
 }
 
-/// Blocks of a row of `cols` activations.
+/// Blocks of 32 columns in a row of `cols` activations.
 IMAGO_HD std::size_t int8_blocks(std::size_t cols) noexcept { return (cols + 31) / 32; }
 
-/// What the 32 values of a block are multiplied with to become codes, and the codes to become values again.
+/// `inverse` turns the 32 values of a block into codes, `scale` turns codes back into values.
 struct BlockScale {
   float scale, inverse;
 };
 
-/// Of an int8 block by the largest of its magnitude_bits: zeros if some value is not finite, or all are next to
-/// nothing.
+/// The scale of a block of int8 activations whose largest magnitude_bits these are. Zeros if a value is not finite, or
+/// if all are so small that the inverse overflows.
 IMAGO_HD BlockScale int8_scale(std::uint32_t largest_bits) noexcept {
   const float scale = quotient_rounded(float_of_bits(largest_bits), 127.0f);
   const float inverse = quotient_rounded(1.0f, scale);
@@ -49,12 +74,12 @@ IMAGO_HD BlockScale int8_scale(std::uint32_t largest_bits) noexcept {
   return is_zero ? BlockScale{0, 0} : BlockScale{scale, inverse};
 }
 
-/// A value that may be infinite or NaN in a block whose scale is 0 becomes 0.
+/// In a block whose scale is 0 every value becomes 0, infinities and NaN too.
 IMAGO_HD int int8_code(float x, BlockScale block) noexcept {
   return block.scale == 0 ? 0 : nearest_away(times(x, block.inverse));
 }
 
-/// What the encoder of q8_0 sees of x: NaN is 0, infinities are the largest numbers.
+/// x as the encoder of q8_0 takes it: NaN is 0, infinities are the largest finite numbers.
 IMAGO_HD float q8_0_finite(float x) noexcept {
   const std::uint32_t bits = magnitude_bits(x);
   if (bits < kInfinityBits) return x;
@@ -62,8 +87,8 @@ IMAGO_HD float q8_0_finite(float x) noexcept {
   return x < 0 ? -3.402823466e38f : 3.402823466e38f;
 }
 
-/// Of a q8_0 block by the largest of its magnitude_bits, after q8_0_finite. Stored is `scale`, at most 65504, as
-/// float16.
+/// The scale of a q8_0 block whose largest magnitude_bits, after q8_0_finite, these are. It is stored as float16, at
+/// most 65504.
 IMAGO_HD BlockScale q8_0_scale(std::uint32_t largest_bits) noexcept {
   const float scale = quotient_rounded(float_of_bits(largest_bits), 127.0f);
   return {scale, scale > 1e-36f ? quotient_rounded(1.0f, scale) : 0.0f};

@@ -1,0 +1,335 @@
+// Attention over a cache: chooses the kernel, stores heads in the cache (place), and computes attention in float32 for
+// comparisons, for exact arithmetic and for head sizes that do not fit the tiles of tensor cores.
+
+#include <algorithm>
+#include <string>
+
+#include "device/cuda/check.h"
+#include "imago/error.h"
+#include "kernels/cuda/attention_work.h"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace imago::kernels::cuda {
+
+namespace {
+
+// ---- place: a warp takes one head of one token
+
+constexpr unsigned kPlaceWarps = 4;  // of a block
+
+struct PlaceWork {
+  float* q;
+  const float* k;
+  const float* v;
+  HeadRotation rotation;
+  std::uint32_t heads, kv_heads, tokens;
+  CacheRows rows;
+  const GpuCache* caches;
+  const std::int32_t* sequence;
+  const std::int32_t* position;
+};
+
+template <CacheType kType>
+__global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
+  __shared__ float room[kPlaceWarps][kMostHeadValues];
+  wait_for_previous();
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const unsigned slots = a.heads + 2 * a.kv_heads;  // of a token: its queries, its keys, its values
+  const std::size_t index = blockIdx.x * std::size_t{kPlaceWarps} + warp;
+  if (index >= std::size_t{a.tokens} * slots) return;
+  const unsigned token = static_cast<unsigned>(index / slots), slot = static_cast<unsigned>(index % slots);
+  const std::int32_t position = a.position[token];
+  const unsigned values = a.rows.head_values;
+  const bool is_query = slot < a.heads, is_key = !is_query && slot < a.heads + a.kv_heads;
+  const unsigned head = is_query ? slot : is_key ? slot - a.heads : slot - a.heads - a.kv_heads;
+  const std::size_t from = (std::size_t{token} * (is_query ? a.heads : a.kv_heads) + head) * values;
+  const float* const source = (is_query ? a.q : is_key ? a.k : a.v) + from;
+  float* const x = room[warp];
+  FetchedHead<kMostHeadValues> fetched;
+  fetched.fetch(source, values);
+  if (position < 0) return;
+  FetchedRotation<kMostHeadValues> rotation;
+  if (is_query || is_key) rotation.fetch(a.rotation, position);
+  fetched.put(values, x);
+  if (is_query || is_key)
+    rotate_head(a.rotation, values, is_query ? a.rotation.q_norm : a.rotation.k_norm, rotation, x);
+
+  if (is_query) {
+    for (unsigned i = lane; i < values; i += 32) a.q[from + i] = x[i];
+    return;
+  }
+  const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
+  store_head<kType>(a.rows, (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes, position, x);
+}
+
+/// Applies a norm over whole rows with a kernel of its own, since no warp of place_heads sees a row. Returns the norm
+/// that remains.
+const float* norm_rows_first(float* x, const float* weight, std::size_t norm_cols, std::size_t heads,
+                             const PlaceArgs& args, std::size_t tokens, Stream& stream) {
+  if (weight == nullptr || norm_cols == args.shape.head_values) return weight;
+  norm({.x = x,
+        .weight = weight,
+        .y = x,
+        .rows = tokens * heads * args.shape.head_values / norm_cols,
+        .cols = norm_cols,
+        .eps = args.norm_eps},
+       stream);
+  return nullptr;
+}
+
+// ---- attention in float32: a warp takes one head of one token, its lanes the values of the head
+
+constexpr unsigned kExactWarps = 8;
+constexpr unsigned kKeys = 4;  // at a time: their sums over lanes do not wait for each other
+constexpr unsigned kLaneValues = kMostHeadValues / 32;
+
+template <CacheType kType>
+__device__ float value_at(const std::byte* row, unsigned i) {
+  if constexpr (kType == CacheType::f32) return reinterpret_cast<const float*>(row)[i];
+  if constexpr (kType == CacheType::f16) return float_of_half(reinterpret_cast<const std::uint16_t*>(row)[i]);
+  const std::byte* const block = row + i / 32 * kQ8Bytes;
+  const float scale = float_of_half(*reinterpret_cast<const std::uint16_t*>(block));
+  return scale * static_cast<float>(reinterpret_cast<const std::int8_t*>(block)[2 + i % 32]);
+}
+
+template <CacheType kType>
+__global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWork a) {
+  const unsigned lane = threadIdx.x % 32;
+  const std::size_t row = blockIdx.x * std::size_t{kExactWarps} + threadIdx.x / 32;
+  if (row >= std::size_t{a.tokens} * a.heads) return;
+  const unsigned token = static_cast<unsigned>(row / a.heads), head = static_cast<unsigned>(row % a.heads);
+  const std::int32_t position = a.position[token];
+  if (position < 0) return;
+  const unsigned values = a.rows.head_values;
+  const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
+  const std::byte* const key_rows = cache.keys + head / a.group * a.rows.head_bytes;
+  const std::byte* const value_rows = cache.values + head / a.group * a.rows.head_bytes;
+  const unsigned first = first_key(position, a.window), end = static_cast<unsigned>(position) + 1;
+
+  float q[kLaneValues], sums[kLaneValues] = {};
+#pragma unroll
+  for (unsigned i = 0; i < kLaneValues; ++i) q[i] = lane + 32 * i < values ? a.q[row * values + lane + 32 * i] : 0.0f;
+  float largest = -INFINITY, total = 0;
+  for (unsigned key = first; key < end; key += kKeys) {
+    float score[kKeys] = {};
+    float top = largest;
+#pragma unroll
+    for (unsigned k = 0; k < kKeys; ++k) {
+      if (key + k < end) {
+        const std::byte* const from = key_rows + std::size_t{key + k} * a.rows.row_bytes;
+#pragma unroll
+        for (unsigned i = 0; i < kLaneValues; ++i) {
+          if (lane + 32 * i < values) score[k] += q[i] * value_at<kType>(from, lane + 32 * i);
+        }
+      }
+      score[k] = warp_sum(score[k]) * a.scale;
+      if (a.cap > 0) score[k] = a.cap * tanhf(score[k] / a.cap);
+      if (key + k >= end) score[k] = -INFINITY;
+      top = fmaxf(top, score[k]);
+    }
+    const float shrink = expf(largest - top);
+    largest = top;
+    total *= shrink;
+#pragma unroll
+    for (unsigned i = 0; i < kLaneValues; ++i) sums[i] *= shrink;
+#pragma unroll
+    for (unsigned k = 0; k < kKeys; ++k) {
+      if (key + k >= end) break;
+      const float weight = expf(score[k] - largest);
+      total += weight;
+      const std::byte* const from = value_rows + std::size_t{key + k} * a.rows.row_bytes;
+#pragma unroll
+      for (unsigned i = 0; i < kLaneValues; ++i) {
+        if (lane + 32 * i < values) sums[i] += weight * value_at<kType>(from, lane + 32 * i);
+      }
+    }
+  }
+#pragma unroll
+  for (unsigned i = 0; i < kLaneValues; ++i) {
+    if (lane + 32 * i < values) a.y[row * values + lane + 32 * i] = sums[i] / total;
+  }
+}
+
+void exact_attention(const AttentionWork& work, CacheType type, Stream& stream) {
+  const std::size_t rows = std::size_t{work.tokens} * work.heads;
+  const auto blocks = static_cast<unsigned>((rows + kExactWarps - 1) / kExactWarps);
+  switch (type) {
+    case CacheType::f32: exact_attention<CacheType::f32><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work); break;
+    case CacheType::f16: exact_attention<CacheType::f16><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work); break;
+    case CacheType::q8_0:
+      exact_attention<CacheType::q8_0><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work);
+      break;
+  }
+  imago::cuda::check_launch("attention in float32");
+}
+
+}  // namespace
+
+// ---- the choice of a kernel
+
+namespace {
+
+bool are_few(const TokenPlaces& places) { return places.tokens <= kDecodeTokens || places.separate; }
+
+DecodePlan plan_for(const CacheShape& shape, std::size_t heads, const TokenPlaces& places, std::size_t window,
+                    std::size_t most_cluster_keys) {
+  const std::size_t keys = window == 0 ? places.longest + 1 : std::min(window, places.longest + 1);
+  return decode_plan(places.tokens, shape.heads, heads / shape.heads, keys, most_cluster_keys);
+}
+
+AttentionWork work_for(const AttentionArgs& args, const TokenPlaces& places) {
+  return {.q = args.q,
+          .y = args.y,
+          .int8 = {},
+          .tokens = static_cast<std::uint32_t>(places.tokens),
+          .heads = static_cast<std::uint32_t>(args.heads),
+          .kv_heads = static_cast<std::uint32_t>(args.shape.heads),
+          .group = static_cast<std::uint32_t>(args.heads / args.shape.heads),
+          .window = static_cast<std::uint32_t>(args.window),
+          .scale = args.options.scale,
+          .cap = args.options.cap,
+          .rows = cache_rows(args.shape),
+          .caches = args.caches,
+          .sequence = places.sequence,
+          .position = places.position};
+}
+
+/// `unplaced`: heads that still have to be rotated and stored in the caches; null: none.
+void decode(const AttentionArgs& args, const TokenPlaces& places, const AttentionWork& common,
+            const PlaceArgs* unplaced, Stream& stream) {
+  const std::size_t cluster_keys = !imago::cuda::can_overlap()         ? 0
+                                   : args.shape.type == CacheType::f16 ? kClusterKeysF16
+                                                                       : kClusterKeys;
+  const DecodePlan plan = plan_for(args.shape, args.heads, places, args.window, cluster_keys);
+  DecodeWork work{common};
+  work.chunks = static_cast<std::uint32_t>((common.group + kDecodeHeads - 1) / kDecodeHeads);
+  work.is_cluster = plan.is_cluster;
+  work.counters = reinterpret_cast<std::uint32_t*>(args.scratch);
+  work.partials = reinterpret_cast<float*>(args.scratch + kDecodeCounterBytes);
+  if (unplaced != nullptr) {
+    work.k = unplaced->k;
+    work.v = unplaced->v;
+    work.rotation = head_rotation(*unplaced, unplaced->q_norm, unplaced->k_norm);
+  }
+  switch (args.shape.type) {
+    case CacheType::f32: return launch_decode<CacheType::f32>(work, plan, stream);
+    case CacheType::f16: return launch_decode<CacheType::f16>(work, plan, stream);
+    case CacheType::q8_0: return launch_decode<CacheType::q8_0>(work, plan, stream);
+  }
+}
+
+void prefill(CacheType type, const AttentionWork& work, Stream& stream) {
+  switch (type) {
+    case CacheType::f32: return launch_prefill<CacheType::f32>(work, stream);
+    case CacheType::f16: return launch_prefill<CacheType::f16>(work, stream);
+    case CacheType::q8_0: return launch_prefill<CacheType::q8_0>(work, stream);
+  }
+}
+
+}  // namespace
+
+void check_head_values(std::size_t head_values) {
+  if (head_values != 0 && head_values <= kMostHeadValues) return;
+  throw UnsupportedError("[attention] GPU kernels support heads of up to " + std::to_string(kMostHeadValues) +
+                         " values, got " + std::to_string(head_values));
+}
+
+std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, const TokenPlaces& places) {
+  if (!are_few(places) || shape.heads == 0) return kDecodeCounterBytes;
+  return decode_scratch_bytes(plan_for(shape, heads, places, 0, 0), heads / shape.heads, shape.head_values);
+}
+
+namespace {
+
+bool fits_tiles(const CacheShape& shape) { return shape.head_values % 8 == 0; }
+
+/// Decoding attention is exact to 22 bits: enough for `exact`, except with float32 keys.
+bool decodes(const AttentionArgs& args, const TokenPlaces& places) {
+  return fits_tiles(args.shape) && are_few(places) && !(args.exact && args.shape.type == CacheType::f32);
+}
+
+void check(const AttentionArgs& args) {
+  const CacheShape& shape = args.shape;
+  if (shape.heads == 0 || args.heads == 0 || args.heads % shape.heads != 0) {
+    throw ShapeError("[attention] " + std::to_string(args.heads) + " query heads cannot share " +
+                     std::to_string(shape.heads) + " key heads");
+  }
+  check_head_values(shape.head_values);
+}
+
+void attend(const AttentionArgs& args, const TokenPlaces& places, const PlaceArgs* unplaced, Stream& stream) {
+  const CacheShape& shape = args.shape;
+  AttentionWork work = work_for(args, places);
+  bool made_int8 = false;
+  if (decodes(args, places)) {
+    made_int8 = shape.head_values % 32 == 0;
+    if (made_int8) work.int8 = args.int8;
+    decode(args, places, work, unplaced, stream);
+  } else if (fits_tiles(shape) && !args.exact) {
+    prefill(shape.type, work, stream);
+  } else {
+    exact_attention(work, shape.type, stream);
+  }
+  if (args.int8.q != nullptr && !made_int8) {
+    quantize(args.y, places.tokens, args.heads * shape.head_values, args.int8, stream);
+  }
+}
+
+/// Norms over whole rows need a kernel of their own.
+bool norms_heads(const float* weight, std::size_t cols, const CacheShape& shape) {
+  return weight == nullptr || cols == shape.head_values;
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const TokenPlaces& places, Stream& stream) {
+  if (places.tokens == 0) return;
+  check(args);
+  attend(args, places, nullptr, stream);
+}
+
+void place_and_attend(const PlaceArgs& place_args, const AttentionArgs& args, const TokenPlaces& places,
+                      Stream& stream) {
+  if (places.tokens == 0) return;
+  check(args);
+  const bool together = (places.tokens == 1 || places.separate) && decodes(args, places) &&
+                        args.heads / args.shape.heads <= kDecodeHeads &&
+                        norms_heads(place_args.q_norm, place_args.q_norm_cols, args.shape) &&
+                        norms_heads(place_args.k_norm, place_args.k_norm_cols, args.shape);
+  if (!together) place(place_args, places, stream);
+  attend(args, places, together ? &place_args : nullptr, stream);
+}
+
+void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
+  if (places.tokens == 0) return;
+  const CacheShape& shape = args.shape;
+  check_head_values(shape.head_values);
+  const float* const q_norm =
+      norm_rows_first(args.q, args.q_norm, args.q_norm_cols, args.heads, args, places.tokens, stream);
+  const float* const k_norm =
+      norm_rows_first(args.k, args.k_norm, args.k_norm_cols, shape.heads, args, places.tokens, stream);
+  const PlaceWork work{.q = args.q,
+                       .k = args.k,
+                       .v = args.v,
+                       .rotation = head_rotation(args, q_norm, k_norm),
+                       .heads = static_cast<std::uint32_t>(args.heads),
+                       .kv_heads = static_cast<std::uint32_t>(shape.heads),
+                       .tokens = static_cast<std::uint32_t>(places.tokens),
+                       .rows = cache_rows(shape),
+                       .caches = args.caches,
+                       .sequence = places.sequence,
+                       .position = places.position};
+  const std::size_t warps = places.tokens * (args.heads + 2 * shape.heads);
+  const auto blocks = static_cast<unsigned>((warps + kPlaceWarps - 1) / kPlaceWarps);
+  switch (shape.type) {
+    case CacheType::f32:
+      return launch_overlapped("place", place_heads<CacheType::f32>, blocks, 32 * kPlaceWarps, 0, stream, work);
+    case CacheType::f16:
+      return launch_overlapped("place", place_heads<CacheType::f16>, blocks, 32 * kPlaceWarps, 0, stream, work);
+    case CacheType::q8_0:
+      return launch_overlapped("place", place_heads<CacheType::q8_0>, blocks, 32 * kPlaceWarps, 0, stream, work);
+  }
+}
+
+}  // namespace imago::kernels::cuda

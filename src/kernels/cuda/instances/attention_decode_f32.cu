@@ -1,4 +1,0 @@
-#include "kernels/cuda/attention_decode_launch.cuh"
-
-template void imago::kernels::cuda::launch_decode<imago::kernels::CacheType::f32>(const DecodeWork&, const DecodePlan&,
-                                                                                  Stream&);

@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_prefill.cuh"
+
+namespace imago::kernels::cuda {
+template void launch_decode<CacheType::f32>(const DecodeWork&, const DecodePlan&, Stream&);
+template void launch_prefill<CacheType::f32>(const AttentionWork&, Stream&);
+}  // namespace imago::kernels::cuda
