@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 # GPU code takes longer to compile than all the rest: OFF where it is not wanted, though nvcc is there.
 CUDA ?= AUTO
 
-.PHONY: all help test test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz format install deb clean
+.PHONY: all help test test-clone test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz format install deb clean
 
 all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -18,6 +18,11 @@ help: ## this list
 test: ## build, all tests, sanitizer build, format and layering checks
 	@scripts/setup.sh build test
 	@scripts/test.sh $(JOBS)
+
+test-clone: ## after `make test`: the tests that use reference data again, as in a clone that has none beside it
+	@rm -rf build/tests/results
+	@IMAGO_REFERENCE=none ctest --preset release -j $(JOBS) -LE '^(check|fuzz|kernels)$$' -E '@ref$$'
+	@tests/summary.sh build/tests/results
 
 test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
 	@scripts/setup.sh build test arm

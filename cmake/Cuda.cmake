@@ -57,11 +57,11 @@ function(imago_cuda_sources NAME)
   set_property(GLOBAL APPEND PROPERTY IMAGO_CUDA_TESTS_${NAME} ${ARG_TESTS})
 endfunction()
 
-# imago_gpu_test(NAME ...): as imago_test, with the label `cuda`. It counts the tests that it skips, and is skipped itself if those
-# are all of them. One at a time: they share the memory of the GPU.
+# imago_gpu_test(NAME ...): as imago_test, with the label `cuda`. Skipped as a whole if all of its tests are. One at a time:
+# they share the memory of the GPU.
 function(imago_gpu_test NAME)
   imago_test(${NAME} ${ARGN} LABELS cuda
-    COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run.sh $<TARGET_FILE:${NAME}> ${PROJECT_BINARY_DIR}/tests/skipped/${NAME})
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run.sh $<TARGET_FILE:${NAME}>)
   target_include_directories(${NAME} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   set_tests_properties(${NAME} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu)
   add_dependencies(imago_cuda_tests ${NAME})

@@ -2,6 +2,9 @@
 
 set_property(GLOBAL PROPERTY IMAGO_MODULES "")
 
+# Each run of tests leaves its results in this folder, for tests/summary.sh.
+set(IMAGO_TEST_RESULTS ${PROJECT_BINARY_DIR}/tests/results)
+
 # Seconds a test may take: far more than any does, and an emulator is some thirty times slower.
 if(CMAKE_CROSSCOMPILING)
   set(IMAGO_TEST_SECONDS 1800)
@@ -62,14 +65,16 @@ function(imago_test NAME)
   endif()
   target_link_libraries(${NAME} PRIVATE imago imago_flags imago_testing GTest::gtest_main ${ARG_LIBS})
   add_test(NAME ${NAME} COMMAND ${ARG_COMMAND})
-  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${IMAGO_TEST_SECONDS})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${IMAGO_TEST_SECONDS}
+    ENVIRONMENT "GTEST_OUTPUT=xml:${IMAGO_TEST_RESULTS}/${NAME}.xml")
 endfunction()
 
 # imago_test_with_plain_kernels(NAME LABEL): runs that test a second time with the plain C++ kernels.
 function(imago_test_with_plain_kernels NAME LABEL)
   add_test(NAME ${NAME}@ref COMMAND ${NAME})
   set_tests_properties(${NAME}@ref PROPERTIES
-    LABELS ${LABEL} TIMEOUT ${IMAGO_TEST_SECONDS} ENVIRONMENT "IMAGO_KERNELS=ref")
+    LABELS ${LABEL} TIMEOUT ${IMAGO_TEST_SECONDS}
+    ENVIRONMENT "IMAGO_KERNELS=ref;GTEST_OUTPUT=xml:${IMAGO_TEST_RESULTS}/${NAME}@ref.xml")
 endfunction()
 
 # Turns the TESTS of every module into a program; called once the library exists. Those of modules above the kernels run

@@ -49,7 +49,7 @@ build() {
 # A build that has CUDA keeps it; a new one does without, since nvcc takes longer than all else here (`make test-cuda` tests that).
 cuda=$(sed -n 's/^IMAGO_CUDA:STRING=//p' build/CMakeCache.txt 2>/dev/null || true)
 
-rm -rf build/tests/skipped
+rm -rf build/tests/results
 suite release "release, $("${CXX:-c++}" --version | head -n 1)" -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON \
   -D IMAGO_CUDA="${cuda:-OFF}"
 suite asan "address and undefined-behaviour sanitizers, clang $(clang++ -dumpversion)"
@@ -57,7 +57,7 @@ step "fuzzing, 1 s a target" scripts/fuzz.sh build-asan 1 || true
 
 echo
 printf '%s\n' "${summary[@]}"
-tests/gpu/summary.sh build/tests/skipped
+tests/summary.sh build/tests/results || failed=1
 if [ "$failed" -ne 0 ]; then
   echo "make test: FAILED after $SECONDS s"
   exit 1

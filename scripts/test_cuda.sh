@@ -19,9 +19,9 @@ cmake --preset cuda -D IMAGO_CUDA_ARCHITECTURES="$(scripts/cuda_architecture.sh)
 cmake --build --preset cuda -j "$jobs" --target imago_cuda_tests
 
 if [ -z "$sanitize" ]; then
-  rm -rf build-cuda/tests/skipped
+  rm -rf build-cuda/tests/results
   ctest --test-dir build-cuda -L cuda --output-on-failure  # one at a time: they share the GPU's memory
-  tests/gpu/summary.sh build-cuda/tests/skipped
+  tests/summary.sh build-cuda/tests/results
   exit
 fi
 

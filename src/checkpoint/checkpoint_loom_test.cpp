@@ -31,7 +31,7 @@ std::size_t expect_all_come_back(const fs::path& folder) {
 TEST(Loom, EveryCheckpointComesBackByteForByte) { EXPECT_GE(expect_all_come_back(testing::loom_folder()), 30u); }
 
 TEST(Loom, AlsoTheWholeFolder) {
-  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << "no shared folder here";
+  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << testing::missing_reference("loom");
   EXPECT_GE(expect_all_come_back(testing::shared_loom_folder()), 390u);
 }
 
@@ -76,7 +76,7 @@ std::size_t expect_effective_weights(const fs::path& folder) {
 TEST(Loom, WeightsAreTheEffectiveOnes) { EXPECT_GE(expect_effective_weights(testing::loom_folder()), 30u); }
 
 TEST(Loom, WeightsOfTheWholeFolder) {
-  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << "no shared folder here";
+  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << testing::missing_reference("loom");
   EXPECT_GE(expect_effective_weights(testing::shared_loom_folder()), 390u);
 }
 

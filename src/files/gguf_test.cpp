@@ -12,6 +12,7 @@
 #include "imago/error.h"
 #include "testing/blocks.h"
 #include "testing/gguf_bytes.h"
+#include "testing/reference.h"
 #include "testing/temp_dir.h"
 
 namespace imago {
@@ -347,8 +348,8 @@ TEST(Gguf, TheWriterHoldsItsCallerToTheRules) {
 }
 
 TEST(Gguf, VocabulariesOfRealModels) {
-  const std::string folder = std::string(IMAGO_SHARED) + "/reference/vocab/";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  const std::string folder = (testing::reference_folder() / "vocab/").string();
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << testing::missing_reference("vocab");
   const auto expect = [&](const std::string& name, std::string_view architecture, std::size_t tokens) {
     const GgufFile file = GgufFile::open(folder + "ggml-vocab-" + name + ".gguf");
     EXPECT_EQ(file.architecture(), architecture);

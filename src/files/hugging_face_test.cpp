@@ -418,8 +418,8 @@ TEST_F(Folder, ScalesStayBesideTheirCodes) {
 // ---- reference models
 
 TEST(ReferenceFolder, ThreeShardsWithAnIndex) {
-  const fs::path lm = fs::path(IMAGO_SHARED) / "reference/lm";
-  if (!fs::exists(lm)) GTEST_SKIP() << "needs " << lm;
+  const fs::path lm = testing::reference_folder() / "lm";
+  if (!fs::exists(lm)) GTEST_SKIP() << testing::missing_reference("lm");
   const TensorFile file = TensorFile::open(lm);
   EXPECT_EQ(file.folder()->shards().size(), 3u);
   EXPECT_TRUE(file.folder()->notes().empty()) << "total_size is that of the tensors";
@@ -451,8 +451,7 @@ TEST(ReferenceFolder, ThreeShardsWithAnIndex) {
 }
 
 TEST(ReferenceFolder, EveryArchitecture) {
-  const fs::path models = fs::path(IMAGO_SHARED) / "reference/torch/models";
-  if (!fs::exists(models)) GTEST_SKIP() << "needs " << models;
+  const fs::path models = fs::path(IMAGO_TEST_DATA) / "torch/models";
   std::size_t count = 0;
   for (const auto& entry : fs::directory_iterator(models)) {
     const TensorFile file = TensorFile::open(entry.path());

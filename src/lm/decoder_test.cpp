@@ -80,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(All, TorchModel, ::testing::ValuesIn(testing::kTorchMod
 /// The trained model, if it is here.
 class TrainedModel : public ::testing::Test {
  protected:
-  static std::string folder() { return (std::filesystem::path(IMAGO_SHARED) / "reference/lm").string(); }
+  static std::string folder() { return (testing::reference_folder() / "lm").string(); }
   void SetUp() override {
-    if (!std::filesystem::exists(folder())) GTEST_SKIP() << "no reference data: lm";
+    if (!std::filesystem::exists(folder())) GTEST_SKIP() << testing::missing_reference("lm");
     if (std::getenv("IMAGO_KERNELS") != nullptr) GTEST_SKIP() << "plain kernels have proved themselves on small models";
   }
 };
@@ -160,8 +160,8 @@ TEST_F(TrainedModel, ContinuesAsTransformersDoes) {
 }
 
 TEST_F(TrainedModel, PerplexityIsWhatLogitsSay) {
-  const std::string path = (std::filesystem::path(IMAGO_SHARED) / "reference/text/eval.txt").string();
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no reference data: text/eval.txt";
+  const std::string path = (testing::reference_folder() / "text/eval.txt").string();
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << testing::missing_reference("text/eval.txt");
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   text.resize(2000);

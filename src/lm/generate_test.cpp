@@ -171,8 +171,8 @@ std::vector<TokenId> continuation(const nlohmann::json& prompt) {
 class TrainedGenerator : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::filesystem::path folder = std::filesystem::path(IMAGO_SHARED) / "reference/lm";
-    if (!std::filesystem::exists(folder / "config.json")) GTEST_SKIP() << "no reference data: lm";
+    const std::filesystem::path folder = testing::reference_folder() / "lm";
+    if (!std::filesystem::exists(folder / "config.json")) GTEST_SKIP() << testing::missing_reference("lm");
     nlohmann::json reference;
     std::ifstream(folder / "reference.json") >> reference;
     for (const auto& [text, entry] : reference.items()) {

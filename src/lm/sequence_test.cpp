@@ -181,8 +181,8 @@ TEST(Sequence, SmallerCachesAreClose) {
 }
 
 TEST(Sequence, AnInt8CacheIsCloseToFloat16) {
-  const std::filesystem::path folder = std::filesystem::path(IMAGO_SHARED) / "reference/lm";
-  if (!std::filesystem::exists(folder / "ref_logits_mdn512.json")) GTEST_SKIP() << "no reference data: lm";
+  const std::filesystem::path folder = testing::reference_folder() / "lm";
+  if (!std::filesystem::exists(folder / "ref_logits_mdn512.json")) GTEST_SKIP() << testing::missing_reference("lm");
   const LanguageModel model = LanguageModel::load(folder.string(), {.fast = false});
   std::ifstream file(folder / "ref_logits_mdn512.json");
   std::vector<TokenId> ids = nlohmann::json::parse(file).at("ids").get<std::vector<TokenId>>();

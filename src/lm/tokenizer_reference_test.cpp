@@ -1,5 +1,5 @@
-// Tokenizers of published models beside the ids that their own programs give. The files are too large for the
-// repository: without the folder `shared` beside it these tests are skipped.
+// Tokenizers of published models beside the ids that their own programs give. Their files are not part of the
+// repository: without reference data these tests are skipped.
 
 #include <gtest/gtest.h>
 
@@ -13,12 +13,14 @@
 #include "imago/files.h"
 #include "lm/tokenizer.h"
 #include "testing/random_text.h"
+#include "testing/reference.h"
 #include "testing/temp_dir.h"
 
 namespace imago {
 namespace {
 
-const std::filesystem::path kReference = std::filesystem::path(IMAGO_SHARED) / "reference";
+/// The tokenizer of the model in reference/lm.
+const std::filesystem::path kTrained = std::filesystem::path(IMAGO_TEST_DATA) / "lm";
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -28,9 +30,11 @@ std::string read(const std::filesystem::path& path) {
 }
 
 #define SKIP_WITHOUT(path) \
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << (path) << " is not here"
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << testing::missing_reference("vocab")
 
-std::filesystem::path vocab(const std::string& name) { return kReference / "vocab" / ("ggml-vocab-" + name + ".gguf"); }
+std::filesystem::path vocab(const std::string& name) {
+  return testing::reference_folder() / "vocab" / ("ggml-vocab-" + name + ".gguf");
+}
 
 struct Sample {
   std::string text;
@@ -110,8 +114,7 @@ TEST_P(Published, SurvivesBothForms) {
   std::vector<std::string> texts;
   for (const Sample& sample : samples_of(vocab(GetParam()))) texts.push_back(sample.text);
   for (int i = 0; i < 300; ++i) texts.push_back(testing::random_text(random, 60));
-  if (std::filesystem::exists(kReference / "text" / "eval.txt"))
-    texts.push_back(read(kReference / "text" / "eval.txt"));
+  if (const auto text = testing::find_reference("text/eval.txt")) texts.push_back(read(*text));
   for (const std::string& text : texts) {
     const std::vector<TokenId> ids = original.encode(text, true);
     EXPECT_EQ(json.encode(text, true), ids) << text.substr(0, 100);
@@ -127,9 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, Published, ::testing::Values("gpt-2", "falco
                          });
 
 TEST(TokenizerReference, TheTrainedModelAgreesWithTransformers) {
-  SKIP_WITHOUT(kReference / "lm" / "reference.json");
-  const Tokenizer tokenizer = Tokenizer::load(kReference / "lm");
-  const nlohmann::json samples = nlohmann::json::parse(read(kReference / "lm" / "reference.json")).at("tokenizer");
+  const Tokenizer tokenizer = Tokenizer::load(kTrained);
+  const nlohmann::json samples = nlohmann::json::parse(read(kTrained / "reference.json")).at("tokenizer");
   ASSERT_GT(samples.size(), 10u);
   for (const nlohmann::json& sample : samples) {
     const auto text = sample.at("text").get<std::string>();
@@ -144,8 +146,7 @@ TEST(TokenizerReference, TheTrainedModelAgreesWithTransformers) {
 }
 
 TEST(TokenizerReference, TheTrainedModelSurvivesBothForms) {
-  SKIP_WITHOUT(kReference / "lm" / "tokenizer.json");
-  const models::Vocabulary direct = models::read_vocabulary_folder(kReference / "lm");
+  const models::Vocabulary direct = models::read_vocabulary_folder(kTrained);
   EXPECT_EQ(direct.pre_tokenizer, "gpt-2");
   const testing::TempDir folder;
   const std::string path = folder.path() / "again.gguf";

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "imago.h"
+#include "testing/reference.h"
 #include "testing/temp_dir.h"
 #include "testing/terminal.h"
 
@@ -295,8 +296,8 @@ TEST_F(Run, TextOfAModelCannotSteerATerminal) {
 }
 
 TEST(RunTrained, GreedyTextIsThatOfTransformers) {
-  const std::filesystem::path folder = std::filesystem::path(IMAGO_SHARED) / "reference/lm";
-  if (!std::filesystem::exists(folder / "config.json")) GTEST_SKIP() << "no reference data: lm";
+  const std::filesystem::path folder = reference_folder() / "lm";
+  if (!std::filesystem::exists(folder / "config.json")) GTEST_SKIP() << missing_reference("lm");
   nlohmann::json reference;
   std::ifstream(folder / "reference.json") >> reference;
   const std::string prompt = "The French destroyer";

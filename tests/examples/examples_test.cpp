@@ -46,8 +46,8 @@ TEST(FilesExample, WritesConvertsAndExplains) {
 
 TEST(LanguageModelExample, WritesAndCompares) {
   if (!IMAGO_HAS_LM) GTEST_SKIP() << "a build without language models";
-  const std::string model = IMAGO_SHARED "/reference/lm";
-  if (!std::filesystem::exists(model)) GTEST_SKIP() << "no " << model;
+  const std::string model = (testing::reference_folder() / "lm").string();
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << testing::missing_reference("lm");
   const testing::ProcessResult result = testing::run_process({IMAGO_EXAMPLES "/example_language_model", model});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.out.find("\n16 tokens\n"), std::string::npos) << result.out;

@@ -57,7 +57,7 @@ class GpuOutputs : public testing::GpuTest {
 TEST_F(GpuOutputs, OfTheCasesInTheRepository) { EXPECT_GE(compare_folder(testing::loom_folder()), 55u); }
 
 TEST_F(GpuOutputs, OfTheWholeFolder) {
-  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << "no shared folder here";
+  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << testing::missing_reference("loom");
   EXPECT_GE(compare_folder(testing::shared_loom_folder()), 320u);
 }
 

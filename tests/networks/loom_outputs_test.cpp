@@ -164,7 +164,7 @@ TEST(LoomOutputs, OfTheCasesInTheRepository) {
 }
 
 TEST(LoomOutputs, OfTheWholeFolder) {
-  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << "no shared folder here";
+  if (!fs::exists(testing::shared_loom_folder())) GTEST_SKIP() << testing::missing_reference("loom");
   const Compared compared = compare_folder(testing::shared_loom_folder());
   EXPECT_EQ(compared.outputs, 336u);
   EXPECT_EQ(compared.gradients, 17u);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reference files of the original engine: a small set in the repository, all of them where the shared folder is.
+// Reference files of the original engine: a small set in the repository, all of them outside.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "testing/reference.h"
 
 namespace imago::testing {
 
@@ -23,7 +25,7 @@ inline std::filesystem::path loom_folder() { return std::filesystem::path(IMAGO_
 /// The path of a file in it.
 inline std::string loom(const std::string& name) { return (loom_folder() / name).string(); }
 /// May not exist.
-inline std::filesystem::path shared_loom_folder() { return std::filesystem::path(IMAGO_SHARED) / "reference/loom"; }
+inline std::filesystem::path shared_loom_folder() { return reference_folder() / "loom"; }
 
 /// Checkpoints (`.json` but not `.ref.json`) of a folder, sorted.
 inline std::vector<std::filesystem::path> loom_checkpoints(const std::filesystem::path& folder) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Layers against what PyTorch computed: reference/torch/layers/NAME.safetensors, or its copy in tests/data.
+// Layers against what PyTorch computed: torch/layers/NAME.safetensors of the reference data.
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include "imago/layer.h"
 #include "imago/tensor.h"
 #include "layers/layer_functions.h"
+#include "testing/reference.h"
 #include "testing/safetensors.h"
 
 namespace imago::testing {
@@ -43,19 +44,14 @@ class TorchLayer {
   nlohmann::json config_;
 };
 
-/// The reference if it is here: `if (!torch) GTEST_SKIP() << missing_torch_layer(name);`
+/// The reference, if there is one: `if (!torch) GTEST_SKIP() << missing_torch_layer(name);`
 inline std::optional<TorchLayer> find_torch_layer(const std::string& name) {
-  namespace fs = std::filesystem;
-  for (const fs::path& folder :
-       {fs::path(IMAGO_TEST_DATA) / "torch/layers", fs::path(IMAGO_SHARED) / "reference/torch/layers"}) {
-    const fs::path path = folder / (name + ".safetensors");
-    if (fs::exists(path)) return TorchLayer(fs::absolute(path).string());
-  }
-  return std::nullopt;
+  const std::optional<std::string> found = find_reference("torch/layers/" + name + ".safetensors");
+  return found ? std::optional<TorchLayer>(*found) : std::nullopt;
 }
 
 inline std::string missing_torch_layer(const std::string& name) {
-  return "no reference data: torch/layers/" + name + ".safetensors";
+  return missing_reference("torch/layers/" + name + ".safetensors");
 }
 
 /// |got - wanted| <= tolerance · the largest wanted value, for all entries.

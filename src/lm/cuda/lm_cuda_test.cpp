@@ -26,12 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The reference data: on machines with a GPU they may lie elsewhere.
-fs::path shared_folder() {
-  const char* const given = std::getenv("IMAGO_SHARED");
-  return given != nullptr ? given : IMAGO_SHARED;
-}
-
 json read_json(const fs::path& path) {
   std::ifstream file(path);
   return json::parse(file);
@@ -97,7 +91,7 @@ class GpuTest : public ::testing::Test {
     options.device = device_;
     return LanguageModel::load(path.string(), options);
   }
-  static fs::path torch_model(const std::string& name) { return shared_folder() / "reference/torch/models" / name; }
+  static fs::path torch_model(const std::string& name) { return fs::path(IMAGO_TEST_DATA) / "torch/models" / name; }
 
   std::shared_ptr<Device> device_;
 };
@@ -108,7 +102,6 @@ class TorchModelOnGpu : public GpuTest, public ::testing::WithParamInterface<con
     GpuTest::SetUp();
     if (IsSkipped()) return;
     folder_ = torch_model(GetParam());
-    if (!fs::exists(folder_ / "model.safetensors")) GTEST_SKIP() << "no reference data: " << folder_;
     reference_ = read_json(folder_ / "reference.json");
     ids_ = reference_.at("ids").get<std::vector<TokenId>>();
   }
@@ -188,7 +181,6 @@ class SequenceOnGpu : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped()) return;
     folder_ = torch_model("qwen3_qknorm_f32");
-    if (!fs::exists(folder_ / "model.safetensors")) GTEST_SKIP() << "no reference data: " << folder_;
     ids_ = read_json(folder_ / "reference.json").at("ids").get<std::vector<TokenId>>();
   }
   fs::path folder_;
@@ -348,8 +340,8 @@ class TrainedModelOnGpu : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    folder_ = shared_folder() / "reference/lm";
-    if (!fs::exists(folder_ / "config.json")) GTEST_SKIP() << "no reference data: lm";
+    folder_ = testing::reference_folder() / "lm";
+    if (!fs::exists(folder_ / "config.json")) GTEST_SKIP() << testing::missing_reference("lm");
   }
   fs::path folder_;
 };
