@@ -39,7 +39,7 @@ struct MatrixKernel {
   bool takes_tiles(std::size_t batch) const noexcept { return functions.tile_matmul != nullptr && batch >= kTileBatch; }
 };
 
-/// The whole table, best rows of a format first, `ref` last.
+/// All rows that this host can run, best rows of a format first, `ref` last.
 std::span<const MatrixKernel> all_matrix_kernels();
 
 /// The first row for this format and arithmetic whose needs are within `features`; null if the format has no such form

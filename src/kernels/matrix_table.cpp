@@ -1,4 +1,5 @@
-// The table: one row per format, arithmetic and instruction set. A row exists where its folder offers functions.
+// The table: one row per format, arithmetic and instruction set of this host. A row exists where its folder offers
+// functions.
 
 #include <fmt/format.h>
 
@@ -44,6 +45,8 @@ std::vector<MatrixKernel> make_table() {
     for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
       const bool fast = arithmetic == Arithmetic::fast;
       for (const Folder& f : kFolders) {
+        // Asking a folder for its functions already runs code that is compiled for its instruction set.
+        if ((f.needs & host_cpu_features()) != f.needs) continue;
         const MatrixFunctions functions =
             format.is_block() ? f.block(format.block(), fast) : f.dtype(format.dtype(), fast);
         if (functions.pack == nullptr) continue;
