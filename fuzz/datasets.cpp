@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
 namespace imago {
@@ -27,13 +27,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   using namespace imago;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const std::span<const std::byte> raw = std::as_bytes(std::span(bytes, size));
-  expect_dataset_or_error([&] { return data::parse_csv(text, "fuzz", 1); });
+  expect_dataset_or_error([&] { return files::parse_csv(text, "fuzz", 1); });
   expect_dataset_or_error([&] {
-    Dataset data = data::parse_csv(text, "fuzz", 1);
-    data::make_one_hot(data);
+    Dataset data = files::parse_csv(text, "fuzz", 1);
+    files::make_one_hot(data);
     return data;
   });
-  expect_dataset_or_error([&] { return data::join_idx(data::parse_idx(raw, "fuzz"), data::parse_idx(raw, "fuzz")); });
+  expect_dataset_or_error(
+      [&] { return files::join_idx(files::parse_idx(raw, "fuzz"), files::parse_idx(raw, "fuzz")); });
   expect_dataset_or_error([&] { return make_text_dataset(text, {.context = 3}).data; });
   expect_dataset_or_error([&] { return make_text_dataset(text, {.context = 3, .unit = TextUnit::byte}).data; });
   return 0;

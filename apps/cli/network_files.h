@@ -6,7 +6,7 @@
 #include <string>
 
 #include "imago/files.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::cli {
 

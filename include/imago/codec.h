@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +9,44 @@
 #include "imago/format.h"
 
 namespace imago {
+
+/// Where the scales of a dtype sit. Block formats carry their own and are always `tensor`.
+enum class Granularity : std::uint8_t {
+  tensor,  ///< one scale; the only form the original's checkpoints know
+  row,     ///< one per row
+  group,   ///< one per 32, 64 or 128 weights of a row; the row must be a multiple of it
+};
+
+/// How a derived scale is found. Integers of 32 and 64 bits use absmax whatever is asked for: their codes must stay
+/// within ±2^20 (spec [D10]), and nothing is left to gain.
+enum class Calibrator : std::uint8_t {
+  absmax,      ///< the largest magnitude maps to the largest code (spec §3.2)
+  percentile,  ///< a high percentile of the magnitudes does; the few above saturate
+  mse,         ///< least squared error; matters most for int2, ternary and binary
+  absmean,     ///< mean|w|, ternary only (BitNet b1.58)
+};
+
+/// A numeric form of a weight matrix: the type, where its scales are and how they are found.
+struct Scheme {
+  Format format = DType::float32;
+  Granularity granularity = Granularity::tensor;
+  int group = 0;  ///< 32, 64 or 128 with Granularity::group, else 0
+  Calibrator calibrator = Calibrator::absmax;
+  double percentile = 0.999;  ///< read by Calibrator::percentile only
+
+  Scheme() = default;
+  Scheme(Format f) : format(f) {}       // NOLINT: a bare type is a scheme with the spec's defaults
+  Scheme(DType d) : format(d) {}        // NOLINT: same
+  Scheme(BlockFormat b) : format(b) {}  // NOLINT: same
+  friend auto operator<=>(const Scheme&, const Scheme&) = default;
+};
+
+/// How weights become codes where calibration says what they multiply.
+enum class Rounding : std::uint8_t {
+  nearest,      ///< each by itself; columns that matter weigh more when scales are chosen
+  compensated,  ///< column by column, later columns make up for the error of earlier ones (GPTQ)
+  scaled,       ///< columns that matter are made larger first, what feeds them smaller (AWQ), then `nearest`
+};
 
 // Bulk conversion between float32 and packed weights. Runs on the best kernels of the machine and on all threads of
 // the pool; the bytes are the same on every machine and for every number of threads.

@@ -142,7 +142,15 @@ struct Layer {
   std::vector<Layer> sub_layers;          ///< of Sequential
   std::unique_ptr<Layer> observed;        ///< of Metacognition
   std::vector<MetaRule> rules;            ///< of Metacognition
-  std::unique_ptr<Network> meta_network;  ///< of Metacognition
+  std::shared_ptr<Network> meta_network;  ///< of Metacognition; never shared, but layers do not know networks
+};
+
+/// Weight gradients, one flat array per layer in the layout of its master, and those of the layers inside it: branches
+/// and then the gate of Parallel, sub-layers of Sequential, the observed layer of Metacognition. Empty for layers
+/// without weights and for remote links, whose gradients are those of their targets.
+struct LayerGradient {
+  std::vector<float> weights;
+  std::vector<LayerGradient> children;
 };
 
 /// Rows and columns of a layer's weight array: [O][I] for Dense, one row for arrays made of several parts; nothing for

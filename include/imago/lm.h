@@ -15,7 +15,7 @@
 
 #include "imago/device.h"
 #include "imago/format.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago {
 

@@ -4,53 +4,16 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "imago/codec.h"
 #include "imago/files.h"
 #include "imago/format.h"
-#include "imago/tensor.h"
-#include "imago/weights.h"
+#include "imago/numeric.h"
 
 namespace imago {
-
-// ---- looking
-
-/// A tensor of a model file, without its values.
-struct TensorSummary {
-  std::string name;  ///< of the weights of a layer: its path, `layers.0.sequential_layers.1`
-  std::string type;  ///< as the file's form spells it; a dtype in checkpoints
-  Shape shape;
-  std::uint64_t bytes = 0;  ///< scales included where they belong to the tensor
-};
-
-/// What a model file says about itself.
-struct ModelSummary {
-  FileForm form = FileForm::checkpoint;
-  std::string architecture;      ///< of a language model, as the file names it; empty for other files
-  std::uint64_t parameters = 0;  ///< of an architecture: the weights that its layers would have
-  std::uint64_t bytes = 0;       ///< of all tensors, without the rest of the file
-  std::uint64_t file_bytes = 0;
-  std::vector<std::pair<std::string, std::string>> metadata;  ///< in the order of the file; values are JSON texts
-  std::vector<TensorSummary> tensors;                         ///< in the order of the file
-  std::vector<std::string> notes;                             ///< oddities that do no harm, a sentence each
-
-  /// 8 · bytes / parameters; 0 without weights in the file.
-  double bits_per_weight() const noexcept;
-};
-
-/// Looks into a file of any form that imago knows. Sizes are checked against each other and against the file as a
-/// loader would; values are not looked at, and nothing is decoded. Throws IoError, FormatError.
-ModelSummary inspect_model(const std::string& path);
-
-// ---- converting
-
-/// How weights become codes where calibration says what they multiply.
-enum class Rounding : std::uint8_t {
-  nearest,      ///< each by itself; columns that matter weigh more when scales are chosen
-  compensated,  ///< column by column, later columns make up for the error of earlier ones (GPTQ)
-  scaled,       ///< columns that matter are made larger first, what feeds them smaller (AWQ), then `nearest`
-};
 
 /// How a model is rewritten. Behaviour first, then what it may cost.
 struct ConvertOptions {
@@ -104,5 +67,26 @@ struct ConvertReport {
 /// or not at all, and may be `in`. Throws IoError, FormatError, UnsupportedError if the target cannot hold a type that
 /// was asked for, UsageError for options without meaning.
 ConvertReport convert_model(const std::string& in, const std::string& out, const ConvertOptions& options = {});
+
+// ---- plans
+
+/// A type for each weight matrix of a language model, by the names that its tensors have in a GGUF file, or for each
+/// layer of a network, by its path. As a file it is JSON that people may edit:
+///
+///   {"imago_plan": 1, "rounding": "nearest", "tensors": {"blk.0.attn_q.weight": "q5_k", …}, "facts": {…}}
+struct TypePlan {
+  std::vector<std::pair<std::string, Format>> tensors;  ///< in the order of the file
+  Rounding rounding = Rounding::nearest;                ///< where calibration is given and the type has it
+  std::string facts = {};  ///< a JSON object: where the plan comes from and what was measured; nobody relies on it
+};
+
+/// Strict: a key that means nothing, a name that comes twice and a type that nobody knows are FormatErrors with their
+/// place. `file` is the name for errors.
+TypePlan parse_plan(std::string_view json, std::string_view file);
+std::string format_plan(const TypePlan& plan);
+/// Throws IoError, and as parse_plan.
+TypePlan read_plan(const std::string& path);
+/// Appears whole or not at all. Throws IoError.
+void write_plan(const TypePlan& plan, const std::string& path);
 
 }  // namespace imago

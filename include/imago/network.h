@@ -9,17 +9,9 @@
 
 #include "imago/device.h"
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago {
-
-/// Weight gradients, one flat array per layer in the layout of its master, and those of the layers inside it: branches
-/// and then the gate of Parallel, sub-layers of Sequential, the observed layer of Metacognition. Empty for layers
-/// without weights and for remote links, whose gradients are those of their targets.
-struct LayerGradient {
-  std::vector<float> weights;
-  std::vector<LayerGradient> children;
-};
 
 /// A grid of depth × rows × cols cells with layers_per_cell layers each; layer (z, y, x, l) has the index
 /// ((z·rows + y)·cols + x)·layers_per_cell + l, and data flows in the order of the indices.

@@ -47,25 +47,6 @@ CalibrateReport calibrate_network(const std::string& model, const Dataset& data,
 
 // ---- planning
 
-/// A type for each weight matrix of a language model, by the names that its tensors have in a GGUF file, or for each
-/// layer of a network, by its path. As a file it is JSON that people may edit:
-///
-///   {"imago_plan": 1, "rounding": "nearest", "tensors": {"blk.0.attn_q.weight": "q5_k", …}, "facts": {…}}
-struct TypePlan {
-  std::vector<std::pair<std::string, Format>> tensors;  ///< in the order of the file
-  Rounding rounding = Rounding::nearest;                ///< where calibration is given and the type has it
-  std::string facts = {};  ///< a JSON object: where the plan comes from and what was measured; nobody relies on it
-};
-
-/// Strict: a key that means nothing, a name that comes twice and a type that nobody knows are FormatErrors with their
-/// place. `file` is the name for errors.
-TypePlan parse_plan(std::string_view json, std::string_view file);
-std::string format_plan(const TypePlan& plan);
-/// Throws IoError, and as parse_plan.
-TypePlan read_plan(const std::string& path);
-/// Appears whole or not at all. Throws IoError.
-void write_plan(const TypePlan& plan, const std::string& path);
-
 /// What planning will take, known after a short look at the model.
 struct PlanEstimate {
   double seconds = 0;

@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "imago/data.h"
 #include "imago/network.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago {
 
@@ -97,61 +98,10 @@ struct Schedule {
   float at(std::uint64_t step, std::uint64_t total) const noexcept;
 };
 
-/// Examples: row i of `x` belongs to row i of `y` (first extents are equal).
-struct Dataset {
-  Tensor<float> x, y;
-  std::size_t size() const noexcept { return x.shape().rank() == 0 ? 0 : x.shape()[0]; }
-};
-struct DatasetOptions {
-  std::size_t target_columns = 1;  ///< CSV: the last columns, which are targets
-  std::string labels = {};         ///< IDX: file of the labels; empty: found beside the images by its usual name
-  bool one_hot = false;            ///< class numbers of one column become one-hot rows
-};
-/// By content: safetensors with `x` and `y`, CSV (a header line is found), IDX images, scaled to [0, 1] if they are
-/// bytes, with IDX labels. Compressed files are refused. Throws FormatError, IoError.
-Dataset load_dataset(const std::string& path, const DatasetOptions& options = {});
-
 /// Digits of 8 × 8 pixels, drawn by an uncertain hand: turned, stretched, moved, noisy. A row of `x` is 64 pixels from
 /// 0 to 1 and a constant 1, since Dense has no bias; `y` is the digit. Each comes as often as the others. The same seed
 /// gives the same digits.
 Dataset drawn_digits(std::size_t examples, std::uint64_t seed);
-
-enum class TextUnit : std::uint8_t { character, byte };
-
-/// The bytes or UTF-8 characters of a text, sorted; the place of each is its token id. Immutable.
-class TextVocabulary {
- public:
-  TextVocabulary() = default;
-  /// Of all that `text` holds. `file` is the name for errors. Throws FormatError where characters are no UTF-8.
-  TextVocabulary(std::string_view text, TextUnit unit, std::string_view file = "text");
-
-  TextUnit unit() const noexcept { return unit_; }
-  std::size_t size() const noexcept { return tokens_.size(); }
-  std::span<const std::string> tokens() const noexcept { return tokens_; }
-  /// Throws UsageError for what the vocabulary lacks, FormatError as the constructor.
-  std::vector<int> encode(std::string_view text, std::string_view file = "text") const;
-  /// Throws UsageError for ids outside the vocabulary.
-  std::string decode(std::span<const int> ids) const;
-
- private:
-  TextUnit unit_ = TextUnit::character;
-  std::vector<std::string> tokens_;
-};
-
-struct TextOptions {
-  std::size_t context = 64;  ///< tokens per example
-  std::size_t stride = 0;    ///< tokens from the start of one example to that of the next; 0: context
-  TextUnit unit = TextUnit::character;
-};
-/// A text to train a language model on: `x` holds `context` token ids per example, `y` the id after each of them, for
-/// cross_entropy_logits.
-struct TextDataset {
-  Dataset data;
-  TextVocabulary vocabulary;
-};
-/// Throws UsageError if the text is not longer than the context.
-TextDataset make_text_dataset(std::string_view text, const TextOptions& options = {}, std::string_view file = "text");
-TextDataset load_text_dataset(const std::string& path, const TextOptions& options = {});
 
 /// How far training is.
 struct TrainProgress {
@@ -222,14 +172,6 @@ struct TrainResult {
 /// Softmax with noise, a mask or sparse results, scales that are learned.
 TrainResult train(Network& network, const Dataset& data, const TrainOptions& options,
                   const TrainState* resume = nullptr);
-
-/// All that an exact resume needs, in one safetensors file: the state, and of each layer its type, its float32 master
-/// and the scales that are fixed or learned; for networks with Metacognition, the settings of all layers too, since
-/// rules change them. The file appears whole or not at all. Throws IoError.
-void save_train_state(const std::string& path, const Network& network, const TrainState& state);
-/// Gives the layers of `network` back what they had, and returns the state. Throws IoError, FormatError if the file is
-/// none of these or belongs to another network, which is then as before.
-TrainState load_train_state(const std::string& path, Network& network);
 
 /// Share of rows whose largest output is the target class: class numbers, -1 for rows that do not count, or one-hot
 /// rows.

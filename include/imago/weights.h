@@ -1,6 +1,5 @@
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,42 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "imago/codec.h"
 #include "imago/device.h"
 #include "imago/format.h"
 #include "imago/numeric.h"
 
 namespace imago {
-
-/// Where the scales of a dtype sit. Block formats carry their own and are always `tensor`.
-enum class Granularity : std::uint8_t {
-  tensor,  ///< one scale; the only form the original's checkpoints know
-  row,     ///< one per row
-  group,   ///< one per 32, 64 or 128 weights of a row; the row must be a multiple of it
-};
-
-/// How a derived scale is found. Integers of 32 and 64 bits use absmax whatever is asked for: their codes must stay
-/// within ±2^20 (spec [D10]), and nothing is left to gain.
-enum class Calibrator : std::uint8_t {
-  absmax,      ///< the largest magnitude maps to the largest code (spec §3.2)
-  percentile,  ///< a high percentile of the magnitudes does; the few above saturate
-  mse,         ///< least squared error; matters most for int2, ternary and binary
-  absmean,     ///< mean|w|, ternary only (BitNet b1.58)
-};
-
-/// A numeric form of a weight matrix: the type, where its scales are and how they are found.
-struct Scheme {
-  Format format = DType::float32;
-  Granularity granularity = Granularity::tensor;
-  int group = 0;  ///< 32, 64 or 128 with Granularity::group, else 0
-  Calibrator calibrator = Calibrator::absmax;
-  double percentile = 0.999;  ///< read by Calibrator::percentile only
-
-  Scheme() = default;
-  Scheme(Format f) : format(f) {}       // NOLINT: a bare type is a scheme with the spec's defaults
-  Scheme(DType d) : format(d) {}        // NOLINT: same
-  Scheme(BlockFormat b) : format(b) {}  // NOLINT: same
-  friend auto operator<=>(const Scheme&, const Scheme&) = default;
-};
 
 /// The master in one scheme: packed codes and their scales in canonical layout (the one files use). Immutable once
 /// made; shared freely between threads.

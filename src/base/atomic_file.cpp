@@ -16,7 +16,6 @@
 #include <memory>
 
 #include "imago/error.h"
-#include "imago/system.h"
 
 namespace imago {
 

@@ -54,4 +54,7 @@ class AtomicFile {
   std::uint64_t handed_over_ = 0;  // of that, what the disk was told to write
 };
 
+/// Public, see imago/system.h.
+void remove_unfinished_files() noexcept;
+
 }  // namespace imago

@@ -16,7 +16,6 @@
 
 #include "base/system.h"
 #include "imago/error.h"
-#include "imago/system.h"
 
 namespace imago {
 

@@ -24,6 +24,10 @@ int allowed_cores();
 /// Cores this process may use: its affinity mask, and no more than its control group grants.
 int usable_cores();
 
+// Public, see imago/system.h.
+void set_thread_count(int threads);
+int thread_count();
+
 /// Splits [0, count) into one contiguous range per thread, each a multiple of `grain` long but the last, and calls
 /// body(begin, end) for each. The split depends only on count, grain and the number of threads. A call from inside a
 /// body runs there and then, in one range. The first exception thrown by a body is rethrown here once all have ended.

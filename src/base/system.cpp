@@ -17,7 +17,6 @@
 
 #include "base/cpu.h"
 #include "base/parallel.h"
-#include "imago/system.h"
 
 namespace imago {
 

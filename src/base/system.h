@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace imago {
@@ -26,6 +27,9 @@ struct Machine {
 /// Reads all of `bytes` with the threads of the pool, and does nothing else: the yardstick of what memory can deliver.
 /// REQUIRES: 64-byte aligned, a multiple of 64 bytes long.
 void read_all(std::span<const std::byte> bytes);
+
+/// Public, see imago/system.h.
+std::string_view version() noexcept;
 
 /// Reads /proc and /sys below `root`. Never throws for what is missing or malformed there: it stays unknown.
 Machine inspect_machine(const std::filesystem::path& root = "/");

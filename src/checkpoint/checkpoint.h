@@ -13,7 +13,6 @@
 #include "files/json.h"
 #include "files/json_writer.h"
 #include "imago/files.h"
-#include "imago/models.h"
 #include "imago/network.h"
 
 namespace imago::checkpoint {

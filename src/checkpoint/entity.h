@@ -20,7 +20,7 @@
 
 #include "files/detect.h"
 #include "files/sink.h"
-#include "imago/models.h"
+#include "imago/files.h"
 #include "imago/network.h"
 #include "imago/numeric.h"
 

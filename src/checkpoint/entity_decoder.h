@@ -9,7 +9,7 @@
 
 #include "checkpoint/entity.h"
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::checkpoint {
 

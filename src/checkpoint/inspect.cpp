@@ -1,6 +1,6 @@
 // What a model file says about itself, without its values.
 
-#include "imago/models.h"
+#include "imago/files.h"
 
 #include <fmt/format.h>
 

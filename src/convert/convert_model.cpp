@@ -14,7 +14,6 @@
 #include "files/tensor_file.h"
 #include "imago/error.h"
 #include "imago/models.h"
-#include "imago/precision.h"
 #include "models/recipe.h"
 
 namespace imago {

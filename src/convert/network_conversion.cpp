@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "checkpoint/network_import.h"
 #include "convert/guidance.h"
 #include "convert/planned_types.h"
 #include "convert/run_conversion.h"
@@ -19,9 +20,8 @@
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
-#include "models/network_import.h"
 #include "models/recipe.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::convert {
 
@@ -301,7 +301,7 @@ ConvertReport convert_network(checkpoint::Entity source, const std::string& in, 
 }
 
 ConvertReport convert_to_network(const files::TensorFile& file, const std::string& out, const ConvertOptions& options) {
-  ImportedNetwork imported = models::import_network(file, {});
+  ImportedNetwork imported = checkpoint::import_network(file, {});
   if (!options.allow_nonfinite) check_finite(imported.network, file.path());
   ConvertReport report = convert_layers(imported.network, file.path(), options);
   report.notes.insert(report.notes.end(), imported.notes.begin(), imported.notes.end());

@@ -19,7 +19,7 @@ namespace imago::convert {
 ConvertReport convert_network(checkpoint::Entity source, const std::string& in, const std::string& out, FileForm to,
                               const ConvertOptions& options);
 
-/// Makes layers of the tensors of `file` (models/network_import.h) and writes them as `out`, a checkpoint or an
+/// Makes layers of the tensors of `file` (checkpoint/network_import.h) and writes them as `out`, a checkpoint or an
 /// `.entity` file. Types as above. Throws as import_network, and FormatError for weights that are not finite.
 ConvertReport convert_to_network(const files::TensorFile& file, const std::string& out, const ConvertOptions& options);
 

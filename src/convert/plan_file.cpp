@@ -9,7 +9,7 @@
 #include "files/json.h"
 #include "files/json_writer.h"
 #include "imago/error.h"
-#include "imago/precision.h"
+#include "imago/models.h"
 
 namespace imago {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "imago/error.h"
-#include "imago/precision.h"
+#include "imago/models.h"
 #include "testing/temp_dir.h"
 
 namespace imago {

@@ -6,7 +6,7 @@
 
 #include "base/near_names.h"
 #include "imago/error.h"
-#include "imago/precision.h"
+#include "imago/models.h"
 
 namespace imago::convert {
 

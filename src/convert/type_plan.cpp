@@ -13,7 +13,7 @@
 #include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "imago/precision.h"
+#include "imago/models.h"
 
 namespace imago::convert {
 

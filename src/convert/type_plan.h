@@ -12,7 +12,7 @@
 #include "imago/models.h"
 #include "imago/weights.h"
 #include "models/recipe.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::convert {
 

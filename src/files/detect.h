@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "files/json.h"
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago::files {
 

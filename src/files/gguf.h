@@ -37,7 +37,7 @@
 #include <vector>
 
 #include "files/byte_reader.h"
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago {
 

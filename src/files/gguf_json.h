@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago::files {
 

@@ -12,7 +12,7 @@
 #include "files/json_writer.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::files {
 

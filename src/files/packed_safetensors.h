@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "files/tensor_file.h"
-#include "imago/weights.h"
+#include "imago/codec.h"
 
 namespace imago::files {
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "files/json.h"
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago::files {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "imago/codec.h"
-#include "imago/files.h"
+#include "imago/data.h"
 #include "imago/format.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::files {
 

@@ -11,7 +11,7 @@
 #include "guided/level_lanes.h"
 #include "guided/strip.h"
 #include "math/products.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::guided {
 

@@ -10,8 +10,8 @@
 #include "guided/importance.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/scheme.h"
 #include "weights/calibrate.h"
-#include "weights/scheme.h"
 
 namespace imago::guided {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "guided/calibration.h"
-#include "imago/models.h"
+#include "imago/codec.h"
 #include "imago/weights.h"
 
 namespace imago::guided {

@@ -9,9 +9,9 @@
 
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/scheme.h"
 #include "testing/random_values.h"
 #include "weights/calibrate.h"
-#include "weights/scheme.h"
 
 namespace imago::guided {
 namespace {

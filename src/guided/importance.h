@@ -6,7 +6,7 @@
 
 #include "guided/calibration.h"
 #include "imago/weights.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::guided {
 

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "imago/layer.h"
-#include "imago/network.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::layers {
 
@@ -51,6 +50,8 @@ class Grid {
   virtual LayerGradient& gradient(const Coordinates& at) = 0;
   /// Input statistics of all Metacognition layers, the latest kMetaHistory, oldest first.
   virtual std::deque<TensorStats>& history() = 0;
+  /// Runs the meta network of a Metacognition layer; layers know networks by name only. The result is the network's.
+  virtual const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) = 0;
 };
 
 /// Told, while a network runs, of the inputs of layers whose weights are one matrix.

@@ -105,7 +105,9 @@ bool obey(const Layer& layer, std::span<const float> triples, Run& run) {
 
 void apply_meta_network(Layer& layer, const Tensor<float>& x, const TensorStats& input, LayerState& state, Run& run) {
   state.scratch.resize(2);
-  const std::span<const float> answer = layer.meta_network->forward(meta_input(layer, x, input, state, run)).values();
+  if (run.grid == nullptr) throw UsageError(describe(layer) + ": a meta network runs only inside a network");
+  const Tensor<float>& question = meta_input(layer, x, input, state, run);
+  const std::span<const float> answer = run.grid->run_meta_network(*layer.meta_network, question).values();
   if (answer.empty()) throw ShapeError(describe(layer) + ": its meta network gives nothing");
   const std::string& effect = layer.config.meta_effect;
   const std::span<float> post = state.post.values();

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::layers {
 

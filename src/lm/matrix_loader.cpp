@@ -6,8 +6,8 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "imago/codec.h"
+#include "quant/scheme.h"
 #include "weights/calibrate.h"
-#include "weights/scheme.h"
 
 namespace imago::lm {
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "imago/data.h"
 #include "imago/error.h"
-#include "imago/files.h"
 #include "lm/byte_letters.h"
 #include "lm/text_encoder.h"
 #include "lm/token_finder.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago::models {
 

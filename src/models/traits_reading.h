@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "files/hugging_face.h"
-#include "imago/files.h"
+#include "imago/data.h"
 #include "models/traits.h"
 
 namespace imago::models {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "files/hugging_face.h"
-#include "imago/files.h"
+#include "imago/data.h"
 
 namespace imago::models {
 

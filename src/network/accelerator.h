@@ -6,7 +6,7 @@
 #include <span>
 
 #include "imago/device.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 #include "layers/layer_functions.h"
 
 namespace imago::network {

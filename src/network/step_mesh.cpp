@@ -38,6 +38,9 @@ class MeshGrid final : public layers::Grid {
   Layer& layer(const Coordinates& at) override { return grid_.layer(at); }
   LayerGradient& gradient(const Coordinates& at) override { return gradients_[network_.index(at)]; }
   std::deque<layers::TensorStats>& history() override { return grid_.history(); }
+  const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) override {
+    return grid_.run_meta_network(network, x);
+  }
 
  private:
   layers::Grid& grid_;

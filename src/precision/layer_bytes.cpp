@@ -1,6 +1,6 @@
 #include "precision/layer_bytes.h"
 
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::precision {
 

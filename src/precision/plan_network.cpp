@@ -14,7 +14,7 @@
 #include "precision/allocation.h"
 #include "precision/plan_budget.h"
 #include "precision/plan_facts.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago {
 

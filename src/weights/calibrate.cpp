@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "base/parallel.h"
+#include "imago/numeric.h"
 
 namespace imago {
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago {
 

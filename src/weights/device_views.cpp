@@ -7,9 +7,9 @@
 
 #include "base/checked.h"
 #include "imago/error.h"
+#include "quant/scheme.h"
 #include "weights/device_forms.h"
 #include "weights/device_source.h"
-#include "weights/scheme.h"
 #include "weights/view_cache.h"
 #include "weights/views.h"
 

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 #include "weights/view_cache.h"
 
 namespace imago {

@@ -14,11 +14,11 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/weights.h"
+#include "quant/scheme.h"
 #include "weights/calibrate.h"
 #include "weights/device_source.h"
 #include "weights/once_map.h"
 #include "weights/random.h"
-#include "weights/scheme.h"
 #include "weights/view_cache.h"
 
 namespace imago {

@@ -71,18 +71,32 @@ std::vector<fs::path> sources(const fs::path& root, std::initializer_list<const 
   return found;
 }
 
+/// Why `module` may not include the public header `target`; empty if it may.
+std::string public_objection(const std::string& module, const std::string& target, const Architecture& architecture) {
+  const auto owner = architecture.owners.find(fs::path(target).filename());
+  if (owner == architecture.owners.end()) return "no module owns this public header";
+  const auto allowed = architecture.modules.find(module);
+  if (allowed != architecture.modules.end() && allowed->second.contains(owner->second)) return {};
+  return fmt::format("module '{}' may not see '{}', which owns the header", module, owner->second);
+}
+
 /// Why `file` (relative to the root, '/' between folders) may not include `include`; empty if it may.
-std::string objection(const fs::path& root, const std::string& file, const Include& include, const Modules& modules) {
+std::string objection(const fs::path& root, const std::string& file, const Include& include,
+                      const Architecture& architecture) {
+  const Modules& modules = architecture.modules;
   const std::string area = first_folder(file);
   const std::string folder = fs::path(file).parent_path().generic_string();
 
   if (area == "include") {
-    if (is_standard(include) || is_public(include)) return {};
-    return "public headers include only each other and the standard library";
+    if (is_standard(include)) return {};
+    if (!is_public(include)) return "public headers include only each other and the standard library";
+    const auto owner = architecture.owners.find(fs::path(file).filename());
+    if (owner == architecture.owners.end()) return "no module owns the header that includes it";
+    return public_objection(owner->second, include.target, architecture);
   }
-  if (is_public(include)) return {};
 
   if (area == "apps") {
+    if (is_public(include)) return {};
     if (include.quoted) {
       return fs::exists(root / folder / include.target) ? "" : "programs see the public headers and their own folder";
     }
@@ -95,7 +109,10 @@ std::string objection(const fs::path& root, const std::string& file, const Inclu
   if (!include.quoted) return {};
   const std::string module = first_folder(std::string_view(file).substr(area.size() + 1));
   const auto allowed = modules.find(module);
-  if (allowed == modules.end()) return fmt::format("folder '{}' is no module", module);
+  if (allowed == modules.end()) return fmt::format("folder '{}' is not a module", module);
+  if (is_public(include)) {
+    return is_for_tests(file) ? std::string() : public_objection(module, include.target, architecture);
+  }
   const std::string wanted = first_folder(include.target);
   // Folders of tests/ whose headers are for tests of modules too.
   if ((wanted == "testing" || wanted == "networks") && is_for_tests(file)) return {};
@@ -106,14 +123,20 @@ std::string objection(const fs::path& root, const std::string& file, const Inclu
 
 }  // namespace
 
-Modules read_modules(std::istream& lines) {
+Architecture read_architecture(std::istream& lines) {
   Modules direct;
+  std::map<std::string, std::string> owners;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string module;
     if (!(words >> module)) continue;
     std::set<std::string>& depends = direct[module];
-    for (std::string depend; words >> depend;) depends.insert(depend);
+    std::string word;
+    while (words >> word && word != ":") depends.insert(word);
+    while (words >> word) {
+      const auto [owner, added] = owners.emplace(word, module);
+      if (!added) throw std::runtime_error(fmt::format("{} and {} both own {}", owner->second, module, word));
+    }
   }
   for (const auto& [module, depends] : direct) {
     for (const std::string& depend : depends) {
@@ -133,10 +156,10 @@ Modules read_modules(std::istream& lines) {
   for (auto& [module, depends] : closed) {
     if (!depends.insert(module).second) throw std::runtime_error(fmt::format("{} depends on itself", module));
   }
-  return closed;
+  return {std::move(closed), std::move(owners)};
 }
 
-Findings check_includes(const fs::path& root, const Modules& modules) {
+Findings check_includes(const fs::path& root, const Architecture& architecture) {
   Findings findings;
   for (const fs::path& path : sources(root, {"include", "src", "apps"})) {
     const std::string file = path.lexically_relative(root).generic_string();
@@ -146,7 +169,7 @@ Findings check_includes(const fs::path& root, const Modules& modules) {
       ++number;
       const std::optional<Include> include = parse_include(line);
       if (!include) continue;
-      const std::string why = objection(root, file, *include, modules);
+      const std::string why = objection(root, file, *include, architecture);
       if (!why.empty()) findings.push_back(fmt::format("{}:{}: {}: {}", file, number, include->target, why));
     }
   }

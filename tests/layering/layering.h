@@ -15,20 +15,26 @@ namespace imago::layering {
 /// Module -> modules it may include, itself and everything below it.
 using Modules = std::map<std::string, std::set<std::string>>;
 
-/// Reads lines "module dependency dependency …" and closes them over dependencies of dependencies.
-/// Throws std::runtime_error for a dependency that is no module, and for a cycle.
-Modules read_modules(std::istream& lines);
+struct Architecture {
+  Modules modules;
+  std::map<std::string, std::string> owners;  ///< public header -> the module that implements it
+};
 
-/// Something that must not be, or (in a list of notes) something to think about: "src/base/cpu.cpp:7: …".
+/// Reads lines "module dependency dependency … : header header …" and closes them over dependencies of dependencies.
+/// Throws std::runtime_error for an unknown dependency, a cycle, and a header with two owners.
+Architecture read_architecture(std::istream& lines);
+
+/// Violations, or notes for the reader, one line each: "src/base/cpu.cpp:7: …".
 using Findings = std::vector<std::string>;
 
 /// Checks each #include of the sources under include/, src/ and apps/ of `root`:
-///   include/imago   its own headers and the standard library;
-///   src/MODULE      include/imago and the modules it may see; its tests, and *_fixture.h and *_samples.h,
-///                   also testing/ and networks/ of tests/;
+///   include/imago   the standard library and public headers of modules that the owner of the header may see;
+///   src/MODULE      the modules it may see and the public headers they own; its tests, and *_fixture.h and
+///                   *_samples.h, also every public header (they link the whole library) and testing/ and networks/
+///                   of tests/;
 ///   apps/PROGRAM    include/imago, its own folder, CLI11, fmt and nlohmann.
 /// System and standard headers are open to src and apps.
-Findings check_includes(const std::filesystem::path& root, const Modules& modules);
+Findings check_includes(const std::filesystem::path& root, const Architecture& architecture);
 
 struct Sizes {
   Findings too_long;   ///< over kLongestFile: an error

@@ -2,38 +2,50 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <initializer_list>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "testing/temp_dir.h"
 
 namespace imago::layering {
 namespace {
 
-Modules modules_of(const std::string& text) {
+Architecture parse(const std::string& text) {
   std::istringstream lines(text);
-  return read_modules(lines);
+  return read_architecture(lines);
 }
 
-const char* const kTower = "base\nnumeric base\nquant numeric\n";
+const char* const kTower = "base : error.h\nnumeric base : format.h\nquant numeric : codec.h blocks.h\n";
 
 /// Findings for a tree with the one file `name` that holds `text`.
 Findings findings_for(const std::string& name, const std::string& text) {
   imago::testing::TempDir tree;
   tree.write("apps/cli/output.h", "");
   tree.write(name, text);
-  return check_includes(tree.path(), modules_of(kTower));
+  return check_includes(tree.path(), parse(kTower));
+}
+
+/// Findings for a source of `module` that includes `target`, in the architecture of this very build.
+Findings findings_in_this_build(const std::string& module, const std::string& target) {
+  std::ifstream lines(IMAGO_MODULES_FILE);
+  imago::testing::TempDir tree;
+  tree.write("src/" + module + "/a.cpp", "#include \"" + target + "\"\n");
+  return check_includes(tree.path(), read_architecture(lines));
 }
 
 TEST(Modules, SeeThemselvesAndEverythingBelow) {
-  const Modules modules = modules_of(kTower);
+  const Modules modules = parse(kTower).modules;
   EXPECT_EQ(modules.at("base"), (std::set<std::string>{"base"}));
   EXPECT_EQ(modules.at("quant"), (std::set<std::string>{"base", "numeric", "quant"}));
 }
 
 TEST(Modules, CyclesAndUnknownNamesAreErrors) {
-  EXPECT_THROW(modules_of("a b\nb a\n"), std::runtime_error);
-  EXPECT_THROW(modules_of("a nowhere\n"), std::runtime_error);
+  EXPECT_THROW(parse("a b\nb a\n"), std::runtime_error);
+  EXPECT_THROW(parse("a nowhere\n"), std::runtime_error);
+  EXPECT_THROW(parse("a : x.h\nb : x.h\n"), std::runtime_error);
 }
 
 TEST(Includes, WhatIsAllowedPasses) {
@@ -46,16 +58,55 @@ TEST(Includes, WhatIsAllowedPasses) {
   EXPECT_EQ(findings_for("src/base/cuda/gpu_samples.h", "#include \"testing/random_values.h\"\n"), Findings{});
   EXPECT_EQ(findings_for("src/quant/cuda/a.cu", "#include <cuda_runtime.h>\n#include \"base/cuda/b.cuh\"\n"),
             Findings{});
-  EXPECT_EQ(findings_for("include/imago/a.h", "#include <vector>\n#include \"imago/b.h\"\n"), Findings{});
+  EXPECT_EQ(findings_for("src/base/b_test.cpp", "#include \"imago/codec.h\"\n"), Findings{}) << "links everything";
+  EXPECT_EQ(findings_for("include/imago/codec.h",
+                         "#include <vector>\n#include \"imago/format.h\"\n#include \"imago/blocks.h\"\n"),
+            Findings{});
   EXPECT_EQ(findings_for("apps/cli/a.cpp",
                          "#include <unistd.h>\n#include <CLI/CLI.hpp>\n#include \"output.h\"\n"
-                         "#include <nlohmann/json.hpp>\n#include \"imago/system.h\"\n"),
+                         "#include <nlohmann/json.hpp>\n#include \"imago/codec.h\"\n"),
             Findings{});
 }
 
 TEST(Includes, ALowerModuleMustNotSeeAHigherOne) {
   EXPECT_EQ(findings_for("src/base/sub/a.cpp", "// first line\n  #  include \"quant/b.h\"\n"),
             Findings{"src/base/sub/a.cpp:2: quant/b.h: module 'base' may not see 'quant'"});
+}
+
+TEST(Includes, APublicHeaderCountsAsItsOwner) {
+  EXPECT_EQ(
+      findings_for("src/numeric/a.cpp", "#include \"imago/codec.h\"\n"),
+      Findings{"src/numeric/a.cpp:1: imago/codec.h: module 'numeric' may not see 'quant', which owns the header"});
+  EXPECT_EQ(findings_for("include/imago/format.h", "#include \"imago/codec.h\"\n").size(), 1u) << "headers too";
+  EXPECT_EQ(findings_for("src/quant/a.cpp", "#include \"imago/stray.h\"\n").size(), 1u) << "nobody owns it";
+  EXPECT_EQ(findings_for("include/imago/stray.h", "#include \"imago/error.h\"\n").size(), 1u) << "nobody owns it";
+}
+
+// Edges that earlier went unnoticed, since every module could include every public header.
+TEST(Includes, UpwardEdgesOfThisProjectAreFound) {
+  for (const auto& [module, target] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"layers", "imago/network.h"},  // layers do not know the network around them
+           {"layers", "network/network_state.h"},
+           {"files", "imago/models.h"},  // parsers know neither models …
+           {"files", "models/traits.h"},
+           {"files", "imago/network.h"},  // … nor networks (GGUF, safetensors) …
+           {"files", "network/network_state.h"},
+           {"files", "imago/train.h"},  // … nor training (datasets)
+           {"files", "imago/files.h"},  // checkpoints are above them
+           {"models", "imago/network.h"},
+           {"network", "imago/train.h"},
+#ifdef IMAGO_HAS_LM
+           {"lm", "imago/network.h"},
+           {"lm", "imago/files.h"},
+           {"lm", "imago/train.h"},  // training and language models do not see each other
+           {"train", "imago/lm.h"},
+           {"jinja", "files/json.h"},
+#endif
+       }) {
+    EXPECT_EQ(findings_in_this_build(module, target).size(), 1u) << module << " -> " << target;
+  }
+  EXPECT_EQ(findings_in_this_build("network", "imago/layer.h"), Findings{});
+  EXPECT_EQ(findings_in_this_build("train", "imago/data.h"), Findings{});
 }
 
 TEST(Includes, EachKindOfViolationIsFound) {

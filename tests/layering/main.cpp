@@ -1,4 +1,4 @@
-// imago_layering MODULES ROOT: 0 if every include and every length is as it should be.
+// imago_layering MODULES ROOT: exits with 0 if every include and every file length is allowed.
 
 #include <fmt/format.h>
 
@@ -14,12 +14,12 @@ int main(int argc, char** argv) try {
     return 2;
   }
   std::ifstream lines(argv[1]);
-  const imago::layering::Modules modules = imago::layering::read_modules(lines);
-  if (modules.empty()) {
+  const imago::layering::Architecture architecture = imago::layering::read_architecture(lines);
+  if (architecture.modules.empty()) {
     fmt::print(stderr, "{} names no modules\n", argv[1]);
     return 1;
   }
-  const imago::layering::Findings includes = imago::layering::check_includes(argv[2], modules);
+  const imago::layering::Findings includes = imago::layering::check_includes(argv[2], architecture);
   const imago::layering::Sizes sizes = imago::layering::check_sizes(argv[2]);
 
   for (const std::string& finding : includes) fmt::print("{}\n", finding);

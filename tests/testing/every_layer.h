@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 #include "testing/gradient_check.h"
 
 namespace imago::testing {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 #include "layers/layer_functions.h"
 
 namespace imago::testing {

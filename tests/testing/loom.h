@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 namespace imago::testing {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "imago/layer.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 #include "layers/layer_functions.h"
 #include "testing/reference.h"
 #include "testing/safetensors.h"

@@ -16,7 +16,7 @@
 
 #include "imago/layer.h"
 #include "imago/network.h"
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 #include "testing/gradient_check.h"
 
 namespace imago::testing {

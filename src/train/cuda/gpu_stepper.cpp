@@ -11,11 +11,11 @@
 #include "kernels/cuda/ops.h"
 #include "network/network_state.h"
 #include "network/walk.h"
+#include "quant/scheme.h"
 #include "train/batches.h"
 #include "train/cuda/loss_kernels.h"
 #include "train/cuda/rounding.h"
 #include "train/update.h"
-#include "weights/scheme.h"
 
 namespace imago::cuda {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "imago/data.h"
 #include "imago/error.h"
-#include "imago/train.h"
 #include "testing/temp_dir.h"
 
 namespace imago {

@@ -1,4 +1,4 @@
-#include "imago/tensor.h"
+#include "imago/numeric.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "files/tensor_file.h"
 #include "imago/files.h"
 
-namespace imago::models {
+namespace imago::checkpoint {
 
 /// By the form of the file: a decoder from a Hugging Face folder or a GGUF file, guessed layers from a safetensors
 /// file.
@@ -23,4 +23,4 @@ std::vector<float> read_values(const files::StoredTensor& tensor);
 /// The `transformer` section of an `.entity` file. REQUIRES: a decoder.
 std::string transformer_json(const ImportedNetwork& imported);
 
-}  // namespace imago::models
+}  // namespace imago::checkpoint

@@ -7,9 +7,9 @@
 #include <span>
 #include <string_view>
 
-#include "imago/train.h"
+#include "imago/data.h"
 
-namespace imago::data {
+namespace imago::files {
 
 /// Numbers in rows: separated by commas, semicolons or tabs (what the first line has), with or without a header line,
 /// quotes around fields allowed. All rows have the same number of columns.
@@ -31,4 +31,4 @@ Dataset join_idx(IdxArray images, IdxArray labels);
 /// no class number or would take more memory than anyone means.
 void make_one_hot(Dataset& data);
 
-}  // namespace imago::data
+}  // namespace imago::files

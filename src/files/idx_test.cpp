@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
-namespace imago::data {
+namespace imago::files {
 namespace {
 
 std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
@@ -75,4 +75,4 @@ TEST(Idx, ImagesAndLabelsMustBeAsMany) {
 }
 
 }  // namespace
-}  // namespace imago::data
+}  // namespace imago::files

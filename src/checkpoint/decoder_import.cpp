@@ -12,13 +12,13 @@
 #include <map>
 
 #include "base/checked.h"
+#include "checkpoint/import_sizes.h"
+#include "checkpoint/network_import.h"
 #include "files/hugging_face.h"
 #include "imago/error.h"
-#include "models/import_sizes.h"
-#include "models/network_import.h"
 #include "models/recipe_parts.h"
 
-namespace imago::models {
+namespace imago::checkpoint {
 
 namespace {
 
@@ -30,11 +30,11 @@ using files::TensorFile;
 struct ImportTensor {
   std::string name;
   Shape shape;
-  const files::StoredTensor* stored = nullptr;  // the first of them, where there are several
-  const TensorRecipe* recipe = nullptr;         // none: as it lies there
+  const files::StoredTensor* stored = nullptr;   // the first of them, where there are several
+  const models::TensorRecipe* recipe = nullptr;  // none: as it lies there
 
   void read(std::span<float> out) const {
-    recipe == nullptr ? files::decode_tensor(*stored, 0, out) : carry_out(*recipe, out);
+    recipe == nullptr ? files::decode_tensor(*stored, 0, out) : models::carry_out(*recipe, out);
   }
   [[noreturn]] void fail(std::string_view problem) const { throw FormatError(stored->file, stored->offset, problem); }
 };
@@ -61,9 +61,10 @@ ImportSource folder_source(const TensorFile& file) {
 }
 
 /// Of a GGUF file. Recipe and config must outlive it.
-ImportSource recipe_source(const std::string& path, const ModelRecipe& recipe, const files::JsonDocument& config) {
+ImportSource recipe_source(const std::string& path, const models::ModelRecipe& recipe,
+                           const files::JsonDocument& config) {
   ImportSource source{path, config.root(), {}};
-  for (const TensorRecipe& tensor : recipe.tensors) {
+  for (const models::TensorRecipe& tensor : recipe.tensors) {
     source.tensors.push_back({tensor.name, tensor.shape, tensor.parts.front().tensor, &tensor});
   }
   return source;
@@ -423,7 +424,7 @@ class DecoderImport {
 
 ImportedNetwork import_decoder(const TensorFile& file, const ImportOptions& options) {
   if (file.folder() != nullptr) return DecoderImport(folder_source(file), options).run();
-  const ModelRecipe recipe = folder_weights_recipe(file);
+  const models::ModelRecipe recipe = models::folder_weights_recipe(file);
   const auto text = std::ranges::find(recipe.side_files, "config.json", &files::HuggingFaceWriter::SideFile::name);
   const files::JsonDocument config = files::JsonDocument::parse(text->text, file.path());
   ImportedNetwork imported = DecoderImport(recipe_source(file.path(), recipe, config), options).run();
@@ -431,4 +432,4 @@ ImportedNetwork import_decoder(const TensorFile& file, const ImportOptions& opti
   return imported;
 }
 
-}  // namespace imago::models
+}  // namespace imago::checkpoint

@@ -1,4 +1,4 @@
-#include "data/train_state_layers.h"
+#include "checkpoint/train_state_layers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
-namespace imago::data {
+namespace imago::files {
 
 namespace {
 
@@ -98,4 +98,4 @@ Dataset join_idx(IdxArray images, IdxArray labels) {
   return {std::move(images.values), std::move(labels.values)};
 }
 
-}  // namespace imago::data
+}  // namespace imago::files

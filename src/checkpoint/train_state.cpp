@@ -24,7 +24,7 @@
 #include <map>
 
 #include "checkpoint/layer_paths.h"
-#include "data/train_state_layers.h"
+#include "checkpoint/train_state_layers.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/train.h"

@@ -1,4 +1,4 @@
-#include "models/import_sizes.h"
+#include "checkpoint/import_sizes.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "imago/error.h"
 
-namespace imago::models {
+namespace imago::checkpoint {
 
 namespace {
 
@@ -134,4 +134,4 @@ ImportSizes read_import_sizes(const JsonValue& config, const std::string& path) 
   return sizes;
 }
 
-}  // namespace imago::models
+}  // namespace imago::checkpoint

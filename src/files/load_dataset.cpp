@@ -4,10 +4,9 @@
 #include <array>
 
 #include "base/file.h"
-#include "data/readers.h"
+#include "files/dataset_readers.h"
+#include "imago/data.h"
 #include "imago/error.h"
-#include "imago/files.h"
-#include "imago/train.h"
 
 namespace imago {
 
@@ -49,7 +48,8 @@ std::string labels_beside(const std::string& images) {
 Dataset load_idx(const MappedFile& images, const DatasetOptions& options) {
   const MappedFile labels = MappedFile::open(options.labels.empty() ? labels_beside(images.path()) : options.labels);
   refuse_gzip(labels.bytes(), labels.path());
-  return data::join_idx(data::parse_idx(images.bytes(), images.path()), data::parse_idx(labels.bytes(), labels.path()));
+  return files::join_idx(files::parse_idx(images.bytes(), images.path()),
+                         files::parse_idx(labels.bytes(), labels.path()));
 }
 
 Dataset load_safetensors(const std::string& path) {
@@ -67,15 +67,15 @@ Dataset load_safetensors(const std::string& path) {
 Dataset load_any(const MappedFile& file, const DatasetOptions& options) {
   refuse_gzip(file.bytes(), file.path());
   if (is_safetensors(file.bytes())) return load_safetensors(file.path());
-  if (data::is_idx(file.bytes())) return load_idx(file, options);
-  return data::parse_csv(file.text(), file.path(), options.target_columns);
+  if (files::is_idx(file.bytes())) return load_idx(file, options);
+  return files::parse_csv(file.text(), file.path(), options.target_columns);
 }
 
 }  // namespace
 
 Dataset load_dataset(const std::string& path, const DatasetOptions& options) {
   Dataset data = load_any(MappedFile::open(path), options);
-  if (options.one_hot) data::make_one_hot(data);
+  if (options.one_hot) files::make_one_hot(data);
   return data;
 }
 

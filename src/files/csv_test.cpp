@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
-namespace imago::data {
+namespace imago::files {
 namespace {
 
 std::vector<float> copy(const Tensor<float>& tensor) { return {tensor.values().begin(), tensor.values().end()}; }
@@ -83,4 +83,4 @@ TEST(Csv, ClassNumbersBecomeOneHotRows) {
 }
 
 }  // namespace
-}  // namespace imago::data
+}  // namespace imago::files

@@ -8,7 +8,7 @@
 #include "files/json.h"
 #include "imago/layer.h"
 
-namespace imago::models {
+namespace imago::checkpoint {
 
 /// Every count in config.json is at most this; the tensors decide in the end.
 inline constexpr std::size_t kMaxImportSize = 1 << 24;
@@ -26,4 +26,4 @@ struct ImportSizes {
 /// FormatError for what is wrong, UnsupportedError, naming the field, for what layers of a network cannot compute.
 ImportSizes read_import_sizes(const files::JsonValue& config, const std::string& path);
 
-}  // namespace imago::models
+}  // namespace imago::checkpoint

@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "checkpoint/network_import.h"
 #include "imago/error.h"
-#include "models/network_import.h"
 
-namespace imago::models {
+namespace imago::checkpoint {
 
 namespace {
 
@@ -332,4 +332,4 @@ ImportedNetwork import_guessed(const TensorFile& file, const ImportOptions& opti
   return Guesser(file, options).run();
 }
 
-}  // namespace imago::models
+}  // namespace imago::checkpoint

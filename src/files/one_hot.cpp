@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
-namespace imago::data {
+namespace imago::files {
 
 void make_one_hot(Dataset& data) {
   constexpr double kMostElements = 1 << 30;  // 4 GiB
@@ -36,4 +36,4 @@ void make_one_hot(Dataset& data) {
   data.y = std::move(one_hot);
 }
 
-}  // namespace imago::data
+}  // namespace imago::files

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "imago/weights.h"
+#include "imago/codec.h"
 
 namespace imago {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "data/readers.h"
+#include "files/dataset_readers.h"
 #include "imago/error.h"
 
-namespace imago::data {
+namespace imago::files {
 
 namespace {
 
@@ -136,4 +136,4 @@ Dataset parse_csv(std::string_view text, std::string_view file, std::size_t targ
           Tensor<float>({rows, target_columns}, std::move(y))};
 }
 
-}  // namespace imago::data
+}  // namespace imago::files

@@ -1,6 +1,6 @@
 // Networks out of tensors: where weights land, and what they compute.
 
-#include "models/network_import.h"
+#include "checkpoint/network_import.h"
 
 #include <gtest/gtest.h>
 
@@ -180,7 +180,7 @@ TEST_F(SmallDecoder, EveryWeightLandsInItsPlace) {
   put("model.layers.0.self_attn.q_norm.weight", {4}, random_values(4, 56));
   put("model.layers.0.self_attn.rotary_emb.inv_freq", {2}, {1, 2});
   put("lm_head.weight", {10, 8}, random_values(80, 57));
-  const ImportedNetwork model = models::import_network(files::TensorFile::open(write()), {.dtype = DType::int8});
+  const ImportedNetwork model = checkpoint::import_network(files::TensorFile::open(write()), {.dtype = DType::int8});
   EXPECT_EQ(model.unmatched, std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq"});
   const std::span<const Layer> layers = model.network.layers();
   ASSERT_EQ(layers.size(), 4u);

@@ -7,8 +7,8 @@
 
 #include "base/checked.h"
 #include "base/file.h"
+#include "imago/data.h"
 #include "imago/error.h"
-#include "imago/train.h"
 
 namespace imago {
 

@@ -1,4 +1,4 @@
-#include "models/network_import.h"
+#include "checkpoint/network_import.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 namespace imago {
 
-namespace models {
+namespace checkpoint {
 
 ImportedNetwork import_network(const files::TensorFile& file, const ImportOptions& options) {
   if (file.form() == FileForm::huggingface || file.form() == FileForm::gguf) return import_decoder(file, options);
@@ -60,10 +60,10 @@ std::string transformer_json(const ImportedNetwork& imported) {
   return std::move(sink.text());
 }
 
-}  // namespace models
+}  // namespace checkpoint
 
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options) {
-  return models::import_network(files::TensorFile::open(path, options.eager), options);
+  return checkpoint::import_network(files::TensorFile::open(path, options.eager), options);
 }
 
 void save_network(const ImportedNetwork& imported, const std::string& path) {
@@ -81,7 +81,7 @@ void save_network(const ImportedNetwork& imported, const std::string& path) {
   add("final_norm", imported.final_norm);
   AtomicFile file(path);
   files::FileSink sink(file);
-  checkpoint::write_entity(sink, imported.network, models::transformer_json(imported), blobs);
+  checkpoint::write_entity(sink, imported.network, checkpoint::transformer_json(imported), blobs);
   file.commit();
 }
 
