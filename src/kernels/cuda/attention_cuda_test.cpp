@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/int8_definition.h"
+#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
 #include "testing/random_values.h"

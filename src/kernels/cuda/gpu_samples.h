@@ -1,19 +1,42 @@
 #pragma once
 
-// For tests of products on the GPU: matrices in all formats, the definition of their products, and a way there and
-// back.
+// For tests of the GPU: matrices in all formats, the definitions of products and of quantized activations, copies to
+// and from a device.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "device/cuda/stream.h"
-#include "kernels/cuda/int8_definition.h"
+#include "imago/codec.h"
+#include "imago/numeric.h"
 #include "testing/packed_sample.h"
 #include "testing/random_values.h"
 
 namespace imago::testing {
+
+/// Quantized activations as GPU kernels make them: the largest magnitude of a block is 127 steps. (The host chooses
+/// among several scales: quant/int8_scale.h.) A last block may be short.
+inline std::vector<Int8Block> int8_of_gpu(std::span<const float> x) {
+  std::vector<Int8Block> blocks((x.size() + 31) / 32);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const std::span<const float> part = x.subspan(b * 32, std::min<std::size_t>(32, x.size() - b * 32));
+    float largest = 0;
+    for (const float v : part) largest = std::isfinite(v) ? std::max(largest, std::fabs(v)) : INFINITY;
+    const float scale = largest / 127.0f, inverse = 1.0f / scale;
+    blocks[b] = {};
+    if (!std::isfinite(largest) || !std::isfinite(inverse)) continue;
+    blocks[b].scale = scale;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      blocks[b].q[i] = static_cast<std::int8_t>(round_half_away(part[i] * inverse));
+      blocks[b].sum += blocks[b].q[i];
+    }
+  }
+  return blocks;
+}
 
 inline std::vector<Format> all_formats() {
   std::vector<Format> formats;
@@ -22,13 +45,13 @@ inline std::vector<Format> all_formats() {
   return formats;
 }
 
-/// Random weights; see the other.
+/// Random weights; see packed_sample of testing/packed_sample.h.
 inline PackedSample packed_sample(Format format, std::size_t rows, std::size_t cols, std::size_t group, unsigned seed,
                                   float size = 0.3f) {
   return packed_sample(format, rows, cols, group, gaussian(rows * cols, seed, size));
 }
 
-/// The definition: activations as they are, or as int8 has them, times the decoded weights.
+/// Activations, as they are or quantized, times the decoded weights.
 inline ProductSums expected_product(const PackedSample& m, std::span<const float> x, std::size_t tokens, bool int8) {
   std::vector<double> activations;
   if (int8) {
@@ -41,7 +64,7 @@ inline ProductSums expected_product(const PackedSample& m, std::span<const float
   return product_sums<float>(m.decoded, activations, m.cols);
 }
 
-/// Values in the memory of the device of `stream`, which has copied them on return.
+/// Copies values to the device of `stream`, and waits.
 template <class T>
 imago::cuda::Array<T> on_device(std::span<const T> values, imago::cuda::Stream& stream) {
   imago::cuda::Array<T> array(*stream.device(), values.size());
@@ -54,7 +77,7 @@ imago::cuda::Array<T> on_device(const std::vector<T>& values, imago::cuda::Strea
   return on_device(std::span<const T>(values), stream);
 }
 
-/// The values, after all that was queued.
+/// The values after all queued work.
 template <class T>
 std::vector<T> from_device(const imago::cuda::Array<T>& array, imago::cuda::Stream& stream) {
   std::vector<T> values(array.size());

@@ -1,14 +1,14 @@
 #pragma once
 
-// A group of 32 packed weights as the tensor cores take it: 16 pairs of bfloat16. Loads and decoding are apart, so that
-// the codes of the next step are on their way while those of this one are multiplied.
+// Decodes a group of 32 packed weights for tensor cores: 16 pairs of bfloat16. Loading and decoding are separate, so
+// that the codes of the next chunk are loaded while those of the current one are multiplied.
 
 #include "kernels/cuda/decode.cuh"
 
 namespace imago::kernels::cuda {
 
-/// Signed bytes, times `scale`, plus `shift`. Behind 0x43 the low seven bits of a byte are 128 plus their value, and
-/// the top bit alone is 128 or 256: their difference is the signed byte, exactly.
+/// Signed bytes · `scale` + `shift`. After 0x43, the low seven bits of a byte mean 128 plus their value, and the top
+/// bit alone means 128 or 256: their difference is the signed byte, exactly.
 __device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], int part_words,
                                              const std::uint32_t (&scale)[2], std::uint32_t shift,
                                              std::uint32_t (&out)[16]) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], in
   }
 }
 
-/// Where a thread reads in a row: the number of a group counted from the first row, and of the row's first scale.
+/// Where a thread reads in a row: the index of a group, counted from the first row, and of the row's first scale.
 struct RowCursor {
   std::uint32_t at, scale_at;
   PatchRow patches;
@@ -29,7 +29,7 @@ struct RowCursor {
       : at(row * p.stride + group), scale_at(row * p.row_scale_count), patches(p.patches, row) {}
 };
 
-/// A chunk may reach behind the last scale of a row.
+/// A chunk may reach past the last scale of a row.
 __device__ __forceinline__ float load_row_scale(const Planes& p, const RowCursor& row, std::uint32_t group) {
   return __ldg(p.row_scales + row.scale_at + min(group >> p.scale_shift, p.row_scale_count - 1));
 }
@@ -40,7 +40,7 @@ struct TensorDecoder {
   using Scales = typename Form::Scales;
   using Raw = GroupBytes<Form>;
 
-  /// The group `ahead` groups behind the cursor, which is number `group` of its row.
+  /// Loads the group `ahead` groups after the cursor, which is number `group` of its row.
   __device__ static __forceinline__ Raw load(const Planes& p, const RowCursor& row, std::uint32_t ahead,
                                              std::uint32_t group) {
     Raw raw;
@@ -60,7 +60,7 @@ struct TensorDecoder {
       const auto twice = [](float f) { return PairBfloat::make(f, f); };
       constexpr int kLast = Scales::kParts - 1;
       const std::uint32_t scale[2] = {twice(s.scale[0] * Form::kStep), twice(s.scale[kLast] * Form::kStep)};
-      // zero is a power of two, if it is anything: no further rounding
+      // zero is 0 or a power of two, so this is not rounded further
       const std::uint32_t shift = Scales::kRow ? twice(-Form::zero(p) * s.scale[0]) : 0u;
       signed_pairs(words, 8 / Scales::kParts, scale, shift, out);
     } else {
@@ -69,8 +69,8 @@ struct TensorDecoder {
   }
 };
 
-/// fp8: exponent and mantissa moved to where bfloat16 has them, which leaves a power of two to multiply with. Codes of
-/// infinity and NaN come out as large numbers.
+/// fp8: shifts exponent and mantissa to their place in bfloat16, then multiplies with a power of two. Codes of infinity
+/// and NaN become large numbers.
 template <class T, int kShift, int kExponent>
 struct Fp8Decoder {
   struct Raw {
@@ -104,7 +104,7 @@ struct TensorDecoder<Plain<Fp8E4M3>> : Fp8Decoder<Fp8E4M3, 4, 120> {};
 template <>
 struct TensorDecoder<Plain<Fp8E5M2>> : Fp8Decoder<Fp8E5M2, 3, 112> {};
 
-/// Forms of 8 bits and fewer: those that tensor cores multiply with.
+/// Whether tensor cores multiply with weights of this layout: those of 8 bits and fewer.
 template <class Form>
 inline constexpr bool kHasTensorDecoder = Form::kCoded;
 template <>

@@ -14,7 +14,7 @@
 #include "imago/codec.h"
 #include "imago/numeric.h"
 #include "kernels/cuda/cublas.h"
-#include "kernels/cuda/int8_definition.h"
+#include "kernels/cuda/gpu_samples.h"
 #include "testing/gpu.h"
 #include "testing/random_values.h"
 

@@ -1,14 +1,16 @@
 #pragma once
 
-// The frame of a product by tensor cores: which block computes what, and how sums leave it. The multiplication itself
-// is in matmul_hopper.cuh (wgmma) and matmul_mma.cuh (mma.sync, every chip since Ampere); both keep weights in
-// registers.
+// Products on tensor cores: which block computes which tile, how activations lie, and how sums leave the block. The
+// multiplication itself is in matmul_hopper.cuh (wgmma) and matmul_kernel.cuh (mma.sync, every chip since Ampere). Both
+// stream activations through a ring of stages in shared memory and decode weights in registers.
 //
-// Weights are the left operand, rows of it the M of the instructions, tokens their N. A thread of the tensor cores'
-// layout holds of each 16 columns 4, namely 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, t being one of 4. As sums do not care
-// for the order of their terms, columns are renamed: of each 128 columns ("chunk") thread t gets the 32 of group t,
-// whole, so that it loads and decodes one group of codes by itself, and nothing has to pass between threads or through
-// shared memory. Activations are brought into the same order when they are rounded to bfloat16 (panel_column).
+// Weights are the left operand: their rows are the M of the instructions, tokens the N. Of each 16 columns, a thread of
+// the tensor cores' layout holds 4, namely 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, where t is one of 4. Sums do not depend
+// on the order of their terms, so columns are permuted: of each chunk of 128 columns, thread t gets the 32 of group t.
+// It loads and decodes one group by itself, and nothing passes between threads or through shared memory. Activations
+// are permuted in the same way when they are rounded to bfloat16 (panel_column).
+
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
 
@@ -17,11 +19,11 @@
 
 namespace imago::kernels::cuda {
 
-inline constexpr int kChunk = 128;  // columns of one step: 4 groups, 8 instructions of 16 columns
+inline constexpr int kChunk = 128;  // columns of one stage: 4 groups, 8 instructions of 16 columns
 inline constexpr int kPanel = 64;   // columns of a panel of activations: 128 bytes, the widest row that can be swizzled
 inline constexpr int kConsumers = 256;  // threads that multiply: two warpgroups
 
-/// The column of a chunk whose value stands at `position` (both 0 … 127).
+/// The column of a chunk whose value is stored at `position` (both 0 … 127).
 __host__ __device__ constexpr int panel_column(int position) {
   const int step = position / 16;
   const int half = position / 8 % 2;
@@ -29,25 +31,24 @@ __host__ __device__ constexpr int panel_column(int position) {
   return 32 * t + 4 * step + 2 * half + position % 2;
 }
 
-/// Activations in bfloat16: panels of 64 columns, each [capacity tokens][64], the 16-byte pieces of a token's row
-/// exchanged as the tensor cores' swizzle wants it: piece i of token n at i ^ n % 8. Any tile of tokens is one
-/// contiguous piece of a panel.
-struct TokenPanels {
+/// Activations in bfloat16: panels of 64 columns, each [capacity tokens][64]. The 16-byte vectors of a token's row are
+/// swizzled as tensor cores expect it, vector i of token n at i ^ n % 8. A tile of tokens is contiguous in a panel.
+struct ActivationPanels {
   const std::uint16_t* values = nullptr;
-  std::uint32_t capacity = 0;  // a multiple of every tile
+  std::uint32_t capacity = 0;  // a multiple of the tile
   std::uint32_t tokens = 0;
 };
 
 struct MatMulArgs {
   Planes weights, up;
-  bool gated = false;  // rows of `weights` and of `up` in one block, half each
-  TokenPanels x;
+  bool gated = false;  // the rows of a tile are half from `weights`, half from `up`
+  ActivationPanels x;
   std::uint32_t rows = 0;
-  std::uint32_t chunks = 0, split_chunks = 0;  // of a row; of one block: gridDim.z blocks share a row
+  std::uint32_t chunks = 0, split_chunks = 0;  // of a row; of one split: gridDim.z blocks share the columns
   float* y = nullptr;
   std::size_t y_stride = 0;
   GpuEpilogue epilogue;
-  float* partial = nullptr;  // [weights, up if gated][split][token][row]: sums as they are; null: finished ones go to y
+  float* partial = nullptr;  // [weights, up if gated][split][token][row] sums; null: finished outputs go to y
   std::uint32_t stages = 0;
 };
 
@@ -57,14 +58,14 @@ struct MatMulTile {
   static constexpr int kRows = 128;
   static constexpr int kTokens = kN;
   static constexpr int kStageBytes = kN * kChunk * 2;
-  // Sums leave through shared memory, [token][row]. 4 more than rows: the 32 threads of a warp that write sums of 8
-  // rows and 4 pairs of tokens then meet 32 banks.
+  // Sums are exchanged through shared memory, [token][row]. A stride of 4 more than the rows puts the 32 threads of a
+  // warp, which write sums of 8 rows and 4 pairs of tokens, on 32 different banks.
   static constexpr int kSumStride = kRows + 4;
   static constexpr int kSumBytes = kN * kSumStride * 4;
 
   /// First output row of this block.
   __device__ static std::uint32_t first_row(const MatMulArgs& a) { return blockIdx.y * (a.gated ? kRows / 2 : kRows); }
-  /// Where row `r` of the tile lies: in which matrix, and which of its rows. Behind the last row: the last once more.
+  /// The matrix and the row that row `r` of the tile comes from. Rows past the end repeat the last one.
   __device__ static Planes planes(const MatMulArgs& a, int r) { return a.gated && r >= kRows / 2 ? a.up : a.weights; }
   __device__ static std::uint32_t source_row(const MatMulArgs& a, int r) {
     const std::uint32_t row = first_row(a) + (a.gated ? r % (kRows / 2) : r);
@@ -72,8 +73,8 @@ struct MatMulTile {
   }
 };
 
-/// Sums of a tile, [token][kSumStride] in shared memory, to y or the partial sums. All kConsumers threads, `thread`
-/// each.
+/// Writes the sums of a tile, [token][kSumStride] in shared memory, to y or to the partial sums. All kConsumers threads
+/// call it with their number.
 template <class Tile>
 __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sums, int thread) {
   const std::uint32_t first_row = Tile::first_row(a);
@@ -100,5 +101,28 @@ __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sum
     }
   }
 }
+
+// ---- launch
+
+/// Tokens of a tile of 128 rows. Each weight is decoded once for all of them, so a tile has as many as registers hold
+/// sums for.
+enum class MatMulShape : std::uint8_t {
+  wide,    ///< 256; Hopper only
+  square,  ///< 128
+  half,    ///< 64
+  narrow,  ///< 32; two blocks on a multiprocessor, to saturate memory
+};
+
+/// Threads of a block. Also tells the host which of the two kernels was compiled for the chip.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr int kMatMulThreads = kConsumers + 128;
+#else
+inline constexpr int kMatMulThreads = kConsumers;
+#endif
+inline constexpr int kHopperThreads = kConsumers + 128;
+
+/// Queues the product with gridDim.z = splits. REQUIRES: everything in `args` but `stages` is set. Form: decode.cuh.
+template <class Form>
+void launch_matmul(const MatMulArgs& args, MatMulShape shape, std::uint32_t splits, cudaStream_t stream);
 
 }  // namespace imago::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of packed weights with activations on a CUDA device. No CUDA types here: host code of any file may include
+// Products of packed weights with activations on a CUDA device. Free of CUDA types, so that any host code may include
 // it.
 
 #include <cstddef>
@@ -16,13 +16,12 @@ namespace imago::kernels::cuda {
 
 using imago::cuda::Stream;
 
-/// A weight matrix in device memory, in the planes of kernels/cuda/layout.h: as many bits as the file has, give or take
-/// rounding of sub-block scales to bytes. Immutable. Move-only.
+/// A weight matrix in device memory, in the planes of layout.h: about as many bits as in the file, since only the
+/// scales of sub-blocks are rounded up to bytes. Immutable. Move-only.
 class GpuMatrix {
  public:
-  /// Lays out `source` on the host in pieces, in parallel, and uploads each piece through pinned memory while the next
-  /// is laid out. Scales as RunMatrix takes them. Throws ShapeError, UsageError as RunMatrix, DeviceError if it does
-  /// not fit.
+  /// Lays out `source` on the host with all threads, and uploads some rows while the next are laid out. Takes scales
+  /// like RunMatrix. Throws ShapeError and UsageError like RunMatrix, DeviceError if it does not fit.
   GpuMatrix(std::shared_ptr<Device> device, const PackedMatrix& source);
 
   std::size_t rows() const noexcept { return planes_.rows; }
@@ -37,24 +36,24 @@ class GpuMatrix {
   Planes planes_;
 };
 
-/// y = x / rms(x) · weight, of a token.
+/// y = x / rms(x) · weight, for one token.
 struct RmsNorm {
   const float* weight = nullptr;  ///< null: y is x
   float eps = 0;
 };
 
-/// Activations in device memory, in the forms that products read. Each form may be null: `multiply` makes what it needs
-/// and is not there in its scratch; kernels that produce activations (ops.h) write the int8 form along where they can.
+/// Activations in device memory, as float32 and quantized to int8. Either may be null: `multiply` then makes what it
+/// needs in its scratch. Kernels that produce activations (ops.h) can write the quantized ones in the same pass.
 struct Activations {
   const float* x = nullptr;            ///< [count][cols]
-  RmsNorm norm = {};                   ///< that products read x through, where no int8 form is given
-  const std::int8_t* q = nullptr;      ///< [count][padded_cols(cols)]: int8 in blocks of 32, zeros behind cols
+  RmsNorm norm = {};                   ///< applied to x before the products, if q is null
+  const std::int8_t* q = nullptr;      ///< [count][padded_cols(cols)]: int8 in blocks of 32, zeros after cols
   const float2_pod* scales = nullptr;  ///< [count][padded_cols / 32]: {scale, scale · sum of q}
   std::size_t count = 0, cols = 0;
 };
 
-/// What is done to a result before it is stored, in this order: + bias[row], activation, · factor[token][row] (gated
-/// layers), · scale, + what y holds (residual).
+/// What happens to a sum before it is stored, in this order: + bias[row], activation, · the sum of `up` (gated
+/// products), · scale, + the old y (residual).
 struct GpuEpilogue {
   const float* bias = nullptr;
   Activation activation = Activation::linear;
@@ -65,15 +64,15 @@ struct GpuEpilogue {
 /// One product among several that share their activations: y[token][row], rows of y `y_stride` apart (0: rows()).
 struct GpuProduct {
   const GpuMatrix* matrix = nullptr;
-  /// With `up`, y = activation(matrix x) · (up x): both are read in one pass. Same rows and cols.
+  /// With `up`, y = activation(matrix x) · (up x) in one pass. Same rows and cols.
   const GpuMatrix* up = nullptr;
   float* y = nullptr;
   std::size_t y_stride = 0;
   GpuEpilogue epilogue = {};
 };
 
-/// Memory that products need between their kernels; grows to the largest and is then used again. One per stream. Inside
-/// a graph capture it must not grow: run the same work once before.
+/// Memory that products need between their kernels; grows to the largest product and is reused. One per stream. It must
+/// not grow during a graph capture: run the same work once before.
 class ProductScratch {
  public:
   explicit ProductScratch(std::shared_ptr<Device> device);
@@ -90,14 +89,14 @@ class ProductScratch {
 /// Queues all products. Few tokens (up to kMatVecTokens): one launch that streams the weights once, int8 activations
 /// with Arithmetic::fast where the type allows, float32 with exact. More: tensor cores; `fast` decodes tiles to bf16
 /// (wide float types by cuBLASLt as they are), `exact` computes in float32. Tolerances as on the host; bf16 counts as
-/// fast. A norm before them costs next to nothing, but has limits: one token, `fast`, types with int8 activations
-/// (UsageError).
-void multiply(std::span<const GpuProduct> products, const Activations& tokens, Arithmetic arithmetic,
+/// fast. A norm of the activations is nearly free, but needs one token, `fast`, and types with int8 activations
+/// (UsageError otherwise).
+void multiply(std::span<const GpuProduct> products, const Activations& x, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream);
 
 inline constexpr std::size_t kMatVecTokens = 8;
 
-/// Wq in float32, row by row, contiguous: what layers without packed kernels compute with. `to` has rows · cols floats.
+/// The weights in float32, row by row, for layers without packed kernels. `to` has rows · cols floats.
 void dequantize(const GpuMatrix& matrix, float* to, Stream& stream);
 /// Rows `ids[i]` of the matrix in float32: out is [count][cols], times `scale`. ids are int32 in device memory, in
 /// range.

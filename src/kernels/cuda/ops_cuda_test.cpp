@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/int8_definition.h"
+#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"

@@ -12,7 +12,7 @@
 
 #include "imago/codec.h"
 #include "kernels/cuda/attention_work.h"
-#include "kernels/cuda/int8_definition.h"
+#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/matvec_stream_plan.h"
 #include "kernels/cuda/sample_order.h"
 #include "kernels/cuda/scalar_ops.h"
