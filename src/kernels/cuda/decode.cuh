@@ -15,7 +15,7 @@
 #include "imago/format.h"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/layout.h"
-#include "kernels/cuda/scale_patch.cuh"
+#include "kernels/cuda/scale_tile.cuh"
 
 namespace imago::kernels::cuda {
 
@@ -138,8 +138,8 @@ IMAGO_HD GroupBytes<Form> load_group(const Planes& p, std::size_t row, std::size
     IMAGO_UNROLL
     for (int i = 0; i < Codes::kHighBytes / 4; ++i) g.high[i] = high[i];
   }
-  g.scales =
-      load_scales<Scales>(p, PatchRow(p.patches, static_cast<std::uint32_t>(row)), static_cast<std::uint32_t>(group));
+  g.scales = load_scales<Scales>(p, ScaleTileRow(p.scale_tiles, static_cast<std::uint32_t>(row)),
+                                 static_cast<std::uint32_t>(group));
   if constexpr (Scales::kRow) g.row_scale = p.row_scales[row * p.row_scale_count + (group >> p.scale_shift)];
   return g;
 }

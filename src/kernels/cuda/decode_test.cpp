@@ -10,9 +10,9 @@
 
 #include "imago/codec.h"
 #include "imago/numeric.h"
-#include "kernels/cuda/code_dot.cuh"
 #include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/host_layout.h"
+#include "kernels/cuda/tile_dot.cuh"
 #include "testing/blocks.h"
 
 namespace imago::kernels::cuda {
@@ -93,8 +93,8 @@ std::vector<Sample> samples(Format format) {
   const std::size_t block = static_cast<std::size_t>(format.block_values());
   if (format.is_block()) {
     for (const std::size_t blocks : {1, 3, 5}) all.emplace_back(format, 7, blocks * block, 2 * block, 0, 11u);
-    // More rows than a range has to have, and rows whose patches lie in pairs.
-    all.emplace_back(format, 21, (2 * kPatchGroups * kGroup / block + 1) * block, 0, 0, 15u);
+    // More rows than a range has to have, and rows whose scale tiles lie in pairs.
+    all.emplace_back(format, 21, (2 * kScaleTileGroups * kGroup / block + 1) * block, 0, 0, 15u);
     all.emplace_back(format, 18, (kShortTileGroups * kGroup / block + 1) * block, 0, 0, 16u);
     return all;
   }

@@ -224,22 +224,22 @@ void lay_out_blocks(const PackedMatrix& m, const PlaneLayout& layout, std::size_
     if constexpr (Form::kCoded) {
       using Codes = typename Form::Codes;
       using Scales = typename Form::Scales;
-      using Patch = ScalePatch<Scales>;
+      using Tile = ScaleTile<Scales>;
       constexpr std::size_t kGroups = Block::kValues / kGroup;
       const std::size_t blocks = m.cols / Block::kValues;
-      const PatchGrid patches = layout.patches();
+      const ScaleTileGrid scale_tiles = layout.scale_tiles();
       std::memset(to.scales, 0, layout.scale_rows(last - first) * layout.scales_row);
       for (std::size_t row = first; row < last; ++row) {
         const std::byte* packed = m.packed.data() + (m.first / Block::kValues + row * blocks) * sizeof(Block);
         std::byte* codes = to.codes + (row - first) * layout.codes_row;
         std::byte* high = to.high + (row - first) * layout.high_row;
-        const PatchRow place(patches, static_cast<std::uint32_t>(row - first));
+        const ScaleTileRow place(scale_tiles, static_cast<std::uint32_t>(row - first));
         for (std::size_t b = 0; b < blocks; ++b, packed += sizeof(Block)) {
           const std::size_t group = b * kGroups;
-          std::byte* patch = to.scales + place.patch_at<Scales>(patches, static_cast<std::uint32_t>(group));
+          std::byte* tile = to.scales + place.tile_at<Scales>(scale_tiles, static_cast<std::uint32_t>(group));
           lay_out_block<Block, Form>(packed, codes + group * Codes::kBytes, high + group * Codes::kHighBytes,
-                                     patch + place.row * Patch::kRow + group % kPatchGroups * Scales::kBytes,
-                                     patch + Patch::kSupersAt + place.row * Scales::kSuperBytes);
+                                     tile + place.row * Tile::kRow + group % kScaleTileGroups * Scales::kBytes,
+                                     tile + Tile::kSupersAt + place.row * Scales::kSuperBytes);
         }
         const std::size_t done = m.cols / kGroup;
         std::fill(codes + done * Codes::kBytes, codes + layout.codes_row, std::byte{0});
@@ -336,9 +336,9 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
     if constexpr (Form::kCoded) {
       codes_row = shape_.stride * Form::Codes::kBytes;
       high_row = shape_.stride * Form::Codes::kHighBytes;
-      shape_.patches.width = (shape_.groups + 2 * kPatchGroups - 1) / (2 * kPatchGroups) * 2;
-      shape_.patches.pairs = patch_pairs<typename Form::Codes>(shape_.groups);
-      scales_row = shape_.patches.width * (ScalePatch<typename Form::Scales>::kBytes / kPatchRows);
+      shape_.scale_tiles.width = (shape_.groups + 2 * kScaleTileGroups - 1) / (2 * kScaleTileGroups) * 2;
+      shape_.scale_tiles.pairs = scale_tile_pairs<typename Form::Codes>(shape_.groups);
+      scales_row = shape_.scale_tiles.width * (ScaleTile<typename Form::Scales>::kBytes / kScaleTileRows);
     } else {
       codes_row = shape_.stride * Form::kBytes;
     }

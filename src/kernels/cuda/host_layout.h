@@ -22,12 +22,12 @@ struct PlaneLayout {
   std::size_t codes_at, high_at, scales_at, row_scales_at;
   std::size_t bytes;
 
-  /// Rows that so many have in the plane of scales, which has whole patches only.
+  /// Rows that so many have in the plane of scales, which has whole scale tiles only.
   static constexpr std::size_t scale_rows(std::size_t rows) noexcept {
     return (rows + kMostTileRows - 1) / kMostTileRows * kMostTileRows;
   }
 
-  PatchGrid patches() const noexcept { return shape_.patches; }
+  ScaleTileGrid scale_tiles() const noexcept { return shape_.scale_tiles; }
 
   /// Planes of this layout in a block of memory that begins at `base`, of host or device.
   Planes planes(const std::byte* base) const noexcept;

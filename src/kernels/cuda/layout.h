@@ -23,10 +23,11 @@ struct alignas(8) float2_pod {
   float x, y;
 };
 
-/// How patches of scales lie: see scale_patch.cuh.
-struct PatchGrid {
-  std::uint32_t width = 0;  ///< patches of eight rows, an even number
-  /// 1: every patch of rows 8 to 15 follows the one of rows 0 to 7 with the same columns; 0: they follow all of those.
+/// How scale tiles lie: see scale_tile.cuh.
+struct ScaleTileGrid {
+  std::uint32_t width = 0;  ///< scale tiles across eight rows, an even number
+  /// 1: every scale tile of rows 8 to 15 follows the one of rows 0 to 7 with the same columns; 0: they follow all of
+  /// those.
   std::uint32_t pairs = 0;
 };
 
@@ -36,12 +37,12 @@ struct PatchGrid {
 struct Planes {
   const std::byte* codes = nullptr;   ///< [rows][stride] main codes: 256 … 4 bytes a group
   const std::byte* high = nullptr;    ///< [rows][stride] the upper bits of 3-bit codes, the lowest of 5- and 6-bit ones
-  const std::byte* scales = nullptr;  ///< scales of groups and super-blocks, in patches: see scale_patch.cuh
+  const std::byte* scales = nullptr;  ///< scales of groups and super-blocks, in scale tiles: see scale_tile.cuh
   const float* row_scales = nullptr;  ///< dtypes: [rows][row_scale_count]; group g of a row has number g >> scale_shift
   std::uint32_t rows = 0, cols = 0;
   std::uint32_t groups = 0;  ///< of a row: padded_cols(cols) / 32
   std::uint32_t stride = 0;  ///< groups from one row to the next, a multiple of 4
-  PatchGrid patches;         ///< of scales
+  ScaleTileGrid scale_tiles;
   std::uint32_t row_scale_count = 0, scale_shift = 31;
   float zero = 0;  ///< dtypes: value = (code · step - zero) · scale; see decode.cuh
 };

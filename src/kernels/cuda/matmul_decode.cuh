@@ -24,9 +24,9 @@ __device__ __forceinline__ void signed_pairs(const std::uint32_t (&words)[8], in
 /// Where a thread reads in a row: the index of a group, counted from the first row, and of the row's first scale.
 struct RowCursor {
   std::uint32_t at, scale_at;
-  PatchRow patches;
+  ScaleTileRow scale_tiles;
   __device__ __forceinline__ RowCursor(const Planes& p, std::uint32_t row, std::uint32_t group)
-      : at(row * p.stride + group), scale_at(row * p.row_scale_count), patches(p.patches, row) {}
+      : at(row * p.stride + group), scale_at(row * p.row_scale_count), scale_tiles(p.scale_tiles, row) {}
 };
 
 /// A chunk may reach past the last scale of a row.
@@ -47,7 +47,7 @@ struct TensorDecoder {
     const std::size_t at = row.at + ahead;
     load_words<Codes::kBytes / 4>(raw.codes, p.codes + at * Codes::kBytes);
     load_words<Codes::kHighBytes / 4>(raw.high, p.high + at * Codes::kHighBytes);
-    raw.scales = load_scales<Scales>(p, row.patches, group);
+    raw.scales = load_scales<Scales>(p, row.scale_tiles, group);
     if constexpr (Scales::kRow) raw.row_scale = load_row_scale(p, row, group);
     return raw;
   }

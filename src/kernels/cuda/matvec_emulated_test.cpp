@@ -1,8 +1,7 @@
-// The streaming matvecs of a GPU, run on the host lane by lane, against sums in double. Shapes go through every way
-// that kernels have: one piece of a row for each warp or several, whole pieces and parts of them, tiles behind the last
-// row.
+// The one-token matvecs of a GPU, run on the host lane by lane, against sums in double. The shapes cover every path of
+// the kernels: one tile of a row for each warp or several, whole tiles and partial ones, tiles past the last row.
 
-#include "kernels/cuda/warp_ops.cuh"  // before the others, for which it has CUDA's words
+#include "kernels/cuda/warp_ops.cuh"  // before the others: it defines CUDA's keywords
 
 #include <gtest/gtest.h>
 
@@ -118,24 +117,24 @@ class Launch {
   Planes planes_of(const PackedSample& m) { return matrices_.emplace_back(m).planes; }
 
   void run_all() {
-    StreamNeeds needs{.gated = args_.products[0].gated, .multiprocessors = 1};  // teams have several tiles
+    SplitNeeds needs{.gated = args_.products[0].gated, .multiprocessors = 1};  // warp rows have several tile rows
     for (std::size_t p = 0; p < products_.size(); ++p) needs.rows[p] = args_.products[p].planes.rows;
     visit_form(products_[0].m->format, [&]<class Form>(std::type_identity<Form>) { run<Form>(needs); });
     ASSERT_EQ(emulated::Block::problem(), "") << name_of(*products_[0].m);
   }
 
   template <class Form>
-  void run(const StreamNeeds& needs) {
-    const auto in_blocks = [&](auto kernel, const StreamPlan& plan) {
-      ASSERT_NE(plan.column_warps, 0u);
+  void run(const SplitNeeds& needs) {
+    const auto in_blocks = [&](auto kernel, const MatVecSplit& split) {
+      ASSERT_NE(split.column_warps, 0u);
       std::vector<std::span<const std::byte>> readable;
       for (const LaidOut& matrix : matrices_) readable.push_back(std::as_bytes(std::span(matrix.memory)));
-      emulated::Block::run_all(plan.blocks, plan.column_warps * plan.row_warps * 32, plan.bytes, readable,
-                               [&] { kernel(args_, plan); });
+      emulated::Block::run_all(split.blocks, split.column_warps * split.block_rows * 32, split.bytes, readable,
+                               [&] { kernel(args_, split); });
     };
     if constexpr (!Form::kCoded) {
       if constexpr (sizeof(typename Form::Value) <= 2) {
-        in_blocks(matvec_rows<typename Form::Value>, plan_rows<typename Form::Value>(args_, needs));
+        in_blocks(matvec_rows<typename Form::Value>, split_rows<typename Form::Value>(args_, needs));
       }
     } else if constexpr (Form::Scales::kRow) {
       args_.products[0].planes.row_scale_count > 1 ? with_tiles<Form, true>(args_, needs, in_blocks)
@@ -222,7 +221,7 @@ TEST(EmulatedMatVec, PlainWeights) {
   }
 }
 
-/// Teams go from one matrix to the next with copies under way.
+/// Warps go from one matrix to the next with copies under way.
 TEST(EmulatedMatVec, SeveralMatrices) {
   for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::mxfp4), Format(DType::int4),
                               Format(BlockFormat::q6_k), Format(DType::float16)}) {

@@ -1,49 +1,50 @@
 #pragma once
 
-// The matvec of one token and plain weights. A lane keeps the activations of 32 columns in registers, and the rows of
-// the matrix pass by in shared memory: see matvec_tiles.cuh, of which this differs in that a warp takes one row at a
-// time and multiplies floats.
+// The matvec of one token with plain weights (matvec_split.cuh has the common frame). A tile is one row by 1024
+// columns: a lane keeps the activations of 32 columns in registers, and the rows of the matrix pass by in shared
+// memory.
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/matvec_outputs.cuh"
-#include "kernels/cuda/matvec_unit.cuh"
+#include "kernels/cuda/matvec_products.cuh"
+#include "kernels/cuda/matvec_split.cuh"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
 inline constexpr std::uint32_t kRowWarps = 16;
-inline constexpr int kRowRingBytes = 6656;  ///< of a warp, at most
+inline constexpr int kRowRingBytes = 6656;  ///< of the ring of a warp, at most
 
-/// A unit is 16 bytes of weights. Units of a lane are 32 apart, so that neighbouring lanes read neighbouring ones.
+/// The columns of a lane: vectors of 16 bytes, 32 apart, so that neighbouring lanes read neighbouring ones.
 template <class T>
 class RowLane {
  public:
   using Form = Plain<T>;
-  static constexpr int kValues = Unit<Form>::kValues, kUnits = 32 / kValues;
-  static constexpr int kBytes = 32 * kUnits * 16;                     ///< of a warp's columns of a row
-  static constexpr int kCount = std::min(kRowRingBytes / kBytes, 5);  ///< rows in a ring
-  static_assert(kCount >= 3);
-  /// Two rows follow each other in the code. Wider types have no registers for that.
+  static constexpr int kValues = CodeVector<Form>::kValues, kVectors = 32 / kValues;
+  static constexpr int kBytes = 32 * kVectors * 16;                    ///< of a stage: the warp's columns of a row
+  static constexpr int kStages = std::min(kRowRingBytes / kBytes, 5);  ///< in a ring, one row each
+  static_assert(kStages >= 3);
+  /// Sums of two rows are added up over the lanes together. Wider types lack the registers.
   static constexpr bool kInPairs = sizeof(T) == 1;
 
-  /// Begins with what does not depend on the kernel before.
+  /// Computes what does not depend on the previous kernel.
   __device__ __forceinline__ RowLane(const MatVecArgs& args, const WarpPlace& place, std::uint32_t lane) {
-    const std::uint32_t units = Unit<Form>::count(args.products[0].planes.groups);
-    is_whole_ = (place.columns + 1) * (32 * kUnits) <= units;
+    const std::uint32_t vectors = CodeVector<Form>::count(args.products[0].planes.groups);
+    is_whole_ = (place.column + 1) * (32 * kVectors) <= vectors;
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const std::uint32_t number = place.columns * (32 * kUnits) + 32 * u + lane;
-      exists_[u] = number < units;
+    for (int u = 0; u < kVectors; ++u) {
+      const std::uint32_t number = place.column * (32 * kVectors) + 32 * u + lane;
+      exists_[u] = number < vectors;
       from_[u] = reinterpret_cast<const float4*>(args.x + (exists_[u] ? number : 0) * kValues);
       keep(from_[u]);
     }
   }
 
+  /// Loads the activations.
   __device__ __forceinline__ void fetch() {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
+    for (int u = 0; u < kVectors; ++u) {
 #pragma unroll
       for (int i = 0; i < kValues / 4; ++i) {
         const float4 v = from_[u][i];
@@ -54,19 +55,19 @@ class RowLane {
   /// All columns of the warp exist.
   __device__ __forceinline__ bool is_whole() const { return is_whole_; }
 
-  /// `row`: address of the lane's first unit in shared memory.
+  /// The lane's part of a row's sum. `row`: address of the lane's first vector in shared memory.
   template <bool kWhole>
   __device__ __forceinline__ float product(std::uint32_t row) const {
     float result = 0;
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      if (!kWhole && !exists_[u]) continue;  // weights may be infinite or NaN
-      Unit<Form> unit;
+    for (int u = 0; u < kVectors; ++u) {
+      if (!kWhole && !exists_[u]) continue;  // what is read there may be infinite or NaN
+      CodeVector<Form> vector;
       std::uint32_t words[4];
       load_shared<4>(row + 512 * u, words);
-      unit.bytes = {words[0], words[1], words[2], words[3]};
+      vector.bytes = {words[0], words[1], words[2], words[3]};
       float w[kValues];
-      unit.values(w);
+      vector.values(w);
 #pragma unroll
       for (int i = 0; i < kValues; ++i) result += w[i] * x_[u][i];
     }
@@ -74,63 +75,63 @@ class RowLane {
   }
 
  private:
-  bool is_whole_, exists_[kUnits];
-  const float4* from_[kUnits];
-  float x_[kUnits][kValues];
+  bool is_whole_, exists_[kVectors];
+  const float4* from_[kVectors];
+  float x_[kVectors][kValues];
 };
 
-/// A team's rows on their way into a warp's ring. The last copies of a row may run past its end, into what follows: it
-/// is not looked at.
+/// Copies the rows of a warp row into the ring of a warp. The last copies of a row may reach past its end; nobody uses
+/// those bytes.
 template <class Lane>
-class RowFeed {
+class RowLoader {
  public:
-  __device__ __forceinline__ RowFeed(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place) {
-    open(args, plan, place);
+  __device__ __forceinline__ RowLoader(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place) {
+    open(args, split, place);
   }
-  /// Copies a row, if there is one; `to`: where the lane's first unit goes.
-  __device__ __forceinline__ void copy_step(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
+  /// Copies the next row, if there is one; `to`: address of the lane's first vector in the stage.
+  __device__ __forceinline__ void copy_next(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
                                             std::uint32_t to) {
     if (left_ > 0) {
 #pragma unroll
       for (int i = 0; i < Lane::kBytes; i += 512) copy_async<16>(to + i, from_ + i);
-      from_ += plan.jumps[0];
-      if (--left_ == 0) open(args, plan, place);
+      from_ += split.jumps[0];
+      if (--left_ == 0) open(args, split, place);
     }
-    end_copies();  // empty ones too: waiting counts them
+    end_copies();  // commits empty groups too: wait_for_copies counts groups
   }
 
  private:
-  __device__ __forceinline__ void open(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place) {
-    walk_.next(args, plan, place, left_, [&](const Planes& p, std::uint32_t first) {
-      from_ = p.codes + static_cast<std::size_t>(first) * plan.row_bytes[0] +
-              (place.columns * Lane::kBytes + threadIdx.x % 32 * 16);
+  __device__ __forceinline__ void open(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place) {
+    walk_.next(args, split, place, left_, [&](const Planes& p, std::uint32_t first) {
+      from_ = p.codes + static_cast<std::size_t>(first) * split.row_bytes[0] +
+              (place.column * Lane::kBytes + threadIdx.x % 32 * 16);
     });
   }
 
-  std::uint32_t left_ = 0;  // rows of the matrix
+  std::uint32_t left_ = 0;  // rows of the matrix that are not copied yet
   MatrixWalk walk_;
   const std::byte* from_ = nullptr;
 };
 
-/// By a warp: its columns of all rows of its team, summed up in `sums`.
+/// Multiplies a warp's columns of all rows of its warp row, and stores the sums from `sums` on.
 template <bool kWhole, class Lane>
-__device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const StreamPlan& plan, const WarpPlace& place,
-                                              std::uint32_t lane, const Lane& columns, RowFeed<Lane>& feed,
+__device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
+                                              std::uint32_t lane, const Lane& columns, RowLoader<Lane>& loader,
                                               std::uint32_t ring, std::uint32_t sums) {
-  const std::uint32_t end = ring + Lane::kCount * Lane::kBytes;
-  std::uint32_t at = ring, free = end - Lane::kBytes;  // the next row, the one that is done with
+  const std::uint32_t end = ring + Lane::kStages * Lane::kBytes;
+  std::uint32_t at = ring, free = end - Lane::kBytes;  // the next stage, the free one
   const auto next_product = [&] {
-    wait_for_copies<Lane::kCount - 2>();
+    wait_for_copies<Lane::kStages - 2>();
     __syncwarp();
-    feed.copy_step(args, plan, place, free);
+    loader.copy_next(args, split, place, free);
     const float product = columns.template product<kWhole>(at);
     free = at;
     at = at + Lane::kBytes == end ? ring : at + Lane::kBytes;
     return product;
   };
-  std::uint32_t rows = MatrixWalk::tiles(args, plan, place);
+  std::uint32_t rows = MatrixWalk::tile_rows(args, split, place);
   if constexpr (Lane::kInPairs) {
-    // Lanes are summed up for two rows together: the upper half of them have the second one.
+    // Two rows are summed over the lanes together: the upper half of the lanes gets the second row.
     const bool is_upper = lane >= 16;
     sums += is_upper ? 4 : 0;
 #pragma unroll 1
@@ -158,28 +159,29 @@ __device__ __forceinline__ void multiply_rows(const MatVecArgs& args, const Stre
 
 template <class T>
 __global__ void __launch_bounds__(kRowWarps * 32, 2)
-    matvec_rows(const __grid_constant__ MatVecArgs args, const __grid_constant__ StreamPlan plan) {
+    matvec_rows(const __grid_constant__ MatVecArgs args, const __grid_constant__ MatVecSplit split) {
   using Lane = RowLane<T>;
   extern __shared__ __align__(16) std::byte memory[];
   let_next_in();
-  const WarpPlace place(plan);
+  const WarpPlace place(split);
   std::uint32_t lane = threadIdx.x % 32;
   keep(lane);
   const std::uint32_t base = shared_address(memory);
-  std::uint32_t ring = base + place.warp * (Lane::kCount * Lane::kBytes) + lane * 16;  // the lane's part of it
+  std::uint32_t ring =
+      base + place.warp * (Lane::kStages * Lane::kBytes) + lane * 16;  // the lane's first vector of each stage
   keep(ring);
-  RowFeed<Lane> feed(args, plan, place);
+  RowLoader<Lane> loader(args, split, place);
 #pragma unroll 1
-  for (int i = 0; i < Lane::kCount - 1; ++i) feed.copy_step(args, plan, place, ring + i * Lane::kBytes);
-  StreamOutputs<1, kRowWarps, is_scaled(dtype_of<T>)> outputs(args, plan, place, base);
+  for (int i = 0; i < Lane::kStages - 1; ++i) loader.copy_next(args, split, place, ring + i * Lane::kBytes);
+  MatVecOutputs<1, kRowWarps, is_scaled(dtype_of<T>)> outputs(args, split, place, base);
   Lane columns(args, place, lane);
   wait_for_previous();
   columns.fetch();
   outputs.fetch();
   if (columns.is_whole()) {
-    multiply_rows<true>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+    multiply_rows<true>(args, split, place, lane, columns, loader, ring, outputs.sums());
   } else {
-    multiply_rows<false>(args, plan, place, lane, columns, feed, ring, outputs.sums());
+    multiply_rows<false>(args, split, place, lane, columns, loader, ring, outputs.sums());
   }
   wait_for_copies<0>();
   __syncthreads();
@@ -187,14 +189,14 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
 }
 
 template <class T>
-StreamPlan plan_rows(const MatVecArgs& args, const StreamNeeds& matrices) {
+MatVecSplit split_rows(const MatVecArgs& args, const SplitNeeds& matrices) {
   using Lane = RowLane<T>;
-  StreamNeeds needs = matrices;
+  SplitNeeds needs = matrices;
   needs.warps = kRowWarps;
-  needs.pieces = (args.products[0].planes.groups + 31) / 32;
-  needs.ring_bytes = Lane::kCount * Lane::kBytes;
+  needs.row_tiles = (args.products[0].planes.groups + 31) / 32;
+  needs.ring_bytes = Lane::kStages * Lane::kBytes;
   needs.row_bytes[0] = args.products[0].planes.stride * Plain<T>::kBytes;
-  return plan_stream(needs);
+  return split_matvec(needs);
 }
 
 }  // namespace imago::kernels::cuda

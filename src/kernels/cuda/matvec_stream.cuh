@@ -1,20 +1,35 @@
 #pragma once
 
-// The matvecs of one token, for chips that overlap launches: tiles for coded weights, rows for plain ones.
+// Chooses the one-token kernel: tiles for coded weights, rows for plain ones.
 
+#include <cuda_runtime.h>
+
+#include "device/cuda/check.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matvec_rows.cuh"
-#include "kernels/cuda/matvec_stream_launch.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
 
 namespace imago::kernels::cuda {
+
+/// Returns false and launches nothing if there is no split, or not enough shared memory for it.
+inline bool launch_stream(void (*kernel)(MatVecArgs, MatVecSplit), const MatVecArgs& args, const MatVecSplit& split,
+                          const LaunchFacts& facts, CUstream_st* stream) {
+  if (split.column_warps == 0 || split.bytes > facts.shared_bytes) return false;
+  imago::cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(facts.shared_bytes)),
+      "shared memory");
+  launch_overlapped("a product of one token", kernel, split.blocks, split.column_warps * split.block_rows * 32,
+                    split.bytes, stream, args, split);
+  return true;
+}
 
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream) {
   if (args.tokens != 1) return false;
   const Planes& first = args.products[0].planes;
-  StreamNeeds needs{.gated = args.products[0].gated,
-                    .multiprocessors = static_cast<std::uint32_t>(facts.multiprocessors)};
-  // One product that is gated, or some that are not.
+  SplitNeeds needs{.gated = args.products[0].gated,
+                   .multiprocessors = static_cast<std::uint32_t>(facts.multiprocessors)};
+  // One gated product, or several that are not gated.
   if (needs.gated && args.count > 1) return false;
   const auto is_like_first = [&](const Planes& p) {
     return p.row_scale_count == first.row_scale_count && p.scale_shift == first.scale_shift && p.zero == first.zero;
@@ -26,12 +41,12 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
     needs.rows[p] = product.planes.rows;
   }
   const bool grouped = first.row_scale_count > 1;
-  const auto launch = [&](auto kernel, const StreamPlan& plan) {
-    return launch_stream(kernel, args, plan, facts, stream);
+  const auto launch = [&](auto kernel, const MatVecSplit& split) {
+    return launch_stream(kernel, args, split, facts, stream);
   };
   if constexpr (!Form::kCoded) {
     using T = typename Form::Value;
-    return !grouped && launch(matvec_rows<T>, plan_rows<T>(args, needs));
+    return !grouped && launch(matvec_rows<T>, split_rows<T>(args, needs));
   } else if constexpr (Form::Scales::kRow) {
     return grouped ? with_tiles<Form, true>(args, needs, launch) : with_tiles<Form, false>(args, needs, launch);
   } else {

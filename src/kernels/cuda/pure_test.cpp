@@ -13,7 +13,7 @@
 #include "imago/codec.h"
 #include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/gpu_samples.h"
-#include "kernels/cuda/matvec_stream_plan.h"
+#include "kernels/cuda/matvec.h"
 #include "kernels/cuda/sample_order.h"
 #include "kernels/cuda/scalar_ops.h"
 #include "kernels/ops.h"
@@ -123,20 +123,20 @@ TEST(CudaSampleOrder, StepsCoverAllBits) {
   EXPECT_EQ(distance_bin(-3e38f, 3e38f), kSampleBins - 1);
 }
 
-StreamNeeds tile_needs(std::uint32_t pieces, const std::vector<std::uint32_t>& rows) {
-  StreamNeeds needs{.warps = 8,
-                    .pieces = pieces,
-                    .takes_turns = true,
-                    .tile_rows = 8,
-                    .ring_bytes = 9472,
-                    .x_bytes = 640,
-                    .multiprocessors = 132};
+SplitNeeds tile_needs(std::uint32_t row_tiles, const std::vector<std::uint32_t>& rows) {
+  SplitNeeds needs{.warps = 8,
+                   .row_tiles = row_tiles,
+                   .takes_turns = true,
+                   .rows_per_tile = 8,
+                   .ring_bytes = 9472,
+                   .x_bytes = 640,
+                   .multiprocessors = 132};
   std::copy(rows.begin(), rows.end(), needs.rows);
   return needs;
 }
 
-TEST(CudaStreamPlan, TeamsTakeEveryTileOnce) {
-  for (const std::uint32_t pieces : {1u, 2u, 5u, 8u, 9u, 10u, 22u, 28u, 43u, 56u, 120u}) {
+TEST(CudaMatVecSplit, WarpRowsTakeEveryTileRowOnce) {
+  for (const std::uint32_t row_tiles : {1u, 2u, 5u, 8u, 9u, 10u, 22u, 28u, 43u, 56u, 120u}) {
     for (const std::vector<std::uint32_t>& rows : {std::vector<std::uint32_t>{1},
                                                    {7},
                                                    {4096},
@@ -145,29 +145,29 @@ TEST(CudaStreamPlan, TeamsTakeEveryTileOnce) {
                                                    {4096, 1024, 1024},
                                                    {2111, 2113, 5, 40000},
                                                    {2'000'000}}) {
-      const StreamPlan plan = plan_stream(tile_needs(pieces, rows));
-      ASSERT_NE(plan.column_warps, 0u);
-      EXPECT_GE(plan.column_warps * plan.warp_pieces, pieces);
-      EXPECT_LT((plan.column_warps - 1) * plan.warp_pieces, pieces);
-      EXPECT_LE(plan.column_warps * plan.row_warps, 8u);
+      const MatVecSplit split = split_matvec(tile_needs(row_tiles, rows));
+      ASSERT_NE(split.column_warps, 0u);
+      EXPECT_GE(split.column_warps * split.warp_tiles, row_tiles);
+      EXPECT_LT((split.column_warps - 1) * split.warp_tiles, row_tiles);
+      EXPECT_LE(split.column_warps * split.block_rows, 8u);
       // Activations of very long rows leave no room for a second block.
-      const std::uint32_t together = pieces > 43 ? 1 : 16 / (plan.column_warps * plan.row_warps);
-      EXPECT_LE(together * (plan.bytes + kStreamReservedBytes), kStreamSharedBytes);
-      EXPECT_EQ(plan.teams, plan.blocks * plan.row_warps);
+      const std::uint32_t together = row_tiles > 43 ? 1 : 16 / (split.column_warps * split.block_rows);
+      EXPECT_LE(together * (split.bytes + kSplitReservedBytes), kSplitSharedBytes);
+      EXPECT_EQ(split.warp_rows, split.blocks * split.block_rows);
       std::vector<std::vector<int>> taken;
       for (const std::uint32_t count : rows) taken.emplace_back((count + 7) / 8);
       std::uint32_t most = 0;
-      for (std::uint32_t team = 0; team < plan.teams; ++team) {
+      for (std::uint32_t warp_row = 0; warp_row < split.warp_rows; ++warp_row) {
         std::uint32_t all = 0;
         for (std::size_t p = 0; p < rows.size(); ++p) {
-          const TeamTiles own(plan, static_cast<int>(p), team);
-          for (std::uint32_t i = 0; i < own.count; ++i) ++taken[p].at(own.first + i * plan.teams);
+          const WarpTileRows own(split, static_cast<int>(p), warp_row);
+          for (std::uint32_t i = 0; i < own.count; ++i) ++taken[p].at(own.first + i * split.warp_rows);
           all += own.count;
         }
         most = std::max(most, all);
       }
-      EXPECT_EQ(most, plan.team_tiles);
-      EXPECT_GE(plan.own_bytes, plan.sums_at + most * 8 * 4) << pieces;
+      EXPECT_EQ(most, split.most_tile_rows);
+      EXPECT_GE(split.own_bytes, split.sums_at + most * 8 * 4) << row_tiles;
       for (const std::vector<int>& product : taken) {
         EXPECT_EQ(std::count(product.begin(), product.end(), 1), static_cast<std::ptrdiff_t>(product.size()));
       }
@@ -175,22 +175,22 @@ TEST(CudaStreamPlan, TeamsTakeEveryTileOnce) {
   }
 }
 
-TEST(CudaStreamPlan, WarpsOfATeamAreNeighbours) {
-  for (std::uint32_t pieces = 1; pieces <= 56; ++pieces) {
-    const StreamPlan plan = plan_stream(tile_needs(pieces, {4096}));
-    ASSERT_NE(plan.column_warps, 0u) << pieces;
-    for (std::uint32_t warp = 0; warp < plan.column_warps * plan.row_warps; ++warp) {
-      EXPECT_EQ(team_of_warp(plan, warp), warp / plan.column_warps);
+TEST(CudaMatVecSplit, WarpsOfARowAreNeighbours) {
+  for (std::uint32_t row_tiles = 1; row_tiles <= 56; ++row_tiles) {
+    const MatVecSplit split = split_matvec(tile_needs(row_tiles, {4096}));
+    ASSERT_NE(split.column_warps, 0u) << row_tiles;
+    for (std::uint32_t warp = 0; warp < split.column_warps * split.block_rows; ++warp) {
+      EXPECT_EQ(block_row_of(split, warp), warp / split.column_warps);
     }
   }
 }
 
-TEST(CudaStreamPlan, WhatDoesNotFitIsRefused) {
-  EXPECT_EQ(plan_stream(tile_needs(8 * 40, {1})).column_warps, 0u);  // activations
-  StreamNeeds rows = tile_needs(9, {1});
+TEST(CudaMatVecSplit, WhatDoesNotFitIsRefused) {
+  EXPECT_EQ(split_matvec(tile_needs(8 * 40, {1})).column_warps, 0u);  // activations
+  SplitNeeds rows = tile_needs(9, {1});
   rows.takes_turns = false;
-  EXPECT_EQ(plan_stream(rows).column_warps, 0u);
-  EXPECT_EQ(plan_stream(tile_needs(8, {0})).column_warps, 0u);
+  EXPECT_EQ(split_matvec(rows).column_warps, 0u);
+  EXPECT_EQ(split_matvec(tile_needs(8, {0})).column_warps, 0u);
 }
 
 TEST(CudaAttentionPlan, PartsCoverAllKeys) {

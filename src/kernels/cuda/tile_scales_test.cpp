@@ -1,6 +1,6 @@
 // How the streaming matvec applies scales, run on the host, against their definition in double.
 
-#include "kernels/cuda/tile_scales.cuh"
+#include "kernels/cuda/tile_dot.cuh"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 std::uint32_t finite_half(std::mt19937& random) { return random() % 0x6000u + 0x1000u; }
 
-/// Of two groups, each number one that its format may have.
+/// Scales of two groups, each a number that its format may have.
 template <class Scales>
 PairBits random_bits(std::mt19937& random) {
   PairBits bits;
@@ -45,26 +45,26 @@ PairBits random_bits(std::mt19937& random) {
 template <class Form>
 void expect_results() {
   using Scales = typename Form::Scales;
-  using Weighing = TileScales<Form>;
-  constexpr int kHalves = Weighing::kHalves;
-  const float zero = Scales::kRow && Weighing::kHasZero ? 8.0f : Form::kZeroOfFormat;
+  using Scaling = ScaledSums<Form>;
+  constexpr int kHalves = Scaling::kHalves;
+  const float zero = Scales::kRow && Scaling::kHasZero ? 8.0f : Form::kZeroOfFormat;
   std::mt19937 random(7);
   for (int round = 0; round < 1000; ++round) {
     const PairBits bits = random_bits<Scales>(random);
     std::int32_t dots[2][kHalves];
-    std::uint32_t x[2][Weighing::kXWords] = {};
+    std::uint32_t x[2][Scaling::kXWords] = {};
     const double before = static_cast<double>(random() % 100) / 9.0;
     double want = before, magnitude = before;
     for (int u = 0; u < 2; ++u) {
       const float x_scale = static_cast<float>(random() % 1000 + 1) / 9000.0f;
-      x[u][0] = bits_of_float(x_scale * Weighing::unit());
+      x[u][0] = bits_of_float(x_scale * Scaling::unit());
       const GroupScale s = Scales::read(bits.group<Scales>(u), bits.supers, bits.rows[u]);
       for (int half = 0; half < kHalves; ++half) {
         const std::int32_t products = static_cast<std::int32_t>(random() % 100001) - 50000;
         const std::int32_t sum = static_cast<std::int32_t>(random() % 4001) - 2000;
-        dots[u][half] = products * static_cast<std::int32_t>(Weighing::Dot::factor(half, kHalves));
-        if constexpr (Weighing::kHasSum)
-          x[u][1 + half] = Weighing::sum_bits(x_scale * static_cast<float>(sum), sum, zero);
+        dots[u][half] = products * static_cast<std::int32_t>(Scaling::Dot::factor(half, kHalves));
+        if constexpr (Scaling::kHasSum)
+          x[u][1 + half] = Scaling::sum_bits(x_scale * static_cast<float>(sum), sum, zero);
         const double parts[] = {static_cast<double>(s.scale[half]) * static_cast<double>(Form::kStep) * products,
                                 -static_cast<double>(s.scale[half]) * static_cast<double>(zero) * sum,
                                 Scales::kHasMin ? -static_cast<double>(s.min[half]) * sum : 0.0};
@@ -74,7 +74,7 @@ void expect_results() {
         }
       }
     }
-    const float got = Weighing::add(bits, dots, x, static_cast<float>(before));
+    const float got = Scaling::add(bits, dots, x, static_cast<float>(before));
     ASSERT_NEAR(static_cast<double>(got), want, 1e-6 * magnitude) << "round " << round;
   }
 }
@@ -90,7 +90,7 @@ TEST(GpuTileScales, ResultsAreThoseOfTheDefinition) {
   EXPECT_GE(tried, 20);
 }
 
-/// All codes, the subnormal ones too. 255 is no number.
+/// All codes, the subnormal ones too. 255 is NaN.
 TEST(GpuTileScales, SmallFloatsAreExact) {
   const auto expect_exact = []<class Scales>(std::type_identity<Scales>, std::uint32_t code, std::uint32_t bits) {
     PairBits pair;

@@ -1,4 +1,4 @@
-#include "kernels/cuda/matvec.cuh"
+#include "kernels/cuda/matvec_few.cuh"
 #include "kernels/cuda/matvec_stream.cuh"
 
 namespace imago::kernels::cuda {
