@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/gpu_values.h"
+#include "testing/gpu_values.h"
 #include "kernels/cuda/ops.h"
 
 namespace imago::bench {

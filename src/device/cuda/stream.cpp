@@ -14,29 +14,21 @@ Stream::Stream(std::shared_ptr<Device> device) : device_(std::move(device)) {
   if (!device_) throw UsageError("a stream needs a device");
   number_ = number_of(*device_);
   make_current(*device_);
-  check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream");
-}
-
-Stream::Stream(Stream&& other) noexcept
-    : device_(std::move(other.device_)), number_(other.number_), handle_(std::exchange(other.handle_, nullptr)) {}
-
-Stream& Stream::operator=(Stream&& other) noexcept {
-  Stream taken(std::move(other));
-  std::swap(device_, taken.device_);
-  std::swap(number_, taken.number_);
-  std::swap(handle_, taken.handle_);
-  return *this;
+  CUstream_st* made = nullptr;
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "a stream");
+  handle_ = {made, Destroy{number_}};
 }
 
 // Work that is still queued goes on; the runtime frees the stream after it.
-Stream::~Stream() {
-  if (handle_ != nullptr) static_cast<void>(cudaStreamDestroy(handle()));
+void Stream::Destroy::operator()(CUstream_st* stream) const noexcept {
+  static_cast<void>(cudaSetDevice(device));
+  static_cast<void>(cudaStreamDestroy(stream));
 }
 
 // A failure shows in the call that needs the handle.
 CUstream_st* Stream::handle() const noexcept {
   static_cast<void>(cudaSetDevice(number_));
-  return handle_;
+  return handle_.get();
 }
 
 void Stream::copy_in(std::span<const std::byte> from, void* to) {
@@ -74,52 +66,40 @@ Graph::Graph(Stream& stream, const std::function<void()>& work) {
     throw;
   }
   check(cudaStreamEndCapture(stream.handle(), &recorded), "recording a graph");
-  const cudaError_t made = cudaGraphInstantiateWithFlags(&handle_, recorded, 0);
+  CUgraphExec_st* made = nullptr;
+  const cudaError_t status = cudaGraphInstantiateWithFlags(&made, recorded, 0);
   static_cast<void>(cudaGraphDestroy(recorded));
-  check(made, "preparing a graph");
+  check(status, "preparing a graph");
+  handle_.reset(made);
 }
 
-Graph::Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-
-Graph& Graph::operator=(Graph&& other) noexcept {
-  Graph taken(std::move(other));
-  std::swap(handle_, taken.handle_);
-  return *this;
-}
-
-Graph::~Graph() {
-  if (handle_ != nullptr) static_cast<void>(cudaGraphExecDestroy(handle_));
+void Graph::Destroy::operator()(CUgraphExec_st* graph) const noexcept {
+  static_cast<void>(cudaGraphExecDestroy(graph));
 }
 
 void Graph::launch(Stream& stream) const {
   if (empty()) throw UsageError("launching a graph that was never recorded");
-  check(cudaGraphLaunch(handle_, stream.handle()), "launching a graph");
+  check(cudaGraphLaunch(handle_.get(), stream.handle()), "launching a graph");
 }
 
-Event::Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-
-Event& Event::operator=(Event&& other) noexcept {
-  Event taken(std::move(other));
-  std::swap(handle_, taken.handle_);
-  return *this;
-}
-
-Event::~Event() {
-  if (handle_ != nullptr) static_cast<void>(cudaEventDestroy(handle_));
-}
+void Event::Destroy::operator()(CUevent_st* event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
 
 void Event::record(Stream& stream) {
   CUstream_st* const queue = stream.handle();
-  if (handle_ == nullptr) check(cudaEventCreate(&handle_), "an event");
-  check(cudaEventRecord(handle_, queue), "recording an event");
+  if (handle_ == nullptr) {
+    CUevent_st* made = nullptr;
+    check(cudaEventCreate(&made), "an event");
+    handle_.reset(made);
+  }
+  check(cudaEventRecord(handle_.get(), queue), "recording an event");
 }
 
 double Event::seconds_between(const Event& begin, const Event& end) {
   if (begin.handle_ == nullptr || end.handle_ == nullptr)
     throw UsageError("the time between events that were not recorded");
-  check(cudaEventSynchronize(end.handle_), "work on the device");
+  check(cudaEventSynchronize(end.handle_.get()), "work on the device");
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, begin.handle_, end.handle_), "the time between two events");
+  check(cudaEventElapsedTime(&milliseconds, begin.handle_.get(), end.handle_.get()), "the time between two events");
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
@@ -184,21 +164,9 @@ PinnedPool& pinned_pool() {
 }  // namespace
 
 PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes != 0) memory_ = pinned_pool().take(bytes);
+  if (bytes != 0) memory_.reset(pinned_pool().take(bytes));
 }
 
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  PinnedMemory taken(std::move(other));
-  std::swap(memory_, taken.memory_);
-  std::swap(bytes_, taken.bytes_);
-  return *this;
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (memory_ != nullptr) pinned_pool().give_back(memory_);
-}
+void PinnedMemory::Release::operator()(std::byte* memory) const noexcept { pinned_pool().give_back(memory); }
 
 }  // namespace imago::cuda

@@ -27,9 +27,6 @@ class Stream {
  public:
   /// Throws UsageError if `device` is not a CUDA device.
   explicit Stream(std::shared_ptr<Device> device);
-  Stream(Stream&& other) noexcept;
-  Stream& operator=(Stream&& other) noexcept;
-  ~Stream();
 
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
   /// A cudaStream_t, for kernel launches. Makes its device current on this thread, which launches need.
@@ -44,9 +41,13 @@ class Stream {
   void wait();
 
  private:
+  struct Destroy {
+    int device;
+    void operator()(CUstream_st* stream) const noexcept;
+  };
   std::shared_ptr<Device> device_;
   int number_ = 0;
-  CUstream_st* handle_ = nullptr;  // null: moved from
+  std::unique_ptr<CUstream_st, Destroy> handle_;
 };
 
 /// Work recorded once and launched many times with the same pointers. Move-only.
@@ -56,31 +57,30 @@ class Graph {
   /// Records what `work` queues on `stream` instead of running it. Nothing in `work` may wait or allocate. Exceptions
   /// of `work` are passed on, and the stream is as before.
   Graph(Stream& stream, const std::function<void()>& work);
-  Graph(Graph&& other) noexcept;
-  Graph& operator=(Graph&& other) noexcept;
-  ~Graph();
 
   bool empty() const noexcept { return handle_ == nullptr; }
   /// Queues it. Throws UsageError if it is empty.
   void launch(Stream& stream) const;
 
  private:
-  CUgraphExec_st* handle_ = nullptr;
+  struct Destroy {
+    void operator()(CUgraphExec_st* graph) const noexcept;
+  };
+  std::unique_ptr<CUgraphExec_st, Destroy> handle_;
 };
 
 /// A moment in a stream, for timing. Move-only.
 class Event {
  public:
-  Event() = default;
-  Event(Event&& other) noexcept;
-  Event& operator=(Event&& other) noexcept;
-  ~Event();
   void record(Stream& stream);
   /// Measured by the device. Waits for `end`. Throws UsageError unless both were recorded.
   static double seconds_between(const Event& begin, const Event& end);
 
  private:
-  CUevent_st* handle_ = nullptr;  // null until it is recorded: it belongs to the device of the first stream
+  struct Destroy {
+    void operator()(CUevent_st* event) const noexcept;
+  };
+  std::unique_ptr<CUevent_st, Destroy> handle_;  // null until it is recorded: it belongs to the device of the stream
 };
 
 /// Page-locked host memory, which the device accesses directly; not initialised. Released memory is pooled, up to a
@@ -89,13 +89,13 @@ class PinnedMemory {
  public:
   PinnedMemory() = default;
   explicit PinnedMemory(std::size_t bytes);
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
-  ~PinnedMemory();
-  std::span<std::byte> bytes() const noexcept { return {memory_, bytes_}; }
+  std::span<std::byte> bytes() const noexcept { return {memory_.get(), memory_ ? bytes_ : 0}; }
 
  private:
-  std::byte* memory_ = nullptr;
+  struct Release {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Release> memory_;
   std::size_t bytes_ = 0;
 };
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/gpu_samples.h"
-#include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
+#include "testing/gpu_ops_fixture.h"
+#include "testing/gpu_samples.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

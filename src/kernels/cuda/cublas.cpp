@@ -15,10 +15,10 @@ namespace imago::kernels::cuda {
 
 namespace {
 
-/// What NVIDIA advises for Hopper, and what the best kernels of older chips need at most.
+/// What NVIDIA recommends for Hopper; the best kernels of older chips need no more.
 constexpr std::size_t kWorkspaceBytes = 32 << 20;
 
-/// The functions that are used, found by name.
+/// The functions of cuBLASLt, loaded by name.
 struct Library {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
@@ -37,9 +37,9 @@ struct Library {
     void* const library = open();
     if (library == nullptr) {
       problem =
-          "no cuBLASLt: neither libcublasLt.so.13 nor .12 can be loaded; install the CUDA toolkit's libraries (Debian "
+          "cannot load cuBLASLt, neither libcublasLt.so.13 nor .12: install the libraries of the CUDA toolkit (Debian "
           "and "
-          "Ubuntu: libcublas-13-0), or add the folder they lie in to LD_LIBRARY_PATH";
+          "Ubuntu: libcublas-13-0), or add their folder to LD_LIBRARY_PATH";
       return;
     }
     const auto find = [&]<class F>(F& function, const char* name) {
@@ -75,7 +75,7 @@ struct Library {
 };
 
 const Library& library() {
-  static const Library& library = *new Library;  // never closed: static objects may compute until the very end
+  static const Library& library = *new Library;  // never closed: static objects may use it until the very end
   return library;
 }
 
@@ -86,15 +86,15 @@ void check(cublasStatus_t status, const char* what) {
 
 /// A product as cuBLASLt sees it, in its column-major terms: D[m][n] = op(A)[m][k] · op(B)[k][n].
 struct Problem {
-  GemmType type;
-  std::uint64_t m, n, k;
-  bool transpose_a, transpose_b;
-  std::int64_t a_stride, b_stride, c_stride;
-  int batch;
-  std::int64_t a_batch_stride, b_batch_stride, c_batch_stride;
-  /// Which bytes the operands begin on: a kernel that loads 16 of them at once may not meet others.
-  std::uint32_t a_alignment, b_alignment, c_alignment;
-  int device;
+  GemmType type = GemmType::float32;
+  std::uint64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  int batch = 1;
+  std::int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0;
+  /// Alignment of the operands in bytes: a kernel that loads 16 bytes at once needs aligned ones. Set by `run`.
+  std::uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0;
+  int device = 0;  ///< set by `run`
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -156,8 +156,8 @@ Plan make_plan(const Problem& p, cublasLtHandle_t handle) {
   return plan;
 }
 
-/// Handles by device, plans by problem, work space by stream: streams run at the same time. Streams that are gone leave
-/// theirs to the next one at that address.
+/// Handles by device, plans by problem, work space by stream, since streams run concurrently. A new stream at the
+/// address of an old one inherits its work space.
 struct State {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
@@ -203,8 +203,7 @@ void gemm(const Gemm& g, Stream& stream) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   assert(g.k != 0);
   // Row-major C is its transpose in column-major terms: Cᵀ = op(B)ᵀ · op(A)ᵀ, and B as it lies is already transposed.
-  const Problem p{.type = GemmType::float32,
-                  .m = g.n,
+  const Problem p{.m = g.n,
                   .n = g.m,
                   .k = g.k,
                   .transpose_a = g.transpose_b,
@@ -215,11 +214,7 @@ void gemm(const Gemm& g, Stream& stream) {
                   .batch = static_cast<int>(g.batch),
                   .a_batch_stride = static_cast<std::int64_t>(g.b_batch_stride),
                   .b_batch_stride = static_cast<std::int64_t>(g.a_batch_stride),
-                  .c_batch_stride = static_cast<std::int64_t>(g.c_batch_stride),
-                  .a_alignment = 0,
-                  .b_alignment = 0,
-                  .c_alignment = 0,
-                  .device = 0};
+                  .c_batch_stride = static_cast<std::int64_t>(g.c_batch_stride)};
   run(p, g.b, g.a, g.c, g.alpha, g.beta, stream);
 }
 
@@ -230,18 +225,9 @@ void weight_product(const WeightProduct& w, Stream& stream) {
                   .n = w.tokens,
                   .k = w.cols,
                   .transpose_a = true,
-                  .transpose_b = false,
                   .a_stride = stride_or(w.w_stride, w.cols),
                   .b_stride = stride_or(w.x_stride, w.cols),
-                  .c_stride = stride_or(w.y_stride, w.rows),
-                  .batch = 1,
-                  .a_batch_stride = 0,
-                  .b_batch_stride = 0,
-                  .c_batch_stride = 0,
-                  .a_alignment = 0,
-                  .b_alignment = 0,
-                  .c_alignment = 0,
-                  .device = 0};
+                  .c_stride = stride_or(w.y_stride, w.rows)};
   run(p, w.w, w.x, w.y, w.alpha, w.beta, stream);
 }
 

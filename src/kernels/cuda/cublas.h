@@ -1,7 +1,7 @@
 #pragma once
 
-// Dense products by cuBLASLt. The library is opened at the first use, not linked: it is as large as a small model, and
-// a program built with CUDA must start on machines that have only a driver.
+// Dense products by cuBLASLt. The library is loaded at the first use, not linked: it is as large as a small model, and
+// a program built with CUDA must start on machines that only have a driver.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace imago::kernels::cuda {
 
 using imago::cuda::Stream;
 
-/// Why there is no cuBLASLt, as a sentence for people that says what to install; empty where it can be used.
+/// Why cuBLASLt cannot be used, and what to install; empty if it can.
 const std::string& cublas_problem();
 
 /// C = alpha · op(A) · op(B) + beta · C for float32 matrices in device memory, row-major, op(A) is [m][k], op(B)
-/// [k][n]. Strides are those between rows as they lie, 0: no gap. Sums are float32 and so are products: no TF32.
+/// [k][n]. Strides are between rows as stored, 0: no gap. Sums are float32 and so are products: no TF32.
 struct Gemm {
   std::size_t m = 0, n = 0, k = 0;
   const float* a = nullptr;  ///< [m][k], or [k][m] if transposed
@@ -30,11 +30,11 @@ struct Gemm {
   std::size_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0;
 };
 
-/// Queues it; nothing to do if m, n or batch is 0. k must not be 0. Throws DeviceError with cublas_problem, or what the
-/// library says. May be captured in a graph if the same product ran on this stream before.
+/// Queues the product; does nothing if m, n or batch is 0. REQUIRES: k is not 0. Throws DeviceError with cublas_problem
+/// or an error of the library. Can be captured in a graph if the same product ran on this stream before.
 void gemm(const Gemm& args, Stream& stream);
 
-/// How the operands of a product lie, and how they are multiplied. Sums are float32 always.
+/// The type of the operands, and how they are multiplied. Sums are always float32.
 enum class GemmType : std::uint8_t { float32, tf32, float16, bfloat16 };
 
 /// y[token][row] = alpha · Σ w[row][col] · x[token][col] + beta · y: weights by activations, both in rows of 4-byte
@@ -49,7 +49,7 @@ struct WeightProduct {
   float alpha = 1, beta = 0;
 };
 
-/// As `gemm`.
+/// Like `gemm`.
 void weight_product(const WeightProduct& args, Stream& stream);
 
 }  // namespace imago::kernels::cuda

@@ -10,10 +10,10 @@
 
 #include "imago/codec.h"
 #include "imago/numeric.h"
-#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/host_layout.h"
 #include "kernels/cuda/tile_dot.cuh"
 #include "testing/blocks.h"
+#include "testing/gpu_samples.h"
 
 namespace imago::kernels::cuda {
 namespace {

@@ -14,8 +14,8 @@
 #include "imago/codec.h"
 #include "imago/numeric.h"
 #include "kernels/cuda/cublas.h"
-#include "kernels/cuda/gpu_samples.h"
 #include "testing/gpu.h"
+#include "testing/gpu_samples.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

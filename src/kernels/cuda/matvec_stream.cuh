@@ -6,6 +6,7 @@
 
 #include "device/cuda/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_few.cuh"
 #include "kernels/cuda/matvec_rows.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
 
@@ -53,5 +54,12 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
     return with_tiles<Form, false>(args, needs, launch);
   }
 }
+
+/// Instantiates all kernels for a device layout, or only those of matvec_few.cuh.
+#define IMAGO_MATVEC_INSTANCE(Form) \
+  IMAGO_MATVEC_FEW_INSTANCE(Form)   \
+  template bool stream_matvec<Form>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
+#define IMAGO_MATVEC_FEW_INSTANCE(Form) \
+  template void launch_matvec<Form>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
 
 }  // namespace imago::kernels::cuda

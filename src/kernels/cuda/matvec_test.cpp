@@ -12,10 +12,10 @@
 #include <optional>
 
 #include "imago/error.h"
-#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/ops.h"
 #include "testing/gpu.h"
+#include "testing/gpu_samples.h"
 
 namespace imago::kernels::cuda {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
+#include "testing/gpu_ops_fixture.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

@@ -10,8 +10,8 @@
 
 #include "imago/codec.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/ops_fixture.h"
 #include "kernels/ops.h"
+#include "testing/gpu_ops_fixture.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

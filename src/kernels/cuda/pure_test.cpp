@@ -12,11 +12,11 @@
 
 #include "imago/codec.h"
 #include "kernels/cuda/attention_work.h"
-#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/matvec.h"
 #include "kernels/cuda/sample_order.h"
 #include "kernels/cuda/scalar_ops.h"
 #include "kernels/ops.h"
+#include "testing/gpu_samples.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/ops_fixture.h"
+#include "testing/gpu_ops_fixture.h"
 #include "testing/random_values.h"
 
 namespace imago::kernels::cuda {

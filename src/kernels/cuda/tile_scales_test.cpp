@@ -8,7 +8,7 @@
 #include <random>
 
 #include "kernels/cuda/decode.cuh"
-#include "kernels/cuda/gpu_samples.h"
+#include "testing/gpu_samples.h"
 
 namespace imago::kernels::cuda {
 namespace {

@@ -1,12 +1,10 @@
 #pragma once
 
 // Single instructions that C++ cannot express: asynchronous copies, shared memory by its own addresses, products of
-// tensor cores, waiting for the previous kernel; and sums and maxima over the threads of a warp or a block. Where there
-// is no GPU, tests run kernels on the host with the same functions of emulated_gpu.h.
+// tensor cores, waiting for the previous kernel; and sums and maxima over the threads of a warp or a block. Tests run
+// kernels on the host with the instructions of tests/emulated_gpu/emulated_gpu.h.
 
-#ifndef __CUDACC__
-#include "kernels/cuda/emulated_gpu.h"
-#else
+#ifdef __CUDACC__
 
 #include <cstddef>
 #include <cstdint>

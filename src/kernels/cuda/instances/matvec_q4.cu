@@ -1,18 +1,9 @@
-#include "kernels/cuda/matvec_few.cuh"
 #include "kernels/cuda/matvec_stream.cuh"
 
 namespace imago::kernels::cuda {
-
-template void launch_matvec<CodedEntity>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ4_0>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ4_1>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ4_K>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedDType4>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-
-template bool stream_matvec<CodedEntity>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ4_0>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ4_1>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ4_K>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedDType4>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-
+IMAGO_MATVEC_INSTANCE(CodedEntity)
+IMAGO_MATVEC_INSTANCE(CodedQ4_0)
+IMAGO_MATVEC_INSTANCE(CodedQ4_1)
+IMAGO_MATVEC_INSTANCE(CodedQ4_K)
+IMAGO_MATVEC_INSTANCE(CodedDType4)
 }  // namespace imago::kernels::cuda

@@ -1,16 +1,8 @@
-#include "kernels/cuda/matvec_few.cuh"
 #include "kernels/cuda/matvec_stream.cuh"
 
 namespace imago::kernels::cuda {
-
-template void launch_matvec<CodedQ5_0>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ5_1>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ5_K>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-template void launch_matvec<CodedQ6_K>(MatVecArgs, bool, const LaunchFacts&, CUstream_st*);
-
-template bool stream_matvec<CodedQ5_0>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ5_1>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ5_K>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-template bool stream_matvec<CodedQ6_K>(const MatVecArgs&, const LaunchFacts&, CUstream_st*);
-
+IMAGO_MATVEC_INSTANCE(CodedQ5_0)
+IMAGO_MATVEC_INSTANCE(CodedQ5_1)
+IMAGO_MATVEC_INSTANCE(CodedQ5_K)
+IMAGO_MATVEC_INSTANCE(CodedQ6_K)
 }  // namespace imago::kernels::cuda

@@ -1,7 +1,7 @@
 // The one-token matvecs of a GPU, run on the host lane by lane, against sums in double. The shapes cover every path of
 // the kernels: one tile of a row for each warp or several, whole tiles and partial ones, tiles past the last row.
 
-#include "kernels/cuda/warp_ops.cuh"  // before the others: it defines CUDA's keywords
+#include "emulated_gpu/emulated_gpu.h"  // before the kernels, whose keywords it defines
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "kernels/cuda/decode.cuh"
-#include "kernels/cuda/gpu_samples.h"
 #include "kernels/cuda/host_layout.h"
 #include "kernels/cuda/matvec_rows.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
+#include "testing/gpu_samples.h"
 
 namespace imago::kernels::cuda {
 

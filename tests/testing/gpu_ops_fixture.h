@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cuda/gpu_values.h"
 #include "kernels/cuda/layout.h"
 #include "testing/gpu.h"
+#include "testing/gpu_values.h"
 
 namespace imago::kernels::cuda {
 
