@@ -17,21 +17,21 @@ struct GpuCache {
   std::byte* values;
 };
 
-/// Where the tokens of a batch stand. Arrays in device memory, so that a recorded graph follows them: token t belongs
-/// to cache number `sequence[t]` and has position `position[t]` there. A token at a negative position is passed over.
+/// Sequences and positions of the tokens of a batch. The arrays are in device memory, so that a recorded graph reads
+/// current values: token t belongs to cache `sequence[t]`, at `position[t]`. Tokens at negative positions are skipped.
 struct TokenPlaces {
   const std::int32_t* sequence;  ///< null: all of them in cache 0
   const std::int32_t* position;
   std::size_t tokens;
-  std::size_t longest;  ///< no position is beyond this: how much work is launched
-  /// Each token belongs to another sequence: they are decoded one by one, however many.
+  std::size_t longest;  ///< the largest position: determines how much work is launched
+  /// All tokens belong to different sequences: they are decoded one by one, however many there are.
   bool separate = false;
 };
 
-/// Queries and keys through their norms (where given) and turned by their positions, keys and values into the caches,
-/// which are aligned to 16 bytes. q is [tokens][heads][head_values] in place; k and v are
+/// Applies norms (where given) and the rotation of their positions to queries and keys, and stores keys and values in
+/// the caches, which are aligned to 16 bytes. q is [tokens][heads][head_values] in place; k and v are
 /// [tokens][kv_heads][head_values], k is undefined afterwards. `rope` is a table [positions][rotary] of rotary/2
-/// cosines, then sines (kernels::RopeTable); null: no turning. A norm weight of `q_norm_cols` values: head_values, or
+/// cosines, then sines (kernels::RopeTable); null: no rotation. A norm weight of `q_norm_cols` values: head_values, or
 /// heads · head_values for norms over the whole row.
 struct PlaceArgs {
   float* q;
@@ -51,12 +51,12 @@ struct PlaceArgs {
 void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream);
 
 /// y[token][head] over the keys up to the token's own position, the last `window` of them if that is not 0. y is
-/// [tokens][heads] [head_values], may be q, and has its int8 form where wanted. Few tokens: split over keys and
+/// [tokens][heads] [head_values], may be q, and is also quantized where int8 is given. Few tokens: split over keys and
 /// combined, exact to 22 bits; many: tiles of queries on tensor cores in half precision, scores and sums in float32.
 /// Throws UnsupportedError for heads of more than 256 values.
 ///
 /// `scratch` has attention_scratch_bytes for the longest position and the most tokens it serves, holds zeros before its
-/// first use and belongs to attention on one stream from then on: blocks that finish together count themselves there.
+/// first use and then belongs to attention on one stream, whose blocks count themselves in it.
 struct AttentionArgs {
   const float* q;
   float* y;
@@ -69,8 +69,8 @@ struct AttentionArgs {
   std::byte* scratch;
   bool exact = false;  ///< float32 products throughout
 };
-/// Both, in one launch where tokens do not see each other, such as the single token of a step. q and k are undefined
-/// afterwards.
+/// `place`, then `attention`; in one launch if tokens do not see each other, such as the single token of a step. q and
+/// k are undefined afterwards.
 void place_and_attend(const PlaceArgs& place_args, const AttentionArgs& args, const TokenPlaces& places,
                       Stream& stream);
 std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, const TokenPlaces& places);

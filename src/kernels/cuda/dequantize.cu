@@ -1,5 +1,5 @@
-// Packed weights to float32. A thread decodes a group into shared memory, from where the block writes consecutive
-// values.
+// Decodes packed weights to float32. A thread decodes a group into shared memory, and the block writes consecutive
+// values from it.
 
 #include <cuda_runtime.h>
 
@@ -15,13 +15,13 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-/// Row i of `out` is row ids[i], or i if there are none. blockIdx.y strides over rows, blockIdx.x over 128 groups of
-/// one.
+/// Row i of `out` is row ids[i] of the matrix, or row i if ids is null. blockIdx.y strides over rows, blockIdx.x over
+/// 128 groups of a row.
 template <class Form>
 __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ Planes planes, const std::int32_t* ids, std::uint32_t count, float scale,
                       float* out) {
-  __shared__ float values[kThreads][kGroup + 1];  // a stride of 33: no two lanes meet in a bank
+  __shared__ float values[kThreads][kGroup + 1];  // a stride of 33 avoids bank conflicts
   const std::uint32_t first = blockIdx.x * kThreads;
   const std::uint32_t group = first + threadIdx.x;
   for (std::uint32_t i = blockIdx.y; i < count; i += gridDim.y) {

@@ -1,8 +1,7 @@
 #pragma once
 
-// Functions that run on both sides. Decoders and index arithmetic are written once: kernels use them on the GPU, and
-// tests compare them with the host's codecs where there is none. The device has single instructions for what the host
-// spells out.
+// Functions for host and device. Decoders and index arithmetic are written once: kernels use them on the GPU, and tests
+// on the host compare them with the codecs. The device has single instructions for what the host spells out.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +12,7 @@
 #else
 #define IMAGO_HD inline
 #endif
-#ifdef __CUDA_ARCH__  // the host's part of a .cu file goes to a compiler that does not know it
+#ifdef __CUDA_ARCH__  // the host compiler of a .cu file does not know this pragma
 #define IMAGO_UNROLL _Pragma("unroll")
 #else
 #define IMAGO_UNROLL
@@ -41,7 +40,7 @@ IMAGO_HD std::uint32_t bits_of_float(float f) noexcept {
 #endif
 }
 
-/// One rounding each: the compiler must not fuse these, results are those of the host bit for bit.
+/// Rounded once each: the compiler must not fuse these, so that results equal those of the host bit for bit.
 IMAGO_HD float times(float a, float b) noexcept {
 #ifdef __CUDA_ARCH__
   return __fmul_rn(a, b);
@@ -134,8 +133,8 @@ IMAGO_HD std::uint32_t half_pair(float low, float high) noexcept {
 #endif
 }
 
-/// Byte i of the result is byte (selector nibble i) of b:a. Four nibbles count. One above 7 gives the sign of byte
-/// (nibble - 8), in all bits. __byte_perm would spend an instruction to leave that out.
+/// Byte i of the result is byte (nibble i of the selector) of b:a; a nibble above 7 gives the sign of byte (nibble - 8)
+/// in all bits. Only four nibbles count. __byte_perm would spend an instruction to mask the selector.
 IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t picked;
@@ -153,7 +152,7 @@ IMAGO_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
-/// 2 words, or a multiple of 4, from an address that their size, or 16 bytes of it, divides; or one.
+/// Loads 1 or 2 words or a multiple of 4, from an address aligned to their size, at most 16 bytes.
 template <int kWords>
 IMAGO_HD void load_words(std::uint32_t* to, const std::byte* from) noexcept {
 #ifdef __CUDA_ARCH__
@@ -174,7 +173,7 @@ IMAGO_HD void load_words(std::uint32_t* to, const std::byte* from) noexcept {
 #endif
 }
 
-/// bits & mask, of which shifts are taken: the compiler would mask each of these by itself instead.
+/// bits & mask. The compiler would otherwise apply the mask separately to each shift of the result.
 IMAGO_HD std::uint32_t mask_once(std::uint32_t bits, std::uint32_t mask) noexcept {
 #ifdef __CUDA_ARCH__
   asm("and.b32 %0, %0, %1;" : "+r"(bits) : "r"(mask));
@@ -184,7 +183,8 @@ IMAGO_HD std::uint32_t mask_once(std::uint32_t bits, std::uint32_t mask) noexcep
 #endif
 }
 
-/// The compiler would compare what the numbers were made of instead, with more instructions.
+/// max(a, b). The compiler would otherwise compare the operands that a and b were computed from, with more
+/// instructions.
 IMAGO_HD std::uint32_t larger_of(std::uint32_t a, std::uint32_t b) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t larger;
@@ -195,7 +195,7 @@ IMAGO_HD std::uint32_t larger_of(std::uint32_t a, std::uint32_t b) noexcept {
 #endif
 }
 
-/// The bits of `a` where there is one in `mask`, else those of `b`.
+/// The bits of `a` where `mask` is set, else those of `b`.
 IMAGO_HD std::uint32_t merge_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t merged;
@@ -206,7 +206,7 @@ IMAGO_HD std::uint32_t merge_bits(std::uint32_t a, std::uint32_t b, std::uint32_
 #endif
 }
 
-/// The upper half of a word, as a product: shifts share a pipe with pick_bytes, and products have another.
+/// The upper half of a word, computed as a product: shifts share a pipe with pick_bytes, products have another one.
 IMAGO_HD std::uint32_t upper_half(std::uint32_t word) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t half;
@@ -217,7 +217,7 @@ IMAGO_HD std::uint32_t upper_half(std::uint32_t word) noexcept {
 #endif
 }
 
-/// Its complement, of which 16 bits count.
+/// The complement of the upper half; only 16 bits count.
 IMAGO_HD std::uint32_t upper_half_complement(std::uint32_t word) noexcept {
 #ifdef __CUDA_ARCH__
   std::uint32_t half;
@@ -254,7 +254,7 @@ IMAGO_HD std::int32_t dot4_unsigned(std::uint32_t a, std::uint32_t b, std::int32
 #endif
 }
 
-/// Byte i, which is known to the compiler.
+/// Byte i, a compile-time constant after unrolling.
 IMAGO_HD std::int32_t signed_byte(std::uint32_t word, int i) noexcept {
 #ifdef __CUDA_ARCH__
   return static_cast<std::int32_t>(pick_bytes(word, 0, 0x8880u + 0x1111u * i));

@@ -1,10 +1,11 @@
 #pragma once
 
-// How packed weights lie in the memory of a GPU. The files' blocks have odd sizes (18, 210 bytes …) that no thread can
-// load in one go, so codes and scales are taken apart into planes; planes of codes are arrays over groups of 32 weights
-// of a row. A thread takes one group: 16 bytes of 4-bit codes, its neighbour the next 16, and a warp reads whole lines.
+// The device layout of packed weights. Blocks of files have odd sizes (18, 210 bytes …) that no thread can load at
+// once, so codes and scales are separated into planes. Planes of codes are arrays over groups of 32 weights of a row: a
+// thread takes one group, such as 16 bytes of 4-bit codes, its neighbour the next one, and a warp reads whole cache
+// lines.
 //
-// Rows are padded to whole groups with codes that decode to finite values; activations are zero there.
+// Rows are padded to whole groups with codes that decode to finite values; activations of the padding are zero.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +15,7 @@
 namespace imago::kernels::cuda {
 
 inline constexpr std::size_t kGroup = 32;
-/// Rows that kernels read together, at most: of the last ones some may lie behind the matrix, and are memory
-/// nevertheless.
+/// Most rows that kernels read together. The last of them may lie past the end of the matrix, in allocated memory.
 inline constexpr std::uint32_t kMostTileRows = 16;
 constexpr std::size_t padded_cols(std::size_t cols) noexcept { return (cols + kGroup - 1) / kGroup * kGroup; }
 

@@ -1,8 +1,7 @@
 #pragma once
 
-// What decoders and layers do between products, on a CUDA device. Pointers are device memory; sizes are the caller's to
-// check. Everything is queued on the stream; float32 unless said otherwise; results within the tolerances of
-// kernels/ops.h.
+// Operations between products on a CUDA device. Pointers are device memory, and callers check sizes. Everything is
+// queued on the stream, in float32 unless stated otherwise, with the tolerances of kernels/ops.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +12,19 @@
 
 namespace imago::kernels::cuda {
 
-/// Where a kernel that makes activations also puts their int8 form (see Activations); null members: not wanted.
+/// Where a kernel that computes activations also writes the quantized ones (see Activations); null: nowhere.
 struct Int8Out {
   std::int8_t* q = nullptr;
   float2_pod* scales = nullptr;
 };
 
 /// x += branch · factor first, where branch is not null (residual); then y = norm(x) · weight. `y` may be `x`; y null:
-/// only the int8 form is wanted. rows × cols.
+/// only the quantized result is needed. rows × cols.
 struct NormArgs {
   float* x;
   const float* branch = nullptr;
   float branch_factor = 1;
-  const float* weight = nullptr;  ///< null: y is x itself (only the residual and the int8 form)
+  const float* weight = nullptr;  ///< null: y is x (only the residual and the quantization)
   const float* bias = nullptr;    ///< layer norm only; may be null
   float* y = nullptr;
   Int8Out int8 = {};
@@ -35,10 +34,10 @@ struct NormArgs {
 };
 void norm(const NormArgs& args, Stream& stream);
 
-/// The int8 form of activations: scale = max|x| / 127 per 32 columns, halves rounded away from zero.
+/// Quantizes activations: scale = max|x| / 127 per 32 columns, halves rounded away from zero.
 void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, Stream& stream);
 
-/// y = f(gate) · up; up null: y = f(gate). With the int8 form of y [rows][cols] where wanted; y null: only that.
+/// y = f(gate) · up; up null: y = f(gate). Also quantizes y [rows][cols] if `int8` is given; y null: only that.
 void activate(Activation function, const float* gate, const float* up, float* y, std::size_t rows, std::size_t cols,
               Int8Out int8, Stream& stream);
 
@@ -52,7 +51,7 @@ void soft_cap(float* y, float cap, std::size_t count, Stream& stream);
 void gather_rows(const float* table, const std::int32_t* ids, std::size_t count, std::size_t cols, float* out,
                  Stream& stream);
 
-/// The index of the largest value of each row; NaN never wins, the lower index wins a draw.
+/// The index of the largest value of each row; ignores NaN, and takes the lower index of equal values.
 void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream);
 
 /// One token from logits: temperature, top-k (0: all), top-p and min-p as Sampler applies them, in its order, with the

@@ -1,8 +1,8 @@
 #pragma once
 
 // Arithmetic on single values, written once for host and device: activation functions, and the roundings of quantized
-// activations and q8_0 caches. Host tests see the same bits as the device: there each product is rounded by itself,
-// since a fused multiply-subtract would see digits that the host has rounded away.
+// activations and q8_0 caches. Results on host and device are the same bits: on the device each product is rounded
+// separately, since a fused multiply-subtract would see digits that the host has rounded away.
 
 #include <cstddef>
 #include <cstdint>

@@ -21,15 +21,15 @@ struct HeadTiles {
   std::size_t rotary = 0;
 };
 
-/// tiles[sequence][head][step] = turned(normed(rows[sequence · steps + step][head])); `rows` points to the first head.
+/// tiles[sequence][head][step] = rotated(normed(rows[sequence · steps + step][head])); `rows` points to the first head.
 void gather_heads(const HeadTiles& shape, const float* rows, float* tiles, Stream& stream);
-/// Tiles back into rows, without norm and turning.
+/// Copies tiles back into rows, without norm and rotation.
 void scatter_heads(const HeadTiles& shape, const float* tiles, float* rows, Stream& stream);
 /// From the gradient of tiles to that of the `rows` that gather_heads took.
 void scatter_gradients(const HeadTiles& shape, const float* grad_tiles, const float* rows, float* grad_rows,
                        Stream& stream);
 
-/// scores[row][u] = softmax over u ≤ row % steps of factor · scores, and 0 behind.
+/// scores[row][u] = softmax over u ≤ row % steps of factor · scores, and 0 after it.
 void causal_softmax(float* scores, std::size_t rows, std::size_t steps, float factor, Stream& stream);
 
 }  // namespace imago::layers::cuda

@@ -21,7 +21,7 @@ constexpr int kTile = 32, kTileLanes = 8;
 
 __global__ void __launch_bounds__(kTile* kTileLanes)
     transpose_kernel(const float* from, float* to, std::size_t rows, std::size_t cols) {
-  __shared__ float tile[kTile][kTile + 1];  // a column more: no two threads of a warp meet in a bank
+  __shared__ float tile[kTile][kTile + 1];  // one more column avoids bank conflicts
   const std::size_t matrix = static_cast<std::size_t>(blockIdx.z) * rows * cols;
   const std::size_t row0 = static_cast<std::size_t>(blockIdx.y) * kTile,
                     col0 = static_cast<std::size_t>(blockIdx.x) * kTile;
@@ -92,7 +92,7 @@ void transpose(const float* from, float* to, std::size_t batch, std::size_t rows
   if (batch == 0 || rows == 0 || cols == 0) return;
   constexpr std::size_t kMostMatrices = 65535;  // in the third axis of a grid
   const auto tiles = [](std::size_t extent) { return static_cast<unsigned>((extent + kTile - 1) / kTile); };
-  // The second axis of a grid is as short; so tall a matrix is rare.
+  // The second axis of a grid has the same limit; matrices that tall are rare.
   if (tiles(rows) > kMostMatrices) {
     for_each(batch * rows * cols, "transpose", stream, [=] __device__(std::size_t i) {
       const std::size_t col = i % cols, row = i / cols % rows, matrix = i / cols / rows;

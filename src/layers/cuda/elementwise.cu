@@ -10,7 +10,7 @@ using kernels::Activation;
 
 __device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 
-/// Beyond ±limit the factor in front is 0 or the term constant in float32; without the bound ∞ · 0 would make a NaN.
+/// Beyond ±limit the other factor is 0 or the term is constant in float32; without the bound ∞ · 0 would give NaN.
 __device__ float bounded(float z, float limit) { return z > limit ? limit : z < -limit ? -limit : z; }
 
 __device__ float derivative(Activation function, float z) {
@@ -41,7 +41,7 @@ __device__ float derivative(Activation function, float z) {
   return 1;
 }
 
-constexpr std::size_t kRowsPerPart = 512;  // of a column sum, added by one block
+constexpr std::size_t kRowsPerPart = 512;  // rows of a partial column sum, added by one block
 constexpr int kSumColumns = 32, kSumLanes = 8;
 
 std::size_t parts_of(std::size_t rows) { return (rows + kRowsPerPart - 1) / kRowsPerPart; }

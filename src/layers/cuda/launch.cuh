@@ -1,6 +1,6 @@
 #pragma once
 
-// What the small kernels of layers share: a loop over elements, sums over a block.
+// Common code of the small kernels of layers: loops over elements and rows, sums over a block.
 
 #include <algorithm>
 #include <cstddef>
@@ -46,7 +46,7 @@ template <class T>
 __device__ T block_sum(T value) {
   __shared__ T parts[kThreads / 32];
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  __syncthreads();  // of the call before, everybody has read
+  __syncthreads();  // all threads have read the result of the previous call
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   T sum = parts[0];

@@ -5,8 +5,8 @@ namespace imago::layers::cuda {
 
 namespace {
 
-// A block of 16 × 16 threads makes a tile of 64 × 64, 4 × 4 values a thread, 16 of the k at a time: enough reuse that
-// the kernel is no embarrassment, few enough lines that it is plainly right.
+// A block of 16 × 16 threads computes a tile of 64 × 64, 4 × 4 values a thread, 16 steps of k at a time: enough reuse
+// for a fair speed, and short enough to be obviously right.
 constexpr int kTile = 64, kDepth = 16, kSide = 16, kEach = kTile / kSide;
 
 struct Operand {

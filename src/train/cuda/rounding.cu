@@ -15,9 +15,9 @@ using layers::cuda::for_each;
 using layers::cuda::for_each_row;
 using layers::cuda::kThreads;
 
-constexpr std::size_t kChunk = 16384;  // weights that a block looks at
+constexpr std::size_t kChunk = 16384;  // weights of a block
 
-/// Of weights with one scale: how many there are, and how they are cut into chunks.
+/// Weights that share a scale: their number, and how they are split into chunks.
 struct Groups {
   std::size_t count, size, chunks;
 };
@@ -27,7 +27,7 @@ Groups groups_of(std::size_t count, std::size_t scale_group) {
   return {size == 0 ? 0 : (count + size - 1) / size, size, (size + kChunk - 1) / kChunk};
 }
 
-/// What rounding needs to know of a type; the table of types is the host's.
+/// What rounding needs to know about a type, since the table of types is on the host.
 struct Type {
   DType dtype;
   NumberKind kind;
@@ -43,7 +43,7 @@ Type type_of(DType dtype) {
   return {dtype, facts.kind, facts.scale_divisor, lowest, beyond - 1};
 }
 
-/// 0 0.5 1 1.5 2 3 4 6; ties go to the even code, so bounds between codes belong now to one side, now to the other.
+/// 0 0.5 1 1.5 2 3 4 6; ties go to the even code, so a bound between two codes belongs to either side.
 __device__ float nearest_fp4(float t) {
   const float a = fabsf(t);
   if (isnan(t)) return 0;
