@@ -3,10 +3,10 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
-# GPU code takes longer to compile than all the rest: OFF where it is not wanted, though nvcc is there.
+# AUTO: GPU code is built where a GPU and nvcc are found, for that GPU. ON: built anyway. OFF: never.
 CUDA ?= AUTO
 
-.PHONY: all help test test-clone test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz format install deb clean
+.PHONY: all help test test-clone test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz tidy test-apart format install deb clean
 
 all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -69,6 +69,16 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS
 	@cmake --build build-fuzz -j $(JOBS) --target imago_fuzzers
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
+tidy: ## run clang-tidy with the checks of .clang-tidy over the library and the program
+	@scripts/setup.sh build test
+	@cmake --preset release -D IMAGO_TESTS=ON -D IMAGO_BENCH=OFF -D IMAGO_CUDA=OFF >/dev/null
+	@scripts/tidy.sh build $(JOBS)
+
+test-apart: ## compile every source by itself, benchmarks too: finds missing includes
+	@scripts/setup.sh build test
+	@cmake --preset apart >/dev/null
+	@cmake --build --preset apart -j $(JOBS)
+
 format: ## format all sources in place
 	@scripts/setup.sh format
 	@scripts/format.sh
@@ -77,13 +87,15 @@ install: configured ## install program, manual, library and headers under PREFIX
 	@cmake --build build -j $(JOBS) --target imago imago_about
 	@cmake --install build --prefix $(PREFIX)
 
-deb: configured ## make a Debian package of what `make install` installs: build/imago_*.deb
+deb: ## make a Debian package of what `make install` installs, with GPU code for all chips if nvcc is found
 	@scripts/setup.sh build deb
-	@cmake --build build -j $(JOBS) --target imago imago_about
-	@cd build && cpack -G DEB
+	@cmake --preset deb
+	@cmake --build --preset deb -j $(JOBS) --target imago imago_about
+	@cd build-deb && cpack -G DEB
+	@ls build-deb/imago_*.deb
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-asan build-fuzz build-arm build-cuda
+	@rm -rf build build-apart build-asan build-cuda build-deb build-debug build-fuzz build-arm
 
 # Ninja runs CMake again by itself when a CMake file changes; only the presets are not among those it watches.
 # Tests and benchmarks stay out until `make test` or `make bench` has installed what they need.

@@ -46,11 +46,12 @@ build() {
   cmake --build --preset "$preset" -j "$jobs"
 }
 
-# A build that has CUDA keeps it; a new one does without, since nvcc takes longer than all else here (`make test-cuda` tests that).
+# A build that has CUDA keeps it; a new one does without, since nvcc takes longer than everything else (`make test-cuda`
+# tests that). Benchmarks are built by .ci/run.
 cuda=$(sed -n 's/^IMAGO_CUDA:STRING=//p' build/CMakeCache.txt 2>/dev/null || true)
 
 rm -rf build/tests/results
-suite release "release, $("${CXX:-c++}" --version | head -n 1)" -D IMAGO_TESTS=ON -D IMAGO_BENCH=ON \
+suite release "release, $("${CXX:-c++}" --version | head -n 1)" -D IMAGO_TESTS=ON -D IMAGO_BENCH=OFF \
   -D IMAGO_CUDA="${cuda:-OFF}"
 suite asan "address and undefined-behaviour sanitizers, clang $(clang++ -dumpversion)"
 step "fuzzing, 1 s a target" scripts/fuzz.sh build-asan 1 || true

@@ -177,7 +177,8 @@ Value map(Run& run, const Value& input, Arguments& arguments) {
     for (const Value& value : list->items) {
       run.spend(1);
       Value found = deep_attribute(run, value, *path);
-      made.push_back(found.is_undefined() && otherwise ? *otherwise : std::move(found));
+      if (found.is_undefined() && otherwise != nullptr) found = *otherwise;
+      made.push_back(std::move(found));
     }
     return run.list(std::move(made));
   }

@@ -56,7 +56,7 @@ void Target::assign(Run& run, const Value& value) const {
 }
 
 ListRef For::chosen(Run& run) const {
-  const ListRef all = items_of(run, run.evaluate(*iterable));
+  ListRef all = items_of(run, run.evaluate(*iterable));
   if (!condition) return all;
   std::vector<Value> kept;
   Run::Scope scope(run, Run::Scope::Sees::all);
