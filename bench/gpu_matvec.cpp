@@ -27,7 +27,7 @@ using kernels::cuda::GpuMatrix;
 using kernels::cuda::GpuProduct;
 using kernels::cuda::ProductScratch;
 
-/// Matrices are read in turn, this much in all: four times an L2 of 50 MB, so that none is found there.
+/// Bytes of all matrices, which are read in turn: four times an L2 of 50 MB, so that none is still cached.
 constexpr std::size_t kBytesInTurn = 200 << 20;
 
 /// Bits of a pattern, repeated: time does not depend on the values, as long as they are numbers.

@@ -1,5 +1,5 @@
-// Does it learn? Small problems in float32 and through the rounding of narrow types, and a decoder on text, each
-// against what the project promises. `make bench-learning` runs it; with an argument it runs that part alone.
+// Whether networks learn: small problems in float32 and through the rounding of narrow types, and a decoder on text,
+// each against what the project promises. `make bench-learning` runs it; with an argument it runs that part alone.
 
 #include "learning_classes.h"
 

@@ -46,7 +46,7 @@ bool applies(DType dtype, const Choice& choice) {
   switch (choice.calibrator) {
     case Calibrator::absmax:
     case Calibrator::mse: return true;
-    // Of 32 magnitudes the 99.9th percentile is the largest; binary scales are a mean and have no percentile.
+    // The 99.9th percentile of 32 magnitudes is the largest; binary scales are a mean and have no percentile.
     case Calibrator::percentile: return choice.granularity != Granularity::group && dtype != DType::binary;
     case Calibrator::absmean: return dtype == DType::ternary;
   }

@@ -30,7 +30,7 @@ void onednn_product(std::span<const float> w, std::span<const float> x, std::spa
   if (status != dnnl::status::success) throw UnsupportedError("oneDNN refuses this product");
 }
 
-/// Seconds of one run. The threads of the other library may still spin from their turn: they are given time to sleep.
+/// Seconds of one run. Threads of the other library may still spin after their turn: gives them time to sleep.
 template <class Body>
 double turn(Body&& body) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -154,7 +154,7 @@ class Training {
   Loss loss_{.kind = LossKind::cross_entropy_logits};
 };
 
-/// Threads of the other side may still spin from their turn: they are given time to sleep.
+/// Threads of the other library may still spin after their turn: gives them time to sleep.
 void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 Block torch_steps(TorchChild& torch, int count) {
@@ -212,7 +212,7 @@ void compare(const Case& c, TorchChild& torch) {
   fmt::print("\n");
 }
 
-/// One token through a Network of one Dense layer, and through its run form alone.
+/// One token through a Network of one Dense layer, and through its packed matrix alone.
 void compare_forward(DType dtype) {
   constexpr std::size_t kWidth = 4096;
   constexpr int kProducts = 20;

@@ -1,5 +1,5 @@
-// An entity that is accepted is written and read back. Norms turn into float32 on the way, as the form has it; what is
-// then written comes back to the same bytes.
+// An entity that is accepted is written and read back. The format stores norms as float32, so the first rewrite
+// may differ; the second must not.
 
 #include "checkpoint/entity.h"
 

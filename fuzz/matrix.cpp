@@ -21,7 +21,7 @@ struct Input {
 
   std::uint8_t take() { return size == 0 ? std::uint8_t{0} : (--size, *data++); }
 
-  /// `count` bytes, the rest of the input over and over.
+  /// `count` bytes: the rest of the input, repeated.
   std::vector<std::byte> bytes(std::size_t count) const {
     std::vector<std::byte> out(count);
     for (std::size_t i = 0; i < count && size != 0; ++i) out[i] = static_cast<std::byte>(data[i % size]);

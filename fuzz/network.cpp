@@ -1,5 +1,5 @@
-// An architecture that is accepted is built and run, forward and back. Networks that are large for this purpose are
-// left out: what is looked for is settings that do not fit each other, not time and memory.
+// An architecture that is accepted is built and run, forward and back. Large networks are
+// skipped: the target looks for inconsistent settings, not for time and memory.
 
 #include <algorithm>
 #include <cmath>

@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::byte> bytes(size);
   if (size != 0) std::memcpy(bytes.data(), data, size);
   try_bytes(bytes);
-  // What is behind the checksum is reached with a checksum that fits.
+  // A matching checksum lets the reader get to the rest.
   lm::Fingerprint sum;
   sum.add(bytes);
   const std::uint64_t value = sum.value();

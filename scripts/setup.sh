@@ -23,7 +23,7 @@ say() { echo "setup: $*" >&2; }
 one_line() { echo "$1" | tr '\n' ' '; }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  say "this is no Debian system, so nothing was installed. Install what these Debian packages hold:"
+  say "this is not a Debian system, so nothing was installed. Install the equivalents of these Debian packages:"
   say "  $(one_line "$wanted")"
   say "then run again with IMAGO_SETUP=skip in the environment."
   exit 1
@@ -48,7 +48,7 @@ as_root=
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
     say "missing:$missing"
-    say "neither root nor sudo here: ask an administrator to run  apt-get install$missing"
+    say "you are not root, and sudo is not installed: ask an administrator to run  apt-get install$missing"
     exit 1
   fi
   as_root=sudo

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 class GpuOutputs : public testing::GpuTest {
  protected:
-  /// Runs every checkpoint of the folder that has a recorded input, here and there. Returns how many.
+  /// Runs every checkpoint of the folder that has a recorded input, on the CPU and on the GPU. Returns how many.
   std::size_t compare_folder(const fs::path& folder) {
     std::size_t compared = 0;
     for (const fs::path& path : testing::loom_checkpoints(folder)) {

@@ -1,5 +1,5 @@
-// Architectures from strangers: settings without sense, sizes that wrap or that no machine has, nesting without end,
-// links in circles. One error of imago's own, soon, and no memory taken for it.
+// Hostile architectures: senseless settings, sizes that overflow or exceed any memory, endless nesting, circular links.
+// Each must quickly fail with an imago::Error, without allocating for it.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ std::string network_of(std::string_view layers, int per_cell = 1) {
          std::string(layers) + "]}";
 }
 
-/// Of the whole process, where memory can be bounded: sanitizers reserve more than there is.
+/// Limits the memory of the process to 1 GB; not under sanitizers, which reserve more than the machine has.
 void bound_memory() {
 #ifndef IMAGO_SANITIZED
   static const bool bounded = [] {

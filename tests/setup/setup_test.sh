@@ -31,7 +31,7 @@ tool() {
 mkdir "$box/bare" "$box/debian"
 for name in sh awk cat dirname env grep id mktemp rm tail tr; do ln -s "$(command -v $name)" "$box/bare/"; done
 run "$box/bare" build
-{ [ $code -eq 1 ] && said 'no Debian' && said ninja-build && said IMAGO_SETUP=skip; } || fail "no Debian: code $code"
+{ [ $code -eq 1 ] && said 'not a Debian system' && said ninja-build && said IMAGO_SETUP=skip; } || fail "no Debian: code $code"
 skip=yes
 run "$box/bare" build
 [ $code -eq 1 ] || fail "only 'skip' skips: code $code"

@@ -24,8 +24,8 @@ int allocations_of(Body&& body) {
   return allocations;
 }
 
-/// The fewest of some calls: which thread of the pool takes which part is chance, and one that takes its first part
-/// late makes its scratch memory late.
+/// The fewest over several calls: a thread of the pool allocates its scratch memory when it first gets work, which may
+/// be in a later call.
 template <class Body>
 int fewest_allocations_of(Body&& body) {
   int fewest = std::numeric_limits<int>::max();

@@ -1,6 +1,6 @@
 #pragma once
 
-// A small trained-like language model with a tokenizer of one token per byte, for tests that need text.
+// A small language model with a tokenizer of one token per byte, for tests that need text.
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace imago::testing {
 
 class ByteModel {
  public:
-  /// None, with the reason in `problem`, where the reference models are absent.
+  /// Why there is no such model: its reference data are absent.
   static std::optional<std::string> missing() {
     return find_torch_model(kName) ? std::nullopt : std::optional(missing_torch_model(kName));
   }

@@ -34,7 +34,7 @@ inline std::string resolve_entities(std::string text) {
   return text;
 }
 
-/// Reads the attributes of a tag, `name="value"` each; `tag` is what stands between the brackets behind the name.
+/// Reads the attributes of a tag, `name="value"` each; `tag` is the text between the brackets, after the name.
 inline void read_attributes(std::string_view tag, HtmlPage& page) {
   std::size_t at = 0;
   const auto skip_spaces = [&] {

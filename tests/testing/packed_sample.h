@@ -53,7 +53,7 @@ struct ProductSums {
   std::vector<double> y, magnitude;
 };
 
-/// Of activations as a kernel takes them, [tokens][cols], and weights as it has them, [rows][cols].
+/// Products of activations [tokens][cols] and weights [rows][cols], both after any rounding that the kernel does.
 template <class Weight>
 ProductSums product_sums(std::span<const Weight> weights, std::span<const double> activations, std::size_t cols) {
   const std::size_t rows = weights.size() / cols, tokens = activations.size() / cols;

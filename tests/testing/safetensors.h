@@ -37,7 +37,7 @@ class SafetensorsFile {
     return nlohmann::json::parse(header_.at("__metadata__").at(key).get<std::string>());
   }
 
-  /// The tensor's elements as they lie in the file. T must have the size of the stored type.
+  /// The tensor's elements as stored in the file. T must have the size of the stored type.
   template <class T>
   std::vector<T> values(const std::string& tensor) const {
     const auto offsets = header_.at(tensor).at("data_offsets").get<std::vector<std::size_t>>();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Two classes that no straight line parts: the small problem on which tests and benchmarks watch networks learn.
+// Two classes that are not linearly separable: the small problem that networks learn in tests and benchmarks.
 
 #include <cmath>
 #include <numbers>
