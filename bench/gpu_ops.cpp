@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "testing/gpu_values.h"
 #include "kernels/cuda/ops.h"
+#include "testing/gpu_values.h"
 
 namespace imago::bench {
 
