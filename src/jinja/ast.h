@@ -1,6 +1,6 @@
 #pragma once
 
-// What a parsed template is made of. Chains of operators are flat, so that their length costs no depth.
+// The syntax tree of a template. Chains of operators are flat, so that long ones do not nest deeply.
 
 #include <memory>
 #include <string>
@@ -29,30 +29,11 @@ struct Statement {
   virtual Flow execute(Run& run) const = 0;
   std::size_t at;
 };
-using Block = std::vector<std::unique_ptr<const Statement>>;
 
 struct ArgumentList {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
   Arguments evaluate(Run& run) const;
-};
-
-enum class Operator : std::uint8_t {
-  add,
-  subtract,
-  multiply,
-  divide,
-  floor_divide,
-  modulo,
-  power,  // arithmetic
-  equal,
-  unequal,
-  less,
-  less_equal,
-  greater,
-  greater_equal,
-  inside,
-  outside,  // comparison
 };
 
 // ---- expressions
@@ -111,26 +92,26 @@ struct Concatenation final : Expression {
   std::vector<ExpressionPtr> operands;
 };
 
-/// a + b - c, from the left
+/// a + b - c, evaluated from the left
 struct Arithmetic final : Expression {
   using Expression::Expression;
   Value evaluate(Run& run) const override;
   ExpressionPtr first;
-  std::vector<std::pair<Operator, ExpressionPtr>> rest;
+  std::vector<std::pair<ArithmeticOperator, ExpressionPtr>> rest;
 };
 
-/// a < b <= c: each neighbour
+/// a < b <= c: a < b and b <= c
 struct Comparison final : Expression {
   using Expression::Expression;
   Value evaluate(Run& run) const override;
   ExpressionPtr first;
-  std::vector<std::pair<Operator, ExpressionPtr>> rest;
+  std::vector<std::pair<ComparisonOperator, ExpressionPtr>> rest;
 };
 
 struct Conditional final : Expression {
   using Expression::Expression;
   Value evaluate(Run& run) const override;
-  ExpressionPtr condition, yes, no;  // no: may be absent
+  ExpressionPtr condition, yes, no;  // `no` may be null
 };
 
 struct AttributeOf final : Expression {
@@ -149,7 +130,7 @@ struct ItemOf final : Expression {
 struct SliceOf final : Expression {
   using Expression::Expression;
   Value evaluate(Run& run) const override;
-  ExpressionPtr object, from, to, step;  // absent ones are null
+  ExpressionPtr object, from, to, step;  // null if absent
 };
 
 struct Call final : Expression {
@@ -162,7 +143,7 @@ struct Call final : Expression {
 struct FilterCall final : Expression {
   using Expression::Expression;
   Value evaluate(Run& run) const override;
-  ExpressionPtr input;  // null in a filter block: the block's text
+  ExpressionPtr input;  // null in a filter block, whose input is its text
   std::string name;
   ArgumentList arguments;
 };
@@ -196,7 +177,7 @@ struct If final : Statement {
   Block otherwise;
 };
 
-/// Where a value goes: names, or one attribute of a namespace.
+/// What a value is assigned to: names, or one attribute of a namespace.
 struct Target {
   std::vector<std::string> names;
   std::string attribute;  ///< of the namespace names[0]; empty: the names themselves
@@ -207,9 +188,9 @@ struct Target {
 struct For final : Statement {
   using Statement::Statement;
   Flow execute(Run& run) const override;
-  ListRef chosen(Run& run) const;
+  ListRef selected(Run& run) const;
   Target target;
-  ExpressionPtr iterable, condition;  // condition: may be absent
+  ExpressionPtr iterable, condition;  // `condition` may be null
   Block body, otherwise;
 };
 
@@ -229,7 +210,7 @@ struct SetBlock final : Statement {
   Block body;
 };
 
-/// {% filter x %}…{% endfilter %}, and {% generation %}, which has none
+/// {% filter x %}…{% endfilter %}, and {% generation %}, which has no filters
 struct FilterBlock final : Statement {
   using Statement::Statement;
   Flow execute(Run& run) const override;
@@ -242,7 +223,7 @@ struct MacroDefinition final : Statement {
   Flow execute(Run& run) const override;
   struct Parameter {
     std::string name;
-    ExpressionPtr otherwise;  ///< null: undefined
+    ExpressionPtr otherwise;  ///< default value; null: undefined
   };
   std::string name;
   std::vector<Parameter> parameters;

@@ -1,28 +1,28 @@
-// Expressions, loosest operators first: a if b else c, or, and, not, comparisons, + -, ~, * / // %, **, signs, then
-// what follows a value: .name, [item], (call), |filter, is test.
+// Parses expressions, in order of precedence: a if b else c, or, and, not, comparisons, + -, ~, * / // %, **, signs,
+// then what follows a value: .name, [item], [from:to:step], (call), |filter, is test.
 
 #include <fmt/format.h>
 
 #include <charconv>
 
-#include "jinja/token_stream.h"
+#include "jinja/parser.h"
 
 namespace imago::jinja {
 
 void TokenStream::enter() {
   if (++depth_ > kMaxNesting) {
     --depth_;
-    source_.fail(now().at, fmt::format("nested more than {} deep", kMaxNesting));
+    source_.fail(now().at, fmt::format("nested more than {} levels deep", kMaxNesting));
   }
 }
 
-void TokenStream::fail_unexpected(std::string_view wanted) const {
+void TokenStream::fail_unexpected(std::string_view expected) const {
   const Token& token = now();
   std::string found = fmt::format("'{}'", token.text);
   if (token.kind == TokenKind::end) found = "the end of the template";
   if (token.kind == TokenKind::block_end || token.kind == TokenKind::print_end) found = "the end of the tag";
   if (token.kind == TokenKind::string) found = "a string";
-  source_.fail(token.at, fmt::format("{} where {} is due", found, wanted));
+  source_.fail(token.at, fmt::format("expected {}, got {}", expected, found));
 }
 
 void TokenStream::expect_sign(std::string_view sign) {
@@ -64,7 +64,7 @@ ExpressionPtr ExpressionParser::expression(bool conditional) {
   choice->condition = disjunction();
   if (tokens_.skip_word("else")) choice->no = expression();
   if (!tokens_.is_word("if")) return choice;
-  tokens_.fail_unexpected("'else' or the end of the choice");
+  tokens_.fail_unexpected("'else' or the end of the expression");
 }
 
 template <class Next>
@@ -94,11 +94,12 @@ ExpressionPtr ExpressionParser::negation() {
 }
 
 ExpressionPtr ExpressionParser::comparison() {
-  static constexpr std::pair<std::string_view, Operator> kSigns[] = {
-      {"==", Operator::equal},      {"!=", Operator::unequal}, {"<", Operator::less},
-      {"<=", Operator::less_equal}, {">", Operator::greater},  {">=", Operator::greater_equal}};
-  const auto read_operator = [&]() -> const Operator* {
-    static constexpr Operator kInside = Operator::inside, kOutside = Operator::outside;
+  static constexpr std::pair<std::string_view, ComparisonOperator> kSigns[] = {
+      {"==", ComparisonOperator::equal},  {"!=", ComparisonOperator::unequal},
+      {"<", ComparisonOperator::less},    {"<=", ComparisonOperator::less_equal},
+      {">", ComparisonOperator::greater}, {">=", ComparisonOperator::greater_equal}};
+  const auto read_operator = [&]() -> const ComparisonOperator* {
+    static constexpr ComparisonOperator kInside = ComparisonOperator::inside, kOutside = ComparisonOperator::outside;
     for (const auto& [sign, operation] : kSigns) {
       if (tokens_.skip_sign(sign)) return &operation;
     }
@@ -113,7 +114,7 @@ ExpressionPtr ExpressionParser::comparison() {
   const std::size_t at = tokens_.now().at;
   ExpressionPtr first = sum();
   std::unique_ptr<Comparison> chain;
-  while (const Operator* operation = read_operator()) {
+  while (const ComparisonOperator* operation = read_operator()) {
     if (!chain) {
       chain = std::make_unique<Comparison>(at);
       chain->first = std::move(first);
@@ -124,7 +125,7 @@ ExpressionPtr ExpressionParser::comparison() {
 }
 
 template <class Next>
-ExpressionPtr ExpressionParser::arithmetic(std::initializer_list<std::pair<std::string_view, Operator>> signs,
+ExpressionPtr ExpressionParser::arithmetic(std::initializer_list<std::pair<std::string_view, ArithmeticOperator>> signs,
                                            Next next) {
   const std::size_t at = tokens_.now().at;
   ExpressionPtr first = next();
@@ -146,7 +147,8 @@ ExpressionPtr ExpressionParser::arithmetic(std::initializer_list<std::pair<std::
 }
 
 ExpressionPtr ExpressionParser::sum() {
-  return arithmetic({{"+", Operator::add}, {"-", Operator::subtract}}, [&] { return concatenation(); });
+  return arithmetic({{"+", ArithmeticOperator::add}, {"-", ArithmeticOperator::subtract}},
+                    [&] { return concatenation(); });
 }
 
 ExpressionPtr ExpressionParser::concatenation() {
@@ -160,13 +162,15 @@ ExpressionPtr ExpressionParser::concatenation() {
 }
 
 ExpressionPtr ExpressionParser::product() {
-  return arithmetic(
-      {{"*", Operator::multiply}, {"/", Operator::divide}, {"//", Operator::floor_divide}, {"%", Operator::modulo}},
-      [&] { return power(); });
+  return arithmetic({{"*", ArithmeticOperator::multiply},
+                     {"/", ArithmeticOperator::divide},
+                     {"//", ArithmeticOperator::floor_divide},
+                     {"%", ArithmeticOperator::modulo}},
+                    [&] { return power(); });
 }
 
 ExpressionPtr ExpressionParser::power() {
-  return arithmetic({{"**", Operator::power}}, [&] { return unary(); });
+  return arithmetic({{"**", ArithmeticOperator::power}}, [&] { return unary(); });
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
@@ -189,7 +193,7 @@ ExpressionPtr ExpressionParser::number() {
   if (token.kind == TokenKind::real) {
     double real = 0;
     const auto [end, error] = std::from_chars(token.text.data(), last, real);
-    if (error != std::errc() || end != last) tokens_.source().fail(token.at, "a number that no double holds");
+    if (error != std::errc() || end != last) tokens_.source().fail(token.at, "the number does not fit a double");
     return std::make_unique<Literal>(token.at, Value(real));
   }
   int base = 10;
@@ -202,7 +206,7 @@ ExpressionPtr ExpressionParser::number() {
   std::int64_t integer = 0;
   const auto [end, error] = std::from_chars(token.text.data() + skipped, last, integer, base);
   if (error != std::errc() || end != last) {
-    tokens_.source().fail(token.at, fmt::format("'{}' is no number of 64 bits", token.text));
+    tokens_.source().fail(token.at, fmt::format("'{}' is not a 64-bit integer", token.text));
   }
   return std::make_unique<Literal>(token.at, Value(integer));
 }
@@ -212,7 +216,7 @@ ExpressionPtr ExpressionParser::primary() {
   if (tokens_.is(TokenKind::integer) || tokens_.is(TokenKind::real)) return number();
   if (tokens_.is(TokenKind::string)) {
     std::string text;
-    while (tokens_.is(TokenKind::string)) text += tokens_.take().text;  // neighbours join, as in Python
+    while (tokens_.is(TokenKind::string)) text += tokens_.take().text;  // adjacent strings are joined, as in Python
     return std::make_unique<Literal>(at, make_text(std::move(text)));
   }
   if (tokens_.is(TokenKind::name)) {
@@ -261,6 +265,146 @@ ExpressionPtr ExpressionParser::dict(std::size_t at) {
     made->items.emplace_back(std::move(key), expression());
   }
   return made;
+}
+
+namespace {
+
+/// Limits the number of suffixes: they nest to the left, so a chain of them is as deep as it is long.
+class SuffixCount {
+ public:
+  explicit SuffixCount(const TokenStream& tokens) : tokens_(tokens) {}
+  void add() {
+    if (++count_ > kMaxNesting) {
+      tokens_.source().fail(tokens_.now().at, fmt::format("more than {} suffixes after one value", kMaxNesting));
+    }
+  }
+
+ private:
+  const TokenStream& tokens_;
+  int count_ = 0;
+};
+
+}  // namespace
+
+ExpressionPtr ExpressionParser::suffixes(ExpressionPtr inner) {
+  for (SuffixCount count(tokens_);; count.add()) {
+    const std::size_t at = tokens_.now().at;
+    if (tokens_.skip_sign(".")) {
+      if (tokens_.is(TokenKind::integer)) {
+        auto item = std::make_unique<ItemOf>(at);
+        item->object = std::move(inner);
+        item->key = number();
+        inner = std::move(item);
+        continue;
+      }
+      auto attribute = std::make_unique<AttributeOf>(at);
+      attribute->object = std::move(inner);
+      attribute->name = tokens_.expect_name();
+      inner = std::move(attribute);
+    } else if (tokens_.skip_sign("[")) {
+      inner = subscript(std::move(inner), at);
+    } else if (tokens_.is_sign("(")) {
+      inner = call(std::move(inner), at);
+    } else {
+      return inner;
+    }
+  }
+}
+
+ExpressionPtr ExpressionParser::subscript(ExpressionPtr inner, std::size_t at) {
+  ExpressionPtr from = tokens_.is_sign(":") ? nullptr : expressions();
+  if (from && tokens_.skip_sign("]")) {
+    auto item = std::make_unique<ItemOf>(at);
+    item->object = std::move(inner);
+    item->key = std::move(from);
+    return item;
+  }
+  auto slice = std::make_unique<SliceOf>(at);
+  slice->object = std::move(inner);
+  slice->from = std::move(from);
+  tokens_.expect_sign(":");
+  if (!tokens_.is_sign(":") && !tokens_.is_sign("]")) slice->to = expression();
+  if (tokens_.skip_sign(":") && !tokens_.is_sign("]")) slice->step = expression();
+  tokens_.expect_sign("]");
+  return slice;
+}
+
+ArgumentList ExpressionParser::arguments() {
+  ArgumentList list;
+  tokens_.expect_sign("(");
+  for (bool first = true; !tokens_.skip_sign(")"); first = false) {
+    if (!first) {
+      tokens_.expect_sign(",");
+      if (tokens_.skip_sign(")")) break;
+    }
+    const std::size_t at = tokens_.now().at;
+    if (tokens_.is_sign("*") || tokens_.is_sign("**")) {
+      tokens_.source().refuse(at, "'*' and '**' before arguments are not supported");
+    }
+    if (tokens_.is(TokenKind::name) && tokens_.ahead().kind == TokenKind::sign && tokens_.ahead().text == "=") {
+      std::string name = tokens_.take().text;
+      tokens_.take();
+      for (const auto& [given, value] : list.named) {
+        if (given == name) tokens_.source().fail(at, fmt::format("the argument '{}' is repeated", name));
+      }
+      list.named.emplace_back(std::move(name), expression());
+    } else {
+      if (!list.named.empty()) tokens_.source().fail(at, "a positional argument follows a named one");
+      list.positional.push_back(expression());
+    }
+  }
+  return list;
+}
+
+ExpressionPtr ExpressionParser::call(ExpressionPtr inner, std::size_t at) {
+  auto made = std::make_unique<Call>(at);
+  made->callee = std::move(inner);
+  made->arguments = arguments();
+  return made;
+}
+
+std::unique_ptr<FilterCall> ExpressionParser::filter() {
+  auto made = std::make_unique<FilterCall>(tokens_.now().at);
+  made->name = tokens_.expect_name();
+  if (tokens_.is_sign("(")) made->arguments = arguments();
+  return made;
+}
+
+ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr inner) {
+  for (SuffixCount count(tokens_);; count.add()) {
+    const std::size_t at = tokens_.now().at;
+    if (tokens_.skip_sign("|")) {
+      std::unique_ptr<FilterCall> made = filter();
+      made->input = std::move(inner);
+      inner = std::move(made);
+    } else if (tokens_.skip_word("is")) {
+      inner = test(std::move(inner), at);
+    } else if (tokens_.is_sign("(")) {
+      inner = call(std::move(inner), at);
+    } else {
+      return inner;
+    }
+  }
+}
+
+ExpressionPtr ExpressionParser::test(ExpressionPtr inner, std::size_t at) {
+  const bool negated = tokens_.skip_word("not");
+  auto made = std::make_unique<TestCall>(at);
+  made->input = std::move(inner);
+  made->name = tokens_.expect_name();
+  const TokenKind next = tokens_.now().kind;
+  const bool value_follows =
+      (next == TokenKind::name && !tokens_.is_word("else") && !tokens_.is_word("or") && !tokens_.is_word("and")) ||
+      next == TokenKind::string || next == TokenKind::integer || next == TokenKind::real || tokens_.is_sign("[") ||
+      tokens_.is_sign("{");
+  if (tokens_.is_sign("(")) {
+    made->arguments = arguments();
+  } else if (value_follows && !tokens_.is_word("if") && !tokens_.is_word("is")) {
+    const TokenStream::Level level(tokens_);
+    made->arguments.positional.push_back(suffixes(primary()));
+  }
+  if (!negated) return made;
+  return std::make_unique<Not>(at, std::move(made));
 }
 
 }  // namespace imago::jinja

@@ -5,12 +5,86 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 
-#include "jinja/string_literal.h"
+#include "imago/error.h"
+#include "jinja/text.h"
 
 namespace imago::jinja {
 
+std::size_t Source::line_of(std::size_t offset) const noexcept {
+  const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(offset, text.size()));
+  return 1 + static_cast<std::size_t>(std::count(text.begin(), end, '\n'));
+}
+
+void Source::fail(std::size_t offset, std::string_view problem) const {
+  throw FormatError("chat template", offset, fmt::format("line {}: {}", line_of(offset), problem));
+}
+
+void Source::refuse(std::size_t offset, std::string_view problem) const {
+  throw UnsupportedError(fmt::format("chat template: line {}: {}", line_of(offset), problem));
+}
+
 namespace {
+
+/// Parses a number of at most `digits` digits at `at`. Returns its length, 0 if there is none.
+std::size_t read_code(std::string_view text, std::size_t at, std::size_t digits, int base, std::uint32_t& code) {
+  const char* const first = text.data() + at;
+  const char* const last = first + std::min(digits, text.size() - at);
+  const auto [end, error] = std::from_chars(first, last, code, base);
+  return error == std::errc() ? static_cast<std::size_t>(end - first) : 0;
+}
+
+/// The byte that backslash and `c` mean; 0 if that is not a simple escape.
+char simple_escape(char c) noexcept {
+  switch (c) {
+    case 'n': return '\n';
+    case 't': return '\t';
+    case 'r': return '\r';
+    case 'a': return '\a';
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'v': return '\v';
+    case '\\':
+    case '\'':
+    case '"': return c;
+    default: return '\0';
+  }
+}
+
+/// The value of a string literal, bytes [from, to) of the source. Throws FormatError for an invalid escape.
+std::string resolve_escapes(const Source& source, std::size_t from, std::size_t to) {
+  const std::string_view text = std::string_view(source.text).substr(0, to);
+  std::string meaning;
+  for (std::size_t at = from; at < to;) {
+    if (text[at] != '\\' || at + 1 == to) {
+      meaning += text[at++];
+      continue;
+    }
+    const char c = text[at + 1];
+    std::uint32_t code = 0;
+    if (const char byte = simple_escape(c)) {
+      meaning += byte;
+      at += 2;
+    } else if (c == '\n') {  // line continuation
+      at += 2;
+    } else if (c == 'x' || c == 'u' || c == 'U') {
+      const std::size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+      if (read_code(text, at + 2, digits, 16, code) != digits) {
+        source.fail(at, "an escape has too few hexadecimal digits: \\xHH, \\uHHHH or \\UHHHHHHHH");
+      }
+      append_utf8(meaning, code);
+      at += 2 + digits;
+    } else if (c >= '0' && c <= '7') {
+      at += 1 + read_code(text, at + 1, 3, 8, code);
+      append_utf8(meaning, code);
+    } else {  // Python keeps unknown escapes
+      meaning += '\\';
+      ++at;
+    }
+  }
+  return meaning;
+}
 
 constexpr std::string_view kBlanks = " \t\n\r\f\v";
 
@@ -77,7 +151,7 @@ class Lexer {
     return data.find_first_not_of(kBlanks, line) == std::string_view::npos ? data.substr(0, line) : data;
   }
 
-  /// What follows the end of a block or comment at at_.
+  /// Handles white space after the end of a block or comment at at_.
   void after_block(char control) {
     line_starts_ = false;
     if (control == '-') {
@@ -96,7 +170,7 @@ class Lexer {
     after_block(control);
   }
 
-  /// Where the tag `{% name %}` that starts after `from` ends and what its last control is; 0 if it is another.
+  /// The end of the tag `{% name %}` whose content starts at `from`, and its closing control; 0 if it is another tag.
   std::size_t simple_tag(std::string_view name, std::size_t from, char& control) const {
     std::size_t at = std::min(text_.find_first_not_of(kBlanks, from), text_.size());
     if (!starts(name, at)) return 0;
@@ -115,7 +189,7 @@ class Lexer {
     char control = '\0';
     at_ = simple_tag("raw", at_, control);
     line_starts_ = false;
-    if (control == '-') skip_blanks();  // trim_blocks does not touch what is raw
+    if (control == '-') skip_blanks();  // trim_blocks does not apply to raw text
     for (std::size_t end = text_.find("{%", at_); end != std::string_view::npos; end = text_.find("{%", end + 2)) {
       const char begin_control = end + 2 < text_.size() ? text_[end + 2] : '\0';
       const std::size_t inside = end + (begin_control == '-' || begin_control == '+' ? 3 : 2);
@@ -225,8 +299,8 @@ class Lexer {
     if (sign == "(" || sign == "[" || sign == "{") {
       open_ += sign == "(" ? ')' : sign == "[" ? ']' : '}';
     } else if (sign == ")" || sign == "]" || sign == "}") {
-      if (open_.empty()) source_.fail(at_, fmt::format("'{}' closes nothing", sign));
-      if (open_.back() != sign[0]) source_.fail(at_, fmt::format("'{}' where '{}' is due", sign, open_.back()));
+      if (open_.empty()) source_.fail(at_, fmt::format("'{}' has no opening bracket", sign));
+      if (open_.back() != sign[0]) source_.fail(at_, fmt::format("expected '{}', got '{}'", open_.back(), sign));
       open_.pop_back();
     }
     add(TokenKind::sign, std::string(sign), at_);
@@ -236,8 +310,8 @@ class Lexer {
   const Source& source_;
   std::string_view text_;
   std::size_t at_ = 0;
-  bool line_starts_ = true;  // what was consumed last ended with a newline
-  std::string open_;         // brackets that wait for these
+  bool line_starts_ = true;  // the text consumed so far ends with a newline
+  std::string open_;         // closing brackets that are still expected
   std::vector<Token> tokens_;
 };
 

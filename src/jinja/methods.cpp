@@ -1,4 +1,4 @@
-// Methods of strings and dictionaries, those of Python that change nothing.
+// The methods of Python's strings, lists and dictionaries that have no side effects.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 
 #include "jinja/run.h"
 #include "jinja/text.h"
-#include "jinja/text_operations.h"
 
 namespace imago::jinja {
 
@@ -68,7 +67,7 @@ Value affix_method(Run& run, const Value& self, Arguments& arguments) {
   if (arguments.positional.empty()) run.fail("startswith() and endswith() need a text");
   const Value& given = arguments.positional[0];
   const auto fits = [&](const Value& value) {
-    const std::string& affix = expect_string(run, value, "what a text starts or ends with");
+    const std::string& affix = expect_string(run, value, "the argument of startswith() or endswith()");
     return at_start ? text.starts_with(affix) : text.ends_with(affix);
   };
   if (const List* list = given.list(); list && list->tuple) {
@@ -79,8 +78,8 @@ Value affix_method(Run& run, const Value& self, Arguments& arguments) {
 }
 
 Value replace_method(Run& run, const Value& self, Arguments& arguments) {
-  const std::string& from = argument(run, arguments, 0, "what replace() looks for");
-  const std::string& to = argument(run, arguments, 1, "what replace() puts in");
+  const std::string& from = argument(run, arguments, 0, "the text that replace() looks for");
+  const std::string& to = argument(run, arguments, 1, "the replacement of replace()");
   const Value* limit = arguments.find(2, "count");
   return run.text(replaced(run, *self.string(), from, to, limit ? expect_integer(run, *limit, "count") : -1));
 }
@@ -88,21 +87,21 @@ Value replace_method(Run& run, const Value& self, Arguments& arguments) {
 template <bool last>
 Value find_method(Run& run, const Value& self, Arguments& arguments) {
   const std::string& text = *self.string();
-  const std::string& wanted = argument(run, arguments, 0, "what find() looks for");
-  if (arguments.positional.size() > 1) run.refuse("find() from a place on is not supported");
+  const std::string& sought = argument(run, arguments, 0, "the text that find() looks for");
+  if (arguments.positional.size() > 1) run.refuse("find() with a start position is not supported");
   run.touch(text.size());
-  const std::size_t at = last ? text.rfind(wanted) : text.find(wanted);
+  const std::size_t at = last ? text.rfind(sought) : text.find(sought);
   if (at == std::string::npos) return Value(std::int64_t{-1});
   return Value(static_cast<std::int64_t>(character_count(std::string_view(text).substr(0, at))));
 }
 
 Value count_method(Run& run, const Value& self, Arguments& arguments) {
   const std::string& text = *self.string();
-  const std::string& wanted = argument(run, arguments, 0, "what count() looks for");
+  const std::string& sought = argument(run, arguments, 0, "the text that count() looks for");
   run.touch(text.size());
-  if (wanted.empty()) return Value(static_cast<std::int64_t>(character_count(text)) + 1);
+  if (sought.empty()) return Value(static_cast<std::int64_t>(character_count(text)) + 1);
   std::int64_t count = 0;
-  for (std::size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + wanted.size())) ++count;
+  for (std::size_t at = text.find(sought); at != std::string::npos; at = text.find(sought, at + sought.size())) ++count;
   return Value(count);
 }
 
@@ -189,7 +188,7 @@ Value list_count_method(Run& run, const Value& self, Arguments& arguments) {
       items.begin(), items.end(), [&](const Value& item) { return equal(run, item, arguments.positional[0]); })));
 }
 
-/// As the sandbox of transformers: what would change a value is refused.
+/// Rejects methods that would change a value, as the sandbox of transformers does.
 Value refuse_change(Run& run, const Value&, Arguments&) {
   run.refuse("append(), pop() and other changes of lists and dictionaries are not allowed; use namespace() and '+'");
 }

@@ -1,4 +1,4 @@
-#include "jinja/operators.h"
+// Values and the operators on them, as Python defines them.
 
 #include <fmt/format.h>
 
@@ -6,17 +6,13 @@
 #include <cmath>
 #include <optional>
 
+#include "jinja/run.h"
 #include "jinja/text.h"
+#include "jinja/value.h"
 
 namespace imago::jinja {
 
 namespace {
-
-std::string_view sign_of(Operator operation) noexcept {
-  static constexpr std::string_view kSigns[] = {
-      "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
-  return kSigns[static_cast<std::size_t>(operation)];
-}
 
 std::optional<std::int64_t> whole(const Value& value) noexcept {
   if (const bool* boolean = value.get<bool>()) return *boolean ? 1 : 0;
@@ -24,16 +20,96 @@ std::optional<std::int64_t> whole(const Value& value) noexcept {
   return std::nullopt;
 }
 
+/// A number as double. Integers beyond 2^53 compare as the nearest double, which does not matter to templates.
 double real(const Value& value) noexcept {
   const double* held = value.get<double>();
   return held ? *held : static_cast<double>(*whole(value));
 }
 
-[[noreturn]] void fail_operands(Run& run, Operator operation, const Value& a, const Value& b) {
+}  // namespace
+
+const Value* Dict::find(std::string_view key) const noexcept {
+  for (const auto& [name, value] : items) {
+    if (const std::string* text = name.string(); text != nullptr && *text == key) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Dict::find(const Value& key) const noexcept {
+  if (const std::string* text = key.string()) return find(*text);
+  for (const auto& [name, value] : items) {
+    if (equal_plain(name, key)) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Namespace::find(std::string_view name) const noexcept {
+  for (const auto& [key, value] : items) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+Value make_text(std::string text) { return Value(std::make_shared<const std::string>(std::move(text))); }
+
+bool truth(const Value& value) noexcept {
+  if (value.is_none() || value.is_undefined()) return false;
+  if (value.is_number()) return real(value) != 0;
+  if (const std::string* text = value.string()) return !text->empty();
+  if (const List* list = value.list()) return !list->items.empty();
+  if (const Dict* dict = value.dict()) return !dict->items.empty();
+  return true;
+}
+
+bool equal_plain(const Value& a, const Value& b) noexcept {
+  if (a.is_number() && b.is_number()) {
+    const std::int64_t* x = a.get<std::int64_t>();
+    const std::int64_t* y = b.get<std::int64_t>();
+    return x && y ? *x == *y : real(a) == real(b);
+  }
+  if (a.is_none() || a.is_undefined()) return a.is_none() ? b.is_none() : b.is_undefined();
+  if (a.is_string()) return b.is_string() && *a.string() == *b.string();
+  if (Namespace* const* x = a.get<Namespace*>()) {
+    Namespace* const* y = b.get<Namespace*>();
+    return y && *x == *y;
+  }
+  if (const Function* x = a.get<Function>()) {
+    const Function* y = b.get<Function>();
+    return y && x->builtin == y->builtin && x->macro == y->macro;
+  }
+  return false;
+}
+
+std::string_view type_name(const Value& value) noexcept {
+  if (value.is_none()) return "None";
+  if (value.is_undefined()) return "undefined value";
+  if (value.get<bool>()) return "bool object";
+  if (value.get<std::int64_t>()) return "int object";
+  if (value.get<double>()) return "float object";
+  if (value.is_string()) return "str object";
+  if (const List* list = value.list()) return list->tuple ? "tuple object" : "list object";
+  if (value.is_dict()) return "dict object";
+  if (value.get<Namespace*>()) return "namespace object";
+  if (value.get<const Loop*>()) return "loop";
+  return "function";
+}
+
+int depth_of(const Value& value) noexcept {
+  if (const List* list = value.list()) return list->depth;
+  if (const Dict* dict = value.dict()) return dict->depth;
+  return 0;
+}
+
+namespace {
+
+constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};  // by ArithmeticOperator
+std::string_view sign_of(ArithmeticOperator operation) noexcept { return kSigns[static_cast<std::size_t>(operation)]; }
+
+[[noreturn]] void fail_operands(Run& run, std::string_view sign, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) run.fail(*value->get<Undefined>()->why);
   }
-  run.fail(fmt::format("'{}' does not take a {} and a {}", sign_of(operation), type_name(a), type_name(b)));
+  run.fail(fmt::format("'{}' does not work with a {} and a {}", sign, type_name(a), type_name(b)));
 }
 
 std::int64_t floor_division(std::int64_t a, std::int64_t b) noexcept {
@@ -41,17 +117,18 @@ std::int64_t floor_division(std::int64_t a, std::int64_t b) noexcept {
   return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
-/// Nothing when the result does not fit 64 bits.
-std::optional<std::int64_t> calculate_whole(Operator operation, std::int64_t a, std::int64_t b) noexcept {
+/// None if the result does not fit 64 bits.
+std::optional<std::int64_t> calculate_whole(ArithmeticOperator operation, std::int64_t a, std::int64_t b) noexcept {
   std::int64_t result = 0;
-  if (operation == Operator::add && !__builtin_add_overflow(a, b, &result)) return result;
-  if (operation == Operator::subtract && !__builtin_sub_overflow(a, b, &result)) return result;
-  if (operation == Operator::multiply && !__builtin_mul_overflow(a, b, &result)) return result;
-  const bool divides = operation == Operator::floor_divide || operation == Operator::modulo;
-  if (divides && b == -1) return operation == Operator::modulo ? 0 : calculate_whole(Operator::subtract, 0, a);
-  if (operation == Operator::floor_divide) return floor_division(a, b);
-  if (operation == Operator::modulo) return a - floor_division(a, b) * b;
-  if (operation == Operator::power) {
+  if (operation == ArithmeticOperator::add && !__builtin_add_overflow(a, b, &result)) return result;
+  if (operation == ArithmeticOperator::subtract && !__builtin_sub_overflow(a, b, &result)) return result;
+  if (operation == ArithmeticOperator::multiply && !__builtin_mul_overflow(a, b, &result)) return result;
+  const bool divides = operation == ArithmeticOperator::floor_divide || operation == ArithmeticOperator::modulo;
+  if (divides && b == -1)
+    return operation == ArithmeticOperator::modulo ? 0 : calculate_whole(ArithmeticOperator::subtract, 0, a);
+  if (operation == ArithmeticOperator::floor_divide) return floor_division(a, b);
+  if (operation == ArithmeticOperator::modulo) return a - floor_division(a, b) * b;
+  if (operation == ArithmeticOperator::power) {
     result = 1;
     for (std::int64_t bit = std::int64_t{1} << 62; bit != 0; bit >>= 1) {
       if (__builtin_mul_overflow(result, result, &result)) return std::nullopt;
@@ -62,33 +139,25 @@ std::optional<std::int64_t> calculate_whole(Operator operation, std::int64_t a, 
   return std::nullopt;
 }
 
-double calculate_real(Operator operation, double a, double b) noexcept {
+double calculate_real(ArithmeticOperator operation, double a, double b) noexcept {
   switch (operation) {
-    case Operator::add: return a + b;
-    case Operator::subtract: return a - b;
-    case Operator::multiply: return a * b;
-    case Operator::divide: return a / b;
-    case Operator::floor_divide: return std::floor(a / b);
-    case Operator::modulo: return a - std::floor(a / b) * b;
-    case Operator::power:
-    case Operator::equal:
-    case Operator::unequal:
-    case Operator::less:
-    case Operator::less_equal:
-    case Operator::greater:
-    case Operator::greater_equal:
-    case Operator::inside:
-    case Operator::outside: break;
+    case ArithmeticOperator::add: return a + b;
+    case ArithmeticOperator::subtract: return a - b;
+    case ArithmeticOperator::multiply: return a * b;
+    case ArithmeticOperator::divide: return a / b;
+    case ArithmeticOperator::floor_divide: return std::floor(a / b);
+    case ArithmeticOperator::modulo: return a - std::floor(a / b) * b;
+    case ArithmeticOperator::power: break;
   }
   return std::pow(a, b);
 }
 
-Value calculate_number(Run& run, Operator operation, const Value& a, const Value& b) {
-  const bool divides =
-      operation == Operator::divide || operation == Operator::floor_divide || operation == Operator::modulo;
+Value calculate_number(Run& run, ArithmeticOperator operation, const Value& a, const Value& b) {
+  const bool divides = operation == ArithmeticOperator::divide || operation == ArithmeticOperator::floor_divide ||
+                       operation == ArithmeticOperator::modulo;
   if (divides && real(b) == 0) run.fail("division by zero");
   const std::optional<std::int64_t> x = whole(a), y = whole(b);
-  if (x && y && operation != Operator::divide && !(operation == Operator::power && *y < 0)) {
+  if (x && y && operation != ArithmeticOperator::divide && !(operation == ArithmeticOperator::power && *y < 0)) {
     if (const auto result = calculate_whole(operation, *x, *y)) return Value(*result);
     run.fail(fmt::format("{} {} {} does not fit 64 bits", *x, sign_of(operation), *y));
   }
@@ -99,7 +168,7 @@ Value repeated(Run& run, const Value& value, std::int64_t times) {
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   const std::size_t size = value.is_string() ? value.string()->size() : value.list()->items.size();
   if (size != 0 && count > kMaxTextBytes / size) {
-    run.fail(fmt::format("{} times a {} of {} passes the limit of {}", times, type_name(value), size, kMaxTextBytes));
+    run.fail(fmt::format("{} times a {} of {} exceeds the limit of {}", times, type_name(value), size, kMaxTextBytes));
   }
   if (const std::string* text = value.string()) {
     std::string made;
@@ -117,24 +186,25 @@ Value repeated(Run& run, const Value& value, std::int64_t times) {
 
 }  // namespace
 
-Value calculate(Run& run, Operator operation, const Value& a, const Value& b) {
+Value calculate(Run& run, ArithmeticOperator operation, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return calculate_number(run, operation, a, b);
-  if (operation == Operator::add && a.is_string() && b.is_string()) {
+  if (operation == ArithmeticOperator::add && a.is_string() && b.is_string()) {
     run.expect_text_size(a.string()->size() + b.string()->size());
     return run.text(*a.string() + *b.string());
   }
-  if (operation == Operator::add && a.is_list() && b.is_list() && a.list()->tuple == b.list()->tuple) {
+  if (operation == ArithmeticOperator::add && a.is_list() && b.is_list() && a.list()->tuple == b.list()->tuple) {
     run.allocate((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
     std::vector<Value> items = a.list()->items;
     items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
     return run.list(std::move(items), a.list()->tuple);
   }
-  if (operation == Operator::multiply) {
+  if (operation == ArithmeticOperator::multiply) {
     if ((a.is_string() || a.is_list()) && whole(b)) return repeated(run, a, *whole(b));
     if ((b.is_string() || b.is_list()) && whole(a)) return repeated(run, b, *whole(a));
   }
-  if (operation == Operator::modulo && a.is_string()) run.refuse("formatting by '%' is not supported; use '~'");
-  fail_operands(run, operation, a, b);
+  if (operation == ArithmeticOperator::modulo && a.is_string())
+    run.refuse("formatting by '%' is not supported; use '~'");
+  fail_operands(run, sign_of(operation), a, b);
 }
 
 bool equal(Run& run, const Value& a, const Value& b) {
@@ -162,7 +232,7 @@ int compare(Run& run, const Value& a, const Value& b) {
   }
   if (a.is_string() && b.is_string()) {
     run.touch(std::min(a.string()->size(), b.string()->size()));
-    const int order = a.string()->compare(*b.string());  // UTF-8 sorts as its code points do
+    const int order = a.string()->compare(*b.string());  // UTF-8 sorts like its code points
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   if (a.is_list() && b.is_list() && a.list()->tuple == b.list()->tuple) {
@@ -173,14 +243,14 @@ int compare(Run& run, const Value& a, const Value& b) {
     }
     return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
   }
-  fail_operands(run, Operator::less, a, b);
+  fail_operands(run, "<", a, b);
 }
 
 bool contains(Run& run, const Value& container, const Value& value) {
   if (const std::string* text = container.string()) {
     if (value.is_undefined()) run.fail(*value.get<Undefined>()->why);
     const std::string* wanted = value.string();
-    if (wanted == nullptr) fail_operands(run, Operator::inside, value, container);
+    if (wanted == nullptr) fail_operands(run, "in", value, container);
     run.touch(text->size());
     return text->find(*wanted) != std::string::npos;
   }
@@ -188,38 +258,31 @@ bool contains(Run& run, const Value& container, const Value& value) {
     run.touch(dict->items.size() * 8);
     return dict->find(value) != nullptr;
   }
-  if (!container.is_list() && !container.is_undefined()) fail_operands(run, Operator::inside, value, container);
+  if (!container.is_list() && !container.is_undefined()) fail_operands(run, "in", value, container);
   const ListRef list = items_of(run, container);
   const auto& items = list->items;
   run.touch(items.size() * 8);
   return std::any_of(items.begin(), items.end(), [&](const Value& item) { return equal(run, item, value); });
 }
 
-bool holds(Run& run, Operator comparison, const Value& a, const Value& b) {
+bool holds(Run& run, ComparisonOperator comparison, const Value& a, const Value& b) {
   if (const std::string* text = a.string()) run.touch(text->size());
   switch (comparison) {
-    case Operator::equal: return equal(run, a, b);
-    case Operator::unequal: return !equal(run, a, b);
-    case Operator::inside: return contains(run, b, a);
-    case Operator::outside: return !contains(run, b, a);
-    case Operator::less: return compare(run, a, b) < 0;
-    case Operator::less_equal: return compare(run, a, b) <= 0;
-    case Operator::greater: return compare(run, a, b) > 0;
-    case Operator::add:
-    case Operator::subtract:
-    case Operator::multiply:
-    case Operator::divide:
-    case Operator::floor_divide:
-    case Operator::modulo:
-    case Operator::power:
-    case Operator::greater_equal: break;
+    case ComparisonOperator::equal: return equal(run, a, b);
+    case ComparisonOperator::unequal: return !equal(run, a, b);
+    case ComparisonOperator::inside: return contains(run, b, a);
+    case ComparisonOperator::outside: return !contains(run, b, a);
+    case ComparisonOperator::less: return compare(run, a, b) < 0;
+    case ComparisonOperator::less_equal: return compare(run, a, b) <= 0;
+    case ComparisonOperator::greater: return compare(run, a, b) > 0;
+    case ComparisonOperator::greater_equal: break;
   }
   return compare(run, a, b) >= 0;
 }
 
 Value slice(Run& run, const Value& value, const Value& from, const Value& to, const Value& step) {
   if (value.is_undefined()) run.fail(*value.get<Undefined>()->why);
-  if (!value.is_string() && !value.is_list()) run.fail(fmt::format("a {} cannot be cut", type_name(value)));
+  if (!value.is_string() && !value.is_list()) run.fail(fmt::format("a {} cannot be sliced", type_name(value)));
   const Characters characters(value.is_string() ? std::string_view(*value.string()) : std::string_view());
   if (value.is_string()) run.touch(value.string()->size());
   const auto size = static_cast<std::int64_t>(value.is_string() ? characters.size() : value.list()->items.size());

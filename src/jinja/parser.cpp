@@ -1,4 +1,4 @@
-// Blocks: text, {{ }} and {% %}.
+// Parses blocks: text, {{ }} and {% %}.
 
 #include "jinja/parser.h"
 
@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-
-#include "jinja/token_stream.h"
 
 namespace imago::jinja {
 
@@ -20,7 +18,7 @@ class Parser {
 
   Block run() {
     Block block = statements({});
-    if (!tokens_.is(TokenKind::end)) fail_tag("without the block that it belongs to");
+    if (!tokens_.is(TokenKind::end)) fail_tag("does not belong to a block");
     return block;
   }
 
@@ -31,7 +29,7 @@ class Parser {
     source_.fail(tokens_.now().at, fmt::format("'{}' {}", tokens_.ahead().text, problem));
   }
 
-  /// Up to a tag that starts with one of the words, whose `{%` is then next, or to the end of the template.
+  /// Parses up to a tag that starts with one of the words, or to the end of the template. The next token is that tag.
   Block statements(Words ends) {
     const TokenStream::Level level(tokens_);
     Block block;
@@ -60,12 +58,12 @@ class Parser {
            });
   }
 
-  /// The tag that must come now, to its name.
+  /// Consumes the start of the tag `name`, which must be next.
   void take_tag(std::string_view name, std::size_t opened) {
     if (!tokens_.is(TokenKind::block_begin)) {
       source_.fail(opened, fmt::format("the block that starts here has no end; add '{{% {} %}}'", name));
     }
-    if (tokens_.ahead().text != name) fail_tag(fmt::format("where '{}' is due", name));
+    if (tokens_.ahead().text != name) fail_tag(fmt::format("instead of '{}'", name));
     tokens_.take();
     tokens_.take();
   }
@@ -93,9 +91,10 @@ class Parser {
       tokens_.expect(TokenKind::block_end);
       return std::make_unique<Jump>(at, name == "break" ? Flow::break_loop : Flow::continue_loop);
     }
-    source_.refuse(at, fmt::format("the tag '{}' is not supported; there are if, for, set, macro, filter, raw, break, "
-                                   "continue and generation",
-                                   name));
+    source_.refuse(at,
+                   fmt::format("the tag '{}' is not supported; use if, for, set, macro, filter, raw, break, continue "
+                               "and generation",
+                               name));
   }
 
   std::unique_ptr<const Statement> read_if(std::size_t at) {
@@ -152,7 +151,7 @@ class Parser {
     const std::size_t at = tokens_.now().at;
     std::string name = tokens_.expect_name();
     if (std::find(kConstants.begin(), kConstants.end(), name) != kConstants.end()) {
-      source_.fail(at, fmt::format("'{}' is a constant and takes no value", name));
+      source_.fail(at, fmt::format("'{}' is a constant and cannot be assigned to", name));
     }
     return name;
   }
@@ -185,7 +184,7 @@ class Parser {
     return made;
   }
 
-  /// A body that a loop around it cannot be left from.
+  /// A body in which break and continue cannot refer to an enclosing loop.
   Block isolated(std::string_view end, std::size_t at) {
     const int loops = std::exchange(loops_, 0);
     Block block = body(end, at);
@@ -194,7 +193,7 @@ class Parser {
   }
 
   std::unique_ptr<const Statement> read_macro(std::size_t at) {
-    // A macro keeps nothing but the outermost variables, so that it may outlive the block it stands in.
+    // Macros only see the outermost variables, because they may outlive the block in which they are defined.
     if (loops_ > 0 || in_macro_) source_.refuse(at, "macros inside for blocks and other macros are not supported");
     auto made = std::make_unique<MacroDefinition>(at);
     made->name = target_name();
@@ -206,7 +205,7 @@ class Parser {
       }
       MacroDefinition::Parameter parameter{target_name(), nullptr};
       for (const auto& other : made->parameters) {
-        if (other.name == parameter.name) source_.fail(at, fmt::format("two parameters '{}'", other.name));
+        if (other.name == parameter.name) source_.fail(at, fmt::format("the parameter '{}' is repeated", other.name));
       }
       if (tokens_.skip_sign("=")) parameter.otherwise = expressions_.expression();
       made->parameters.push_back(std::move(parameter));
@@ -229,7 +228,7 @@ class Parser {
 Block parse_template(const Source& source) {
   if (source.text.size() > kMaxSourceBytes) {
     source.fail(kMaxSourceBytes,
-                fmt::format("the template has {} bytes; {} are allowed", source.text.size(), kMaxSourceBytes));
+                fmt::format("the template has {} bytes; the limit is {}", source.text.size(), kMaxSourceBytes));
   }
   return Parser(source).run();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// One rendering: variables, output, and what it has cost so far.
+// A rendering of a template: its variables, its output, and what it has cost so far.
 
 #include <cstdint>
 #include <deque>
@@ -9,39 +9,51 @@
 #include <utility>
 #include <vector>
 
-#include "jinja/source.h"
+#include "jinja/lexer.h"
 #include "jinja/value.h"
 
 namespace imago::jinja {
 
 struct Expression;
 struct Statement;
+using Block = std::vector<std::unique_ptr<const Statement>>;
 using Pairs = std::vector<std::pair<Value, Value>>;
 
-/// Arguments of a call, as the caller gave them.
+/// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> named;
 
-  /// The argument at that place or of that name; null if neither was given.
+  /// The argument at that position or with that name; null if neither was given.
   const Value* find(std::size_t place, std::string_view name) const noexcept;
 };
 
+enum class ArithmeticOperator : std::uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
+enum class ComparisonOperator : std::uint8_t {
+  equal,
+  unequal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  inside,
+  outside
+};
 enum class Flow : std::uint8_t { next, break_loop, continue_loop };
 
 class Run {
  public:
-  /// `date` is what strftime_now formats; empty: today.
+  /// `date` is what strftime_now formats; empty means today.
   Run(const Source& source, std::string_view date) : source_(source), date_(date), scopes_(1) {}
 
   Value evaluate(const Expression& expression);
-  Flow execute(const std::vector<std::unique_ptr<const Statement>>& block);
-  /// What the block prints, in a scope of its own.
-  std::string capture(const std::vector<std::unique_ptr<const Statement>>& block);
+  Flow execute(const Block& block);
+  /// The output of a block, executed in its own scope.
+  std::string capture(const Block& block);
   /// Calls a macro or a function.
   Value call(const Value& callee, Arguments& arguments);
 
-  // Variables. A for block, a macro and a captured block have scopes of their own; macros see the outermost besides.
+  // Variables. A for block, a macro and a captured block have their own scope; macros also see the outermost one.
   const Value* find(std::string_view name) const noexcept;
   void assign(std::string_view name, Value value);
   class Scope {
@@ -58,7 +70,7 @@ class Run {
     std::size_t outer_;
   };
 
-  // Values, paid for.
+  // Create values, which count towards the limits.
   Value text(std::string text);
   Value list(std::vector<Value> items, bool tuple = false);
   Value dict(Pairs items);
@@ -66,12 +78,12 @@ class Run {
   Namespace* make_namespace();
   Loop* make_loop(ListRef items);
 
-  // Costs. Each throws FormatError when a bound is passed.
+  // Count costs. Each throws FormatError if a limit is exceeded.
   void spend(std::size_t steps);
-  /// Reads or compares that many bytes or items of 8.
+  /// Counts reading or comparing that many bytes; an item counts as 8.
   void touch(std::size_t bytes) { spend(bytes / 64); }
   void allocate(std::size_t bytes);
-  /// Throws unless a string of that size may be.
+  /// Throws FormatError if a string of that size exceeds the limit.
   void expect_text_size(std::size_t bytes) const;
   void write(std::string_view text);
   std::string take_output() { return std::move(output_); }
@@ -82,7 +94,7 @@ class Run {
   std::string_view date() const noexcept { return date_; }
 
  private:
-  class Place;  // the expression or statement under way
+  class Place;  // the expression or statement being evaluated
   struct Variables {
     std::vector<std::pair<std::string_view, Value>> items;
     std::size_t parent = 0;
@@ -101,32 +113,39 @@ class Run {
   std::deque<Loop> loops_;
 };
 
-// What filters, methods and operators share.
+// Operations on values. All may fail with FormatError.
 
-/// What a for block would walk over. Fails for what cannot be walked over.
+/// The items that a for block iterates over: of a list, keys of a dictionary, characters of a string.
 ListRef items_of(Run& run, const Value& value);
 /// str(value)
 std::string to_text(Run& run, const Value& value);
-/// `value.name`, and `value[key]`; undefined if there is none.
+/// `value.name` and `value[key]`; an undefined value if there is none.
 Value attribute(Run& run, const Value& value, std::string_view name);
 Value item(Run& run, const Value& value, const Value& key);
-/// As ==. Spends a step per value, since values may share parts and be far larger than they look.
+/// ==. Counts a step per value, because values may share parts and be far larger than their memory.
 bool equal(Run& run, const Value& a, const Value& b);
-/// Below, equal or above: -1, 0, 1. Fails for types without an order.
+/// -1, 0 or 1. Fails for types without an order.
 int compare(Run& run, const Value& a, const Value& b);
 bool contains(Run& run, const Value& container, const Value& value);
-/// Python's len(); fails for what has none.
+/// len(value)
 std::int64_t length(Run& run, const Value& value);
 
-/// Throws unless the value is a string, a whole number; `what` names it.
+/// Fail unless the value is a string or an integer; `what` names it in the message.
 const std::string& expect_string(Run& run, const Value& value, std::string_view what);
 std::int64_t expect_integer(Run& run, const Value& value, std::string_view what);
 
-/// Names that the language brings: nothing if there is no such one.
+// Functions, filters, tests and methods by name. find_function returns null for an unknown name; the others fail.
 Builtin find_function(std::string_view name) noexcept;
 Value apply_filter(Run& run, std::string_view name, const Value& input, Arguments& arguments);
 bool apply_test(Run& run, std::string_view name, const Value& input, Arguments& arguments);
 bool has_method(const Value& value, std::string_view name) noexcept;
 Value call_method(Run& run, const Value& value, std::string_view name, Arguments& arguments);
+
+Value calculate(Run& run, ArithmeticOperator operation, const Value& a, const Value& b);
+bool holds(Run& run, ComparisonOperator comparison, const Value& a, const Value& b);
+/// value[from:to:step]; None means an absent bound.
+Value slice(Run& run, const Value& value, const Value& from, const Value& to, const Value& step);
+/// pairs[key] = value. Fails for lists and dictionaries as keys.
+void insert(Run& run, Pairs& pairs, Value key, Value value);
 
 }  // namespace imago::jinja

@@ -1,17 +1,17 @@
 #include "jinja/text.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
-
-#include "jinja/string_literal.h"
 
 namespace imago::jinja {
 
 namespace {
 
-/// The code point at `at` and its bytes; what is no UTF-8 gives -1 and one byte.
+/// The code point at `at` and its length; -1 and one byte for invalid UTF-8.
 std::pair<std::int32_t, std::size_t> decode(std::string_view text, std::size_t at) noexcept {
   const auto byte = static_cast<unsigned char>(text[at]);
   if (byte < 0x80) return {byte, 1};
@@ -38,7 +38,7 @@ std::string changed(std::string_view text, Change change) {
   return made;
 }
 
-bool is_blank(std::int32_t code) noexcept {
+bool is_blank_code(std::int32_t code) noexcept {
   if (code < 0x80) return code == ' ' || (code >= 9 && code <= 13) || (code >= 0x1c && code <= 0x1f);
   const utf8proc_category_t category = utf8proc_category(code);
   return code == 0x85 || category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
@@ -69,6 +69,26 @@ std::string_view stripped(std::string_view text, Side side, Goes goes) {
 
 }  // namespace
 
+void append_utf8(std::string& text, std::uint32_t code) {
+  if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
+  const auto add = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) {
+    add(code);
+  } else if (code < 0x800) {
+    add(0xc0 | code >> 6);
+    add(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    add(0xe0 | code >> 12);
+    add(0x80 | (code >> 6 & 0x3f));
+    add(0x80 | (code & 0x3f));
+  } else {
+    add(0xf0 | code >> 18);
+    add(0x80 | (code >> 12 & 0x3f));
+    add(0x80 | (code >> 6 & 0x3f));
+    add(0x80 | (code & 0x3f));
+  }
+}
+
 Characters::Characters(std::string_view text) : text_(text) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return;
   for (std::size_t at = 0; at < text.size(); at += decode(text, at).second) starts_.push_back(at);
@@ -81,7 +101,7 @@ std::size_t character_count(std::string_view text) noexcept {
   return count;
 }
 
-bool is_blank(std::string_view character) noexcept { return is_blank(decode(character, 0).first); }
+bool is_blank(std::string_view character) noexcept { return is_blank_code(decode(character, 0).first); }
 
 std::string upper(std::string_view text) { return changed(text, utf8proc_toupper); }
 std::string lower(std::string_view text) { return changed(text, utf8proc_tolower); }
@@ -111,7 +131,129 @@ std::string_view strip(std::string_view text, Side side, std::string_view set) {
 }
 
 std::string_view strip(std::string_view text, Side side) {
-  return stripped(text, side, [](std::int32_t code, std::string_view) { return is_blank(code); });
+  return stripped(text, side, [](std::int32_t code, std::string_view) { return is_blank_code(code); });
+}
+
+std::string replaced(Run& run, std::string_view text, std::string_view from, std::string_view to, std::int64_t limit) {
+  run.touch(text.size());
+  TextBuilder out(run);
+  if (from.empty()) {  // inserted between all characters and at both ends
+    const Characters characters(text);
+    for (std::size_t i = 0; i <= characters.size(); ++i) {
+      if (limit < 0 || static_cast<std::int64_t>(i) < limit) out << to;
+      if (i < characters.size()) out << characters.range(i, i + 1);
+    }
+    return out.take();
+  }
+  std::size_t at = 0;
+  for (std::int64_t count = 0; limit < 0 || count < limit; ++count) {
+    const std::size_t found = text.find(from, at);
+    if (found == std::string_view::npos) break;
+    out << text.substr(at, found - at) << to;
+    at = found + from.size();
+  }
+  out << text.substr(at);
+  return out.take();
+}
+
+namespace {
+
+void split_by_blanks(Run& run, std::string_view text, std::int64_t limit, bool from_right, std::vector<Value>& parts) {
+  const Characters characters(text);
+  const std::size_t size = characters.size();
+  // i counts from the left or from the right.
+  const auto blank = [&](std::size_t i) {
+    const std::size_t at = from_right ? size - 1 - i : i;
+    return is_blank(characters.range(at, at + 1));
+  };
+  const auto part = [&](std::size_t from, std::size_t to) {
+    return from_right ? characters.range(size - to, size - from) : characters.range(from, to);
+  };
+  for (std::size_t i = 0; i < size;) {
+    while (i < size && blank(i)) ++i;
+    if (i == size) break;
+    if (limit >= 0 && static_cast<std::int64_t>(parts.size()) == limit) {
+      parts.push_back(run.text(std::string(strip(part(i, size), from_right ? Side::left : Side::right))));
+      break;
+    }
+    std::size_t end = i;
+    while (end < size && !blank(end)) ++end;
+    parts.push_back(run.text(std::string(part(i, end))));
+    i = end;
+  }
+}
+
+}  // namespace
+
+Value split(Run& run, std::string_view text, const std::optional<std::string>& separator, std::int64_t limit,
+            bool from_right) {
+  run.touch(text.size());
+  std::vector<Value> parts;
+  if (!separator) {
+    split_by_blanks(run, text, limit, from_right, parts);
+    if (from_right) std::reverse(parts.begin(), parts.end());
+    return run.list(std::move(parts));
+  }
+  if (separator->empty()) run.fail("the separator of split() is empty");
+  while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
+    const std::size_t found = from_right ? text.rfind(*separator) : text.find(*separator);
+    if (found == std::string_view::npos) break;
+    const std::size_t after = found + separator->size();
+    parts.push_back(run.text(std::string(from_right ? text.substr(after) : text.substr(0, found))));
+    text = from_right ? text.substr(0, found) : text.substr(after);
+  }
+  parts.push_back(run.text(std::string(text)));
+  if (from_right) std::reverse(parts.begin(), parts.end());
+  return run.list(std::move(parts));
+}
+
+std::string joined(Run& run, const std::vector<Value>& items, std::string_view separator) {
+  TextBuilder out(run);
+  bool first = true;
+  for (const Value& item : items) {
+    if (!std::exchange(first, false)) out << separator;
+    out << to_text(run, item);
+  }
+  return out.take();
+}
+
+std::string formatted(Run& run, std::string_view format, const Arguments& arguments) {
+  TextBuilder out(run);
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < format.size(); ++at) {
+    const char c = format[at];
+    const bool doubled = at + 1 < format.size() && format[at + 1] == c;
+    if ((c == '{' || c == '}') && doubled) {
+      out << format.substr(at++, 1);
+    } else if (c == '}') {
+      run.fail("format(): a '}' without its '{'");
+    } else if (c != '{') {
+      out << format.substr(at, 1);
+    } else {
+      const std::size_t end = format.find('}', at);
+      if (end == std::string_view::npos) run.fail("format(): a '{' without its '}'");
+      const std::string_view field = format.substr(at + 1, end - at - 1);
+      if (field.find_first_of("{:!.[") != std::string_view::npos) {
+        run.refuse(fmt::format("format() supports {{}}, {{0}} and {{name}}, not '{{{}}}'", field.substr(0, 100)));
+      }
+      std::size_t place = arguments.positional.size();
+      const bool numbered = !field.empty() && field[0] >= '0' && field[0] <= '9';
+      if (numbered) std::from_chars(field.data(), field.data() + field.size(), place);
+      if (field.empty()) place = next++;
+      const Value* value = arguments.find(place, field);
+      if (value == nullptr) run.fail(fmt::format("format(): no value for '{{{}}}'", field.substr(0, 100)));
+      out << to_text(run, *value);
+      at = end;
+    }
+  }
+  return out.take();
+}
+
+Value dict_items(Run& run, const Dict& dict) {
+  std::vector<Value> pairs;
+  run.spend(dict.items.size());
+  for (const auto& [key, value] : dict.items) pairs.push_back(run.list({key, value}, true));
+  return run.list(std::move(pairs));
 }
 
 }  // namespace imago::jinja

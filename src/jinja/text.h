@@ -1,15 +1,18 @@
 #pragma once
 
-// Python's view of text: characters are code points.
+// Python's operations on text, in which characters are code points, and values as text.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "jinja/run.h"
+
 namespace imago::jinja {
 
-/// Where the characters of a text begin. A byte that starts no UTF-8 counts as one.
+/// The characters of a text. A byte of invalid UTF-8 counts as one.
 class Characters {
  public:
   explicit Characters(std::string_view text);
@@ -24,19 +27,65 @@ class Characters {
   std::vector<std::size_t> starts_;  // empty: all ASCII
 };
 
+/// Appends a code point; surrogates and codes beyond Unicode become U+FFFD.
+void append_utf8(std::string& text, std::uint32_t code);
 std::size_t character_count(std::string_view text) noexcept;
 bool is_blank(std::string_view character) noexcept;
 
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
-/// First letter large, the others small; of the text, or of each word of letters.
+/// First letter in upper case, the others in lower case; `title` does so for each word.
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);
 
 enum class Side : unsigned char { left = 1, right = 2, both = 3 };
-/// Without the characters of `set` at its ends.
+/// Removes the characters of `set` at the ends.
 std::string_view strip(std::string_view text, Side side, std::string_view set);
-/// Without white space at its ends.
+/// Removes white space at the ends.
 std::string_view strip(std::string_view text, Side side);
+
+/// Replaces at most `limit` times, or all if that is negative.
+std::string replaced(Run& run, std::string_view text, std::string_view from, std::string_view to, std::int64_t limit);
+
+/// Splits at white space if there is no separator; at most `limit` times, from the left or the right, if not negative.
+Value split(Run& run, std::string_view text, const std::optional<std::string>& separator, std::int64_t limit,
+            bool from_right);
+
+/// str() of each item, with the separator between them.
+std::string joined(Run& run, const std::vector<Value>& items, std::string_view separator);
+
+/// str.format() with {}, {0} and {name}; format specifications are not supported.
+std::string formatted(Run& run, std::string_view format, const Arguments& arguments);
+
+/// A list of tuples of key and value.
+Value dict_items(Run& run, const Dict& dict);
+
+/// Builds a string within the size limit.
+class TextBuilder {
+ public:
+  explicit TextBuilder(Run& run) : run_(run) {}
+  TextBuilder& operator<<(std::string_view text) {
+    run_.expect_text_size(text_.size() + text.size());
+    text_ += text;
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  Run& run_;
+  std::string text_;
+};
+
+struct JsonStyle {
+  std::optional<std::string> indent = std::nullopt;  ///< of one level; none: everything on one line
+  std::string item_separator = ", ", key_separator = ": ";
+  bool ascii = false;  ///< escape characters that are not ASCII
+  bool sorted = false;
+};
+
+std::string to_json(Run& run, const Value& value, const JsonStyle& style);
+
+/// repr() of a float: the shortest digits that read back to the same number.
+std::string real_text(double number);
 
 }  // namespace imago::jinja

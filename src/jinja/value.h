@@ -1,8 +1,7 @@
 #pragma once
 
-// What a template computes with: Python's values, as far as templates see them. Lists, dictionaries and strings never
-// change once made, so values share them freely and cannot form cycles. Namespaces and loops do change; they belong to
-// the run, and values only point at them.
+// The values of a template, which are Python's. Strings, lists and dictionaries are immutable, so values share them
+// freely and cannot form cycles. Namespaces and loops are mutable; the run owns them, and values only point at them.
 
 #include <cstdint>
 #include <memory>
@@ -35,7 +34,7 @@ using DictRef = std::shared_ptr<const Dict>;
 
 using Builtin = Value (*)(Run&, Arguments&);
 
-/// A macro, a function, or, with neither, a method that was named but not called.
+/// A macro, a function, or, if both are null, a method that is not called.
 struct Function {
   Builtin builtin = nullptr;
   const MacroDefinition* macro = nullptr;
@@ -62,7 +61,7 @@ class Value {
   bool is_dict() const noexcept { return get<DictRef>() != nullptr; }
   bool is_number() const noexcept { return get<std::int64_t>() || get<double>() || get<bool>(); }
 
-  /// The value as a T; null if it is another.
+  /// The value as a T; null if it has another type.
   template <class T>
   const T* get() const noexcept {
     return std::get_if<T>(&data_);
@@ -89,10 +88,10 @@ class Value {
 struct List {
   std::vector<Value> items;
   bool tuple = false;
-  int depth = 1;  ///< of containers in it, itself counted: bounded, so that walking it may recurse
+  int depth = 1;  ///< nesting including itself; limited, so that functions may recurse
 };
 
-/// In the order of insertion, as Python keeps them.
+/// Keeps insertion order, like Python.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   int depth = 1;
@@ -109,14 +108,14 @@ struct Namespace {
 /// `loop` in a for block.
 struct Loop {
   ListRef items;
-  std::size_t index = 0;  ///< from 0
+  std::size_t index = 0;  ///< counted from 0
 };
 
 Value make_text(std::string text);
 bool truth(const Value& value) noexcept;
-/// As == of what is no list or dictionary: numbers by value, namespaces by identity.
+/// == for values other than lists and dictionaries: numbers by value, namespaces by identity.
 bool equal_plain(const Value& a, const Value& b) noexcept;
-/// As messages name it: "dict object".
+/// The name for messages: "dict object".
 std::string_view type_name(const Value& value) noexcept;
 int depth_of(const Value& value) noexcept;
 

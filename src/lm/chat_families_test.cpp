@@ -538,7 +538,8 @@ TEST(ChatFamilies, RefuseWhatTheirTemplatesRefuse) {
     ChatTemplate::parse(kMistral).render(std::vector<ChatMessage>{{"user", "a"}, {"wizard", "b"}}, {});
     ADD_FAILURE() << "an unknown role passed";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "the chat template refuses, line 28: only user and assistant are known, not wizard");
+    EXPECT_STREQ(error.what(),
+                 "the chat template rejects this, line 28: only user and assistant are known, not wizard");
   }
 }
 

@@ -6,8 +6,8 @@
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "jinja/lexer.h"
-#include "jinja/operators.h"
 #include "jinja/parser.h"
+#include "jinja/run.h"
 
 namespace imago {
 

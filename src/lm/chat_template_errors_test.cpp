@@ -41,9 +41,9 @@ std::string repeated(const std::string& text, int times) {
 TEST(ChatTemplate, ErrorsNameTheLine) {
   expect_outcome("a\nb\n{{ nope.name }}", "format", "line 3: 'nope' is undefined");
   expect_outcome("\n{{ messages[0].nope.name }}", "format", "line 2: 'dict object' has no attribute 'nope'");
-  expect_outcome("\n\n{% if %}", "format", "line 3: the end of the tag where a value is due");
+  expect_outcome("\n\n{% if %}", "format", "line 3: expected a value, got the end of the tag");
   expect_outcome("{{ nope + 'x' }}", "format", "'nope' is undefined");
-  expect_outcome("{{ 'x' + 1 }}", "format", "'+' does not take a str object and a int object");
+  expect_outcome("{{ 'x' + 1 }}", "format", "'+' does not work with a str object and a int object");
   expect_outcome("{{ nope() }}", "format", "'nope' is undefined");
   expect_outcome("{{ 1 / 0 }}", "format", "division by zero");
   expect_outcome("{{ raise_exception('not so') }}", "usage", "line 1: not so");
@@ -131,7 +131,7 @@ TEST(ChatTemplateThreats, NestingIsBounded) {
   expect_outcome("{{ 1" + repeated(" + 1", kMany) + " }}", "rendered", "50001");  // long is not deep
   expect_outcome("{% if 0 %}" + repeated("{% elif 0 %}", kMany) + "{% else %}x{% endif %}", "rendered", "x");
   expect_outcome("{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}",
-                 "format", "nest more than 100");
+                 "format", "nested more than 100");
 }
 
 TEST(ChatTemplateThreats, ValuesThatShareTheirPartsCostWhatTheyShow) {
@@ -148,15 +148,15 @@ TEST(ChatTemplateThreats, TextIsBounded) {
   expect_outcome("{{ 'x' * 10 ** 9 }}", "format", "limit");
   expect_outcome("{{ [0] * 10 ** 9 }}", "format", "limit");
   expect_outcome("{{ ('x' * 10 ** 6) * 10 ** 6 }}", "format", "limit");
-  expect_outcome("{% for i in range(20) %}{{ 'x' * 10 ** 6 }}{% endfor %}", "format", "a text of more than");
+  expect_outcome("{% for i in range(20) %}{{ 'x' * 10 ** 6 }}{% endfor %}", "format", "a string exceeds");
   expect_outcome("{% set ns = namespace(x='xy') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-                 "format", "a text of more than");
-  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b|replace('x', b) }}", "format", "a text of more than");
-  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b.replace('', b) }}", "format", "a text of more than");
-  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b|list|join(b) }}", "format", "a text of more than");
-  expect_outcome("{{ ('\n' * 10 ** 6)|indent(9999, blank=true) }}", "format", "a text of more than");
-  expect_outcome("{{ 'x'|indent(10 ** 12) }}", "format", "10000 are allowed");
-  expect_outcome("{{ [1]|tojson(indent=10 ** 12) }}", "format", "100 are allowed");
+                 "format", "a string exceeds");
+  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b|replace('x', b) }}", "format", "a string exceeds");
+  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b.replace('', b) }}", "format", "a string exceeds");
+  expect_outcome("{% set b = 'x' * 10 ** 5 %}{{ b|list|join(b) }}", "format", "a string exceeds");
+  expect_outcome("{{ ('\n' * 10 ** 6)|indent(9999, blank=true) }}", "format", "a string exceeds");
+  expect_outcome("{{ 'x'|indent(10 ** 12) }}", "format", "the limit is 10000");
+  expect_outcome("{{ [1]|tojson(indent=10 ** 12) }}", "format", "the limit is 100");
   expect_outcome("{% set b = 'x' * 10 ** 6 %}{% for i in range(999) %}{% set c = b ~ i %}{% endfor %}", "format",
                  "take more than");
   expect_outcome("{% set b = 'x' * 10 ** 7 %}{% for i in range(9999) %}{{ 'y' in b }}{% endfor %}", "format", "steps");
@@ -175,7 +175,7 @@ TEST(ChatTemplateThreats, AttributesLeadNowhere) {
   expect_outcome("{{ [''|upper]|map(attribute='__class__.__mro__')|list }}", "format", "has no attribute '__class__'");
   expect_outcome("{{ '{0.__class__}'.format('') }}", "unsupported", "format()");
   expect_outcome("{{ open('/etc/passwd') }}", "format", "'open' is undefined");
-  expect_outcome("{% set messages.x = 1 %}", "format", "no namespace");
+  expect_outcome("{% set messages.x = 1 %}", "format", "not a namespace");
   expect_outcome("{{ strftime_now('%1000000000d') }}", "format", "strftime_now()");
 }
 
