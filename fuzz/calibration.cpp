@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "guided/calibration_file.h"
+#include "guided/calibration.h"
 #include "imago/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,4 @@
-// imago calibrate: what the activations of a model say about which weights matter.
+// imago calibrate: statistics of the activations of a model, which say which weights matter.
 
 #include <fmt/format.h>
 
@@ -46,7 +46,7 @@ CalibrateReport run(const Options& options) {
   calibrate.products = options.products;
   std::unique_ptr<Progress> progress;
   calibrate.progress = [&](std::size_t done, std::size_t total) {
-    // The first call says what an earlier run had done.
+    // The first call includes what an earlier run did.
     if (!progress) progress = std::make_unique<Progress>(options.quiet, done - 1);
     progress->show(done, total, printable(options.out));
   };
@@ -87,27 +87,30 @@ void calibrate(const Options& options) {
 
 Command add_calibrate(CLI::App& program) {
   CLI::App* command =
-      program.add_subcommand("calibrate", "Run a text through a model and keep what its weight matrices see");
+      program.add_subcommand("calibrate", "Run a text through a model and record the inputs of its weight matrices");
   const auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->model, "A language model, or a network of layers")->required();
   command->add_option("--text", options->text, "The text, for language models")->type_name("FILE");
   command->add_option("--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX")
       ->type_name("FILE");
-  command->add_option("-o,--out", options->out, "What to write: a GGUF file, also an importance matrix of llama.cpp")
+  command
+      ->add_option("-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
       ->type_name("FILE")
       ->required();
   command->add_flag("--products", options->products,
-                    "Also the products of all columns, for 'morph --method gptq' (default: squares alone)");
-  command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
+                    "Also record products of columns, for 'morph --method gptq' (default: squares only)");
+  command->add_option("--ctx", options->context, "Tokens per window (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--targets", options->targets, "CSV: the last columns, which are no inputs (default: 1)")
+  command
+      ->add_option("--targets", options->targets,
+                   "CSV: number of last columns that are targets, not inputs (default: 1)")
       ->type_name("N");
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);
   command->footer(
-      "A run that was stopped goes on where it was.\n"
+      "An interrupted run continues where it stopped.\n"
       "Examples:\n  imago calibrate model.gguf --text book.txt -o book.calibration.gguf --products\n"
       "  imago morph model.gguf small.gguf --to q4_k --importance book.calibration.gguf");
   return {command, [options] { calibrate(*options); }};

@@ -1,4 +1,4 @@
-// imago compare: how alike two models are, layer by layer and, on a text or on data, in what they do.
+// imago compare: compare two models layer by layer and, on a text or on data, by their outputs.
 
 #include <fmt/format.h>
 
@@ -201,14 +201,14 @@ ModelComparison compare_network_files(const Options& options) {
 
 ModelComparison compare_tensor_files(const Options& options) {
   if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
-  CompareOptions wanted{.context = options.context, .fast = !options.exact};
-  if (!options.text.empty()) wanted.text = read_text(options.text);
+  CompareOptions request{.context = options.context, .fast = !options.exact};
+  if (!options.text.empty()) request.text = read_text(options.text);
   PhasedProgress progress(options.quiet);
-  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+  request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
     progress.show(what, done, total);
   };
   ModelComparison comparison;
-  const auto work = [&] { comparison = compare_models(options.a, options.b, wanted); };
+  const auto work = [&] { comparison = compare_models(options.a, options.b, request); };
   options.text.empty() ? work() : blame(fmt::format("{} and {} on {}", options.a, options.b, options.text), work);
   return comparison;
 }
@@ -217,10 +217,10 @@ ModelComparison compare(const Options& options) {
   const FileForm a = detect_form(options.a), b = detect_form(options.b);
   if (is_network(a) && is_network(b)) return compare_network_files(options);
   if (is_network(a) == is_network(b)) return compare_tensor_files(options);
-  throw UnsupportedError(
-      fmt::format("{} is of the form {} and {} of the form {}: imago compares networks of layers with each other and "
-                  "files of tensors with each other; convert one of them first",
-                  options.a, name(a), options.b, name(b)));
+  throw UnsupportedError(fmt::format(
+      "{} has the format {} and {} has the format {}: imago compares networks of layers with each other and "
+      "files of tensors with each other; convert one of them first",
+      options.a, name(a), options.b, name(b)));
 }
 
 void run_compare(const Options& options) {
@@ -234,19 +234,18 @@ void run_compare(const Options& options) {
 }  // namespace
 
 Command add_compare(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("compare", "Compare two models layer by layer, and in what they do");
+  CLI::App* command = program.add_subcommand("compare", "Compare two models layer by layer, and by their outputs");
   const auto options = std::make_shared<Options>();
-  command->add_option("A", options->a, "The original: a model of any form")->required();
-  command->add_option("B", options->b, "Another form of it")->required();
-  command->add_option("--text", options->text, "Of language models: a text that both predict, side by side")
+  command->add_option("A", options->a, "The original: a model in any format")->required();
+  command->add_option("B", options->b, "Another version of it")->required();
+  command->add_option("--text", options->text, "For language models: a text on which predictions are compared")
       ->type_name("FILE");
-  command->add_option("--ctx", options->context, "Tokens of a window of the text (default: 512)")
+  command->add_option("--ctx", options->context, "Tokens per window of the text (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(4, 1 << 24));
   add_data(*command, options->data);
-  command->add_option("--html", options->html, "Write a page with pictures (default: none)")->type_name("FILE");
-  command->add_flag("--strict", options->strict,
-                    "Layers of different types have nothing in common (default: they may)");
+  command->add_option("--html", options->html, "Write an HTML page with charts (default: none)")->type_name("FILE");
+  command->add_flag("--strict", options->strict, "Do not compare layers of different types (default: compare them)");
   command->add_flag("--exact", options->exact,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);
@@ -254,8 +253,7 @@ Command add_compare(CLI::App& program) {
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);
   command->footer(
-      "A is the reference. Tensors of language models are matched by what they are for, in GGUF and Hugging Face "
-      "alike.\n"
+      "A is the reference. Tensors of language models are matched by their role, whatever the file format.\n"
       "Examples:\n  imago compare folder small.gguf --text book.txt --html report.html\n"
       "  imago compare float32.json int8.json --data test.csv\n  imago compare a.safetensors b.gguf --json");
   return {command, [options] { run_compare(*options); }};

@@ -1,11 +1,10 @@
-// imago convert and imago morph: any model file into any other, and into other types on the way.
+// imago convert and imago morph: convert any model file to any other, and to other types.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -60,22 +59,9 @@ std::pair<std::string, Format> tensor_type(const std::string& text) {
   return {text.substr(0, at), parse_format(text.substr(at + 1))};
 }
 
-/// Whether a calibration has what error compensation needs. What is no calibration is left to the library to complain
-/// of.
-bool has_products(const std::string& calibration) {
-  std::ifstream start(calibration, std::ios::binary);
-  char magic[4] = {};
-  if (!start.read(magic, sizeof magic) || std::string_view(magic, 4) != "GGUF") return false;
-  const GgufFile file = GgufFile::open(calibration);
-  return std::ranges::any_of(file.tensors(),
-                             [](const GgufTensor& tensor) { return tensor.name.ends_with(".products"); });
-}
-
-Rounding rounding_of(const Options& options, const ConvertOptions& wanted) {
-  if (options.method == "auto") {
-    if (options.importance.empty() || wanted.type == Format(BlockFormat::tq1_0)) return Rounding::nearest;
-    return has_products(options.importance) ? Rounding::compensated : Rounding::nearest;
-  }
+/// None for `auto`: the library chooses.
+std::optional<Rounding> rounding_of(const Options& options) {
+  if (options.method == "auto") return std::nullopt;
   const auto rounding = one_of<Rounding>("--method", options.method,
                                          {{"nearest", Rounding::nearest},
                                           {"gptq", Rounding::compensated},
@@ -90,32 +76,32 @@ Rounding rounding_of(const Options& options, const ConvertOptions& wanted) {
 }
 
 ConvertOptions to_library(const Options& options) {
-  ConvertOptions wanted;
-  if (!options.to.empty()) wanted.type = parse_format(options.to);
-  wanted.calibrator = one_of<Calibrator>("--calibrate", options.calibrate,
-                                         {{"absmax", Calibrator::absmax},
-                                          {"percentile", Calibrator::percentile},
-                                          {"mse", Calibrator::mse},
-                                          {"absmean", Calibrator::absmean}});
-  wanted.granularity =
+  ConvertOptions request;
+  if (!options.to.empty()) request.type = parse_format(options.to);
+  request.calibrator = one_of<Calibrator>("--calibrate", options.calibrate,
+                                          {{"absmax", Calibrator::absmax},
+                                           {"percentile", Calibrator::percentile},
+                                           {"mse", Calibrator::mse},
+                                           {"absmean", Calibrator::absmean}});
+  request.granularity =
       one_of<Granularity>("--granularity", options.granularity,
                           {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}});
-  wanted.rounding = rounding_of(options, wanted);
-  wanted.calibration = options.importance;
-  wanted.percentile = options.percentile;
-  wanted.group = options.group;
-  for (const std::string& text : options.tensor_types) wanted.tensor_types.push_back(tensor_type(text));
-  wanted.plan = options.plan;
-  wanted.pure = options.pure;
-  wanted.allow_nonfinite = options.allow_nonfinite;
-  wanted.dry_run = options.dry_run;
-  wanted.measure_error = options.morph || options.json;
-  wanted.load.eager = options.eager;
-  if (options.fp4_legacy) wanted.load.fp4 = Fp4Table::legacy;
-  return wanted;
+  request.rounding = rounding_of(options);
+  request.calibration = options.importance;
+  request.percentile = options.percentile;
+  request.group = options.group;
+  for (const std::string& text : options.tensor_types) request.tensor_types.push_back(tensor_type(text));
+  request.plan = options.plan;
+  request.pure = options.pure;
+  request.allow_nonfinite = options.allow_nonfinite;
+  request.dry_run = options.dry_run;
+  request.measure_error = options.morph || options.json;
+  request.load.eager = options.eager;
+  if (options.fp4_legacy) request.load.fp4 = Fp4Table::legacy;
+  return request;
 }
 
-// ---- what came of it
+// ---- the report
 
 struct Total {
   std::uint64_t tensors = 0, weights = 0, bytes = 0;
@@ -224,30 +210,30 @@ void convert(const Options& options) {
   if (options.morph && options.to.empty() && options.plan.empty()) {
     throw UsageError("--to is required: give a type, or a plan with --plan; see 'imago morph --help'");
   }
-  ConvertOptions wanted = to_library(options);
+  ConvertOptions request = to_library(options);
   set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   ConvertReport report;
   {
     Progress progress(options.quiet || options.dry_run);
-    wanted.progress = [&](std::uint64_t done, std::uint64_t total) {
+    request.progress = [&](std::uint64_t done, std::uint64_t total) {
       if (total != 0) progress.show(done, total, printable(options.out), Progress::Unit::bytes);
     };
-    report = convert_model(options.in, options.out, wanted);
+    report = convert_model(options.in, options.out, request);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   options.json ? print_json(to_json(report, options, seconds)) : print(to_text(report, options, seconds));
 }
 
-constexpr const char* kForms =
-    "OUT is of the form of its extension: .gguf .safetensors .json .entity, or a Hugging Face folder without one.\n";
+constexpr const char* kFormats =
+    "The extension of OUT decides its format: .gguf .safetensors .json .entity; without one, a Hugging Face folder.\n";
 
 Command add(CLI::App& program, const char* name, const char* about, bool morph, const char* examples) {
   CLI::App* command = program.add_subcommand(name, about);
   const auto options = std::make_shared<Options>();
   options->morph = morph;
-  command->add_option("IN", options->in, "A model of any form, told by its content")->required();
-  command->add_option("OUT", options->out, "What to write; may be IN")->required();
+  command->add_option("IN", options->in, "A model in any format, recognized by its content")->required();
+  command->add_option("OUT", options->out, "The file or folder to write; may be IN")->required();
   CLI::Option* to = command->add_option("--to", options->to,
                                         morph ? "The type that weights take ('imago dtypes' lists them)"
                                               : "The type that weights take (default: each keeps its own where OUT can "
@@ -259,7 +245,7 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   }
   command
       ->add_option("--tensor-type", options->tensor_types,
-                   "Tensors whose name holds REGEX take TYPE, before every other rule; repeatable")
+                   "Tensors whose name matches REGEX take TYPE, before every other rule; repeatable")
       ->type_name("REGEX=TYPE")
       ->allow_extra_args(false);
   command->add_flag("--pure", options->pure,
@@ -268,7 +254,7 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
       ->type_name("absmax|percentile|mse|absmean");
   command->add_option("--percentile", options->percentile, "With --calibrate percentile (default: 0.999)")
       ->type_name("P");
-  command->add_option("--granularity", options->granularity, "Where scales sit (default: tensor)")
+  command->add_option("--granularity", options->granularity, "One scale per tensor, row or block (default: tensor)")
       ->type_name("tensor|row|block");
   command
       ->add_option("--group", options->group, "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)")
@@ -276,12 +262,13 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   if (morph) {
     command
         ->add_option("--importance", options->importance,
-                     "What 'imago calibrate' or llama-imatrix found out about the weights (default: all matter alike)")
+                     "A file of 'imago calibrate' or llama-imatrix (default: all weights matter alike)")
         ->type_name("FILE");
     command
-        ->add_option("--method", options->method,
-                     "nearest, gptq (later columns make up for the errors of earlier ones) or awq (columns that matter "
-                     "are scaled up) (default: gptq if the file has products, else nearest)")
+        ->add_option(
+            "--method", options->method,
+            "nearest, gptq (later columns compensate for the errors of earlier ones) or awq (important columns "
+            "are scaled up) (default: gptq if the file has products, else nearest)")
         ->type_name("METHOD");
   }
   command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");
@@ -292,20 +279,20 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);
-  command->footer(std::string(kForms) + examples);
+  command->footer(std::string(kFormats) + examples);
   return {command, [options] { convert(*options); }};
 }
 
 }  // namespace
 
 Command add_convert(CLI::App& program) {
-  return add(program, "convert", "Rewrite a model in another form, and in another type with --to", false,
+  return add(program, "convert", "Rewrite a model in another file format, and in another type with --to", false,
              "Examples:\n  imago convert hf-folder model.gguf\n  imago convert model.gguf small.gguf --to q4_k\n"
              "  imago convert model.gguf folder/");
 }
 
 Command add_morph(CLI::App& program) {
-  return add(program, "morph", "Quantize a model, and say what it cost", true,
+  return add(program, "morph", "Quantize a model, and report what it cost", true,
              "Examples:\n  imago morph model.gguf small.gguf --to q4_k --tensor-type 'ffn_down=q6_k'\n"
              "  imago morph net.json net8.json --to int8 --granularity row --calibrate mse\n"
              "  imago morph model.gguf small.gguf --to q4_k --importance book.calibration.gguf\n"

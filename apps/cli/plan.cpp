@@ -1,4 +1,4 @@
-// imago plan: a type for each tensor within a budget, chosen by measuring.
+// imago plan: choose a type for each tensor within a budget, by measuring.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -61,19 +61,19 @@ std::string duration(double seconds) {
 }
 
 PlanOptions to_library(const Options& options) {
-  PlanOptions wanted;
-  wanted.bits = options.bits;
-  wanted.size = options.size;
-  wanted.types = parse_types(options.types);
-  wanted.calibration = options.importance;
-  wanted.plain = options.plain;
-  wanted.rounding = parse_method(options.method);
-  wanted.context = options.context;
-  wanted.windows = options.windows;
-  return wanted;
+  PlanOptions request;
+  request.bits = options.bits;
+  request.size = options.size;
+  request.types = parse_types(options.types);
+  request.calibration = options.importance;
+  request.plain = options.plain;
+  request.rounding = parse_method(options.method);
+  request.context = options.context;
+  request.windows = options.windows;
+  return request;
 }
 
-// ---- what came of it
+// ---- the report
 
 bool is_network(const PlanReport& report) { return report.windows == 0; }
 
@@ -138,7 +138,7 @@ std::string tensor_table(const PlanReport& report) {
   return table.text();
 }
 
-/// The commands that make of the plan what was measured.
+/// The commands that convert the model as it was measured.
 std::string next_step(const PlanReport& report, const Options& options) {
   const std::string model = printable(options.model), plan = printable(options.out);
   if (is_network(report) || options.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
@@ -174,7 +174,7 @@ std::string to_text(const PlanReport& report, const Options& options) {
   line("memory", format_bytes(report.memory_bytes));
   text += fmt::format("\n{}", tensor_table(report));
   if (report.kept_uniform) {
-    text += fmt::format("\nnote: no mixture was better than {} throughout, so that is the plan\n",
+    text += fmt::format("\nnote: no mix was better than {} for all tensors, so that is the plan\n",
                         report.uniform_type->name());
   }
   return text + dim(next_step(report, options));
@@ -190,13 +190,13 @@ bool is_network_file(const std::string& path) {
   return form == FileForm::checkpoint || form == FileForm::entity;
 }
 
-PlanReport make_plan(const Options& options, PlanOptions wanted) {
+PlanReport make_plan(const Options& options, PlanOptions request) {
   if (is_network_file(options.model)) {
     if (options.data.empty()) {
       throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
     }
     const Dataset data = load_dataset(options.data, {.one_hot = options.one_hot});
-    return plan_network(options.model, data, options.data, wanted);
+    return plan_network(options.model, data, options.data, request);
   }
   if (!options.data.empty()) {
     throw UsageError(fmt::format("{} is a language model: it is judged on --text FILE, not on --data", options.model));
@@ -204,24 +204,24 @@ PlanReport make_plan(const Options& options, PlanOptions wanted) {
   if (options.text.empty()) {
     throw UsageError(fmt::format("{} is a language model: give --text FILE to judge it on", options.model));
   }
-  return plan_model(options.model, read_text(options.text), options.text, wanted);
+  return plan_model(options.model, read_text(options.text), options.text, request);
 }
 
 void plan(const Options& options) {
-  PlanOptions wanted = to_library(options);
+  PlanOptions request = to_library(options);
   set_thread_count(options.threads);
   PlanReport report;
   {
     Progress progress(options.quiet);
-    wanted.on_estimate = [&](const PlanEstimate& estimate) {
-      if (options.quiet || ::isatty(STDERR_FILENO) == 0) return;  // for those who watch, as the bar
+    request.on_estimate = [&](const PlanEstimate& estimate) {
+      if (options.quiet || ::isatty(STDERR_FILENO) == 0) return;  // only for someone watching, like the progress bar
       fmt::print(stderr, "{} measurements: about {} and {} of memory\n", format_count(estimate.measurements),
                  duration(estimate.seconds), format_bytes(estimate.memory_bytes));
     };
-    wanted.progress = [&](std::string_view step, std::size_t done, std::size_t total) {
+    request.progress = [&](std::string_view step, std::size_t done, std::size_t total) {
       if (total != 0) progress.show(done, total, step);
     };
-    report = make_plan(options, wanted);
+    report = make_plan(options, request);
   }
   write_plan(report.plan, options.out);
   options.json ? print_json(to_json(report, options)) : print(to_text(report, options));
@@ -241,25 +241,28 @@ Command add_plan(CLI::App& program) {
   command->add_option("--data", options->data, "Dataset that a network of layers is measured on")->type_name("FILE");
   command->add_flag("--one-hot", options->one_hot, "Class numbers of --data become one-hot rows (default: no)");
   command
-      ->add_option("--types", options->types,
-                   "What to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; of networks all "
-                   "dtypes)")
+      ->add_option(
+          "--types", options->types,
+          "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
+          "dtypes)")
       ->type_name("A,B,…");
   command->add_option("--importance", options->importance,
                       "A file of 'imago calibrate' (default: collected from the text)");
-  command->add_flag("--plain", options->plain, "Encoders without importance (default: with)");
+  command->add_flag("--plain", options->plain, "Round without importance (default: with)");
   command
       ->add_option("--method", options->method,
-                   "nearest, or gptq: later columns make up for the errors of earlier ones (default: gptq if the "
+                   "nearest, or gptq: later columns compensate for the errors of earlier ones (default: gptq if the "
                    "calibration allows it)")
       ->type_name("METHOD");
-  command->add_option("--ctx", options->context, "Tokens of a window (default: 512)")
+  command->add_option("--ctx", options->context, "Tokens per window (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(4, 1 << 20));
-  command->add_option("--windows", options->windows, "Windows to measure with; twice as many others judge (default: 8)")
+  command
+      ->add_option("--windows", options->windows,
+                   "Windows to measure on; twice as many others judge the plan (default: 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("-o,--output", options->out, "The plan to write, JSON")->type_name("PLAN.json")->required();
+  command->add_option("-o,--output", options->out, "The plan file to write (JSON)")->type_name("PLAN.json")->required();
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);

@@ -1,4 +1,4 @@
-// imago sweep: one model in many types, and what each costs.
+// imago sweep: measure a model in many types.
 
 #include <fmt/format.h>
 
@@ -37,21 +37,21 @@ struct Options {
 };
 
 SweepOptions to_library(const Options& options) {
-  SweepOptions wanted;
-  for (const std::string& type : options.types) wanted.types.push_back(parse_format(type));
-  wanted.plans = options.plans;
-  wanted.calibration = options.importance;
-  wanted.mix = options.mix;
-  wanted.granularity = options.granularity == "block" ? Granularity::group
-                       : options.granularity == "row" ? Granularity::row
-                                                      : Granularity::tensor;
-  wanted.group = options.group;
-  wanted.context = options.context;
-  wanted.fast = !options.exact;
-  return wanted;
+  SweepOptions request;
+  for (const std::string& type : options.types) request.types.push_back(parse_format(type));
+  request.plans = options.plans;
+  request.calibration = options.importance;
+  request.mix = options.mix;
+  request.granularity = options.granularity == "block" ? Granularity::group
+                        : options.granularity == "row" ? Granularity::row
+                                                       : Granularity::tensor;
+  request.group = options.group;
+  request.context = options.context;
+  request.fast = !options.exact;
+  return request;
 }
 
-// ---- what came of it
+// ---- the report
 
 Json to_json(const SweepReport& report) {
   Json points = Json::array();
@@ -114,12 +114,12 @@ std::string to_text(const SweepReport& report) {
   if (text) what += fmt::format(", perplexity {:.4f}", *report.perplexity);
   if (data) what += fmt::format(", loss {:.5g}", report.score->loss);
   return fmt::format("{}\n{}\n\n{}\n{}", bold(printable(report.model)), what, table.text(),
-                     dim("* nothing tried is both smaller and better\n"));
+                     dim("* no other point is both smaller and better\n"));
 }
 
 // ---- the work
 
-SweepReport sweep_network_file(const Options& options, SweepOptions wanted) {
+SweepReport sweep_network_file(const Options& options, SweepOptions request) {
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
@@ -127,42 +127,42 @@ SweepReport sweep_network_file(const Options& options, SweepOptions wanted) {
   const std::optional<Loss> loss = loss_of(options.data);
   const std::optional<Dataset> data = load_data(options.data);
   Progress progress(options.quiet);
-  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+  request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
     progress.show(done, total, what);
   };
   SweepReport report;
   const std::string where = data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
-  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, loss, wanted); });
+  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, loss, request); });
   report.model = options.model;
   return report;
 }
 
-SweepReport sweep_language_model(const Options& options, SweepOptions wanted) {
+SweepReport sweep_language_model(const Options& options, SweepOptions request) {
   if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
   std::optional<std::string> text;
   if (!options.text.empty()) text = read_text(options.text);
   Progress progress(options.quiet);
   std::string expected;
-  wanted.estimate = [&](const SweepEstimate& estimate) {
+  request.estimate = [&](const SweepEstimate& estimate) {
     const int seconds = static_cast<int>(estimate.seconds + 0.5);
     expected = fmt::format("{} models in {} rounds, about {}:{:02} and {} of memory", estimate.models, estimate.rounds,
                            seconds / 60, seconds % 60, format_bytes(estimate.memory_bytes));
   };
-  wanted.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+  request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
     progress.show(done, total, fmt::format("{} ({})", printable(what), expected));
   };
   SweepReport report;
-  const auto work = [&] { report = sweep_model(options.model, text, wanted); };
+  const auto work = [&] { report = sweep_model(options.model, text, request); };
   blame(text ? fmt::format("{} on {}", options.model, options.text) : options.model, work);
   return report;
 }
 
 void run_sweep(const Options& options) {
-  const SweepOptions wanted = to_library(options);
+  const SweepOptions request = to_library(options);
   set_thread_count(options.threads);
   if (!options.html.empty()) check_folder(options.html);
-  const SweepReport report = is_network(detect_form(options.model)) ? sweep_network_file(options, wanted)
-                                                                    : sweep_language_model(options, wanted);
+  const SweepReport report = is_network(detect_form(options.model)) ? sweep_network_file(options, request)
+                                                                    : sweep_language_model(options, request);
   if (!options.html.empty()) write_report_html(report_of(report), options.html);
   options.json ? print_json(to_json(report)) : print(to_text(report));
 }
@@ -176,30 +176,30 @@ Command add_sweep(CLI::App& program) {
       ->required();
   command
       ->add_option("--types", options->types,
-                   "Types to try, as q4_k,q6_k (default: the usual ones; of networks the 21 dtypes)")
+                   "Types to try, for example q4_k,q6_k (default: the usual ones; for networks the 21 dtypes)")
       ->type_name("TYPE,TYPE")
       ->delimiter(',');
-  command->add_option("--plan", options->plans, "A plan to try beside them; repeatable")
+  command->add_option("--plan", options->plans, "A plan to try as well; repeatable")
       ->type_name("FILE")
       ->allow_extra_args(false);
   command
-      ->add_option("--text", options->text, "Of language models: a text to judge by (default: errors of the weights)")
+      ->add_option("--text", options->text, "For language models: a text to judge by (default: errors of the weights)")
       ->type_name("FILE");
-  command->add_option("--ctx", options->context, "Tokens of a window of the text (default: 512)")
+  command->add_option("--ctx", options->context, "Tokens per window of the text (default: 512)")
       ->type_name("N")
       ->check(CLI::Range(4, 1 << 24));
   add_data(*command, options->data);
-  command->add_option("--importance", options->importance, "What 'imago calibrate' found (default: plain rounding)")
+  command->add_option("--importance", options->importance, "A file of 'imago calibrate' (default: round without it)")
       ->type_name("FILE");
   command->add_flag("--mix", options->mix,
                     "The usual mix of each type (default: every matrix takes it, as with --pure)");
   command
       ->add_option("--granularity", options->granularity,
-                   "Where scales of dtypes sit: tensor, row or block (default: tensor)")
+                   "Dtypes have one scale per tensor, row or block (default: tensor)")
       ->check(CLI::IsMember({"tensor", "row", "block"}));
   command->add_option("--group", options->group, "Weights per scale with --granularity block (default: 32)")
       ->check(CLI::IsMember({32, 64, 128}));
-  command->add_option("--html", options->html, "Write a page with pictures (default: none)")->type_name("FILE");
+  command->add_option("--html", options->html, "Write an HTML page with charts (default: none)")->type_name("FILE");
   command->add_flag("--exact", options->exact,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);
@@ -207,7 +207,7 @@ Command add_sweep(CLI::App& program) {
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);
   command->footer(
-      "Nothing is written but the page. Sizes are those of the tensors that 'imago morph --pure' would write.\n"
+      "Only the page is written. Sizes are those of the tensors that 'imago morph --pure' would write.\n"
       "Examples:\n  imago sweep folder --text book.txt --html sweep.html\n"
       "  imago sweep model.gguf --types q4_k,q5_k,q6_k --text book.txt\n"
       "  imago sweep net.json --data test.csv");

@@ -29,7 +29,9 @@ struct ConvertOptions {
   /// A file of `calibrate_model` or an importance matrix of llama.cpp; empty: none. Matrices that it knows nothing of
   /// are encoded plainly, with a note. One of another model is a UsageError.
   std::string calibration = {};
-  Rounding rounding = Rounding::nearest;
+  /// None: `compensated` if the calibration has products (not for tq1_0), else what the plan was measured with, else
+  /// `nearest`.
+  std::optional<Rounding> rounding = std::nullopt;
   /// A plan (imago/precision.h): the types of its tensors come before every other rule but `tensor_types`. Empty: none.
   std::string plan = {};
   /// No usual mix: every tensor of two or more dimensions whose rows are a multiple of the block takes `type`.

@@ -34,7 +34,7 @@ struct ImportTensor {
   const models::TensorRecipe* recipe = nullptr;  // none: as it lies there
 
   void read(std::span<float> out) const {
-    recipe == nullptr ? files::decode_tensor(*stored, 0, out) : models::carry_out(*recipe, out);
+    recipe == nullptr ? files::decode_tensor(*stored, 0, out) : models::apply_recipe(*recipe, out);
   }
   [[noreturn]] void fail(std::string_view problem) const { throw FormatError(stored->file, stored->offset, problem); }
 };

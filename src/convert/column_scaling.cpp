@@ -1,12 +1,22 @@
-#include "convert/column_scaling.h"
+// Activation-aware scaling (AWQ): columns that matter are made larger before they are rounded, and what feeds them
+// smaller, so that the function stays the same and their error shrinks.
+//
+// | what feeds | the matrices | exceptions |
+// |---|---|---|
+// | the norm before attention | query, key, value | not with post-norms alone (olmo2) |
+// | the norm before the feed-forward layer | gate, up | not with experts, whose router reads it too |
+// | the rows of up | down | gated layers without experts |
+// | the rows of value | attention_output | heads that share values share factors |
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 
+#include "convert/guidance.h"
 #include "guided/encode_matrix.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
@@ -19,9 +29,9 @@ namespace {
 using guided::InputStatistics;
 using models::Role;
 
-/// Exponents of the root mean square that are tried; 0 leaves everything as it is.
+/// Exponents of the root mean square to try; 0 changes nothing.
 constexpr int kExponents = 10;
-/// Rows of a matrix that the search looks at: the best exponent is a property of columns.
+/// Rows of a matrix that the search reads: the best exponent is a property of columns.
 constexpr std::size_t kSearchRows = 512;
 
 /// Rows of a role inside a tensor of the plan.
@@ -31,14 +41,14 @@ struct Place {
 
 class ColumnScaler {
  public:
-  ColumnScaler(const Guidance& guidance, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides)
-      : traits_(*guidance.traits), naming_(guidance.naming), plan_(plan), guides_(guides) {
+  ColumnScaler(const Source& source, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides)
+      : traits_(*source.traits), naming_(source.naming), plan_(plan), guides_(guides) {
     for (std::size_t i = 0; i < plan.size(); ++i) tensors_[plan[i].recipe->name] = i;
   }
 
-  /// How many groups were scaled.
+  /// Returns how many groups were scaled.
   std::size_t run() {
-    // Folders of gemma keep the weights of norms less one, which no factor keeps.
+    // Folders of gemma store norm weights minus one, which multiplication does not preserve.
     const bool has_norms = traits_.pre_norms && (naming_.gguf || traits_.architecture != models::Architecture::gemma2);
     std::size_t scaled = 0;
     for (std::size_t block = 0; block < traits_.blocks; ++block) {
@@ -100,7 +110,7 @@ class ColumnScaler {
       const std::size_t tensor = places_[role].tensor;
       if (std::ranges::find(tensors, tensor) == tensors.end()) tensors.push_back(tensor);
     }
-    // All that read the producer must be scaled, and it must be there to be divided.
+    // Every consumer must be scaled, and the producer must exist to be divided.
     if (tensors.empty() || !places_.contains(producers.front())) return false;
     for (const std::size_t tensor : tensors) {
       if (guides_[tensor].inputs.size() != 1 || !guides_[tensor].column_factors.empty()) return false;
@@ -118,14 +128,13 @@ class ColumnScaler {
     return true;
   }
 
-  /// A norm that is stored in 16 bits is rounded once it is divided: the factors become what it was divided by in
-  /// truth.
+  /// A divided norm is rounded to the type it is stored in: replaces the factors by what it was really divided by.
   void make_exact(const Place& place, std::span<float> factors) const {
     const PlannedTensor& planned = plan_[place.tensor];
     const models::TensorRecipe& recipe = *planned.recipe;
-    if (recipe.shape.rank() > 1 || !planned.type.format || planned.type.format->is_block()) return;
+    if (recipe.shape.rank() > 1 || !planned.type.format || planned.type.format->block_values() != 1) return;
     std::vector<float> norm(recipe.shape.elements());
-    models::carry_out(recipe, norm);
+    models::apply_recipe(recipe, norm);
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const float divided = simulate_precision(norm[i] / factors[i], planned.type.format->dtype(), 1);
       if (divided != 0 && std::isfinite(norm[i] / divided)) factors[i] = norm[i] / divided;
@@ -153,7 +162,7 @@ class ColumnScaler {
     return scaled;
   }
 
-  /// The factors of the producer's values under which the outputs of the consumers lose least; empty if none helps.
+  /// The factors of the producer's values that minimise the error of the consumers' outputs; empty if none helps.
   std::vector<float> search(std::span<const std::size_t> tensors, const Sources& sources) {
     const InputStatistics& inputs = *guides_[tensors.front()].inputs.front();
     const std::size_t values = *std::ranges::max_element(sources) + 1;
@@ -194,12 +203,12 @@ class ColumnScaler {
     std::vector<float> weights;
   };
 
-  /// Some rows of a tensor, as they are after what was done to its own producer's side.
+  /// A sample of the rows of a tensor, with the factors that it already has as a producer.
   Matrix read(std::size_t tensor) const {
     const models::TensorRecipe& recipe = *plan_[tensor].recipe;
     Matrix matrix{tensor, recipe.shape.elements() / recipe.shape.last(), recipe.shape.last(), {}};
     std::vector<float> all(recipe.shape.elements());
-    models::carry_out(recipe, all);
+    models::apply_recipe(recipe, all);
     guides_[tensor].apply(0, all, recipe.shape);
     const std::size_t step = std::max<std::size_t>(1, matrix.rows / kSearchRows);
     std::size_t rows = 0;
@@ -234,16 +243,18 @@ class ColumnScaler {
   const models::Naming& naming_;
   std::span<const PlannedTensor> plan_;
   std::span<TensorGuide> guides_;
-  std::map<std::string, std::size_t> tensors_;  // of the plan, by name
-  std::map<Role, Place> places_;                // of the block at hand
+  std::map<std::string, std::size_t> tensors_;  // index in the plan by name
+  std::map<Role, Place> places_;                // of the current block
 };
 
 }  // namespace
 
-void scale_columns(const Guidance& guidance, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides,
+void scale_columns(const Source& source, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides,
                    std::vector<std::string>& notes) {
-  if (!guidance.traits) throw UnsupportedError("activation-aware scaling knows the layers of language models only");
-  const std::size_t scaled = ColumnScaler(guidance, plan, guides).run();
+  if (!source.traits) {
+    throw UnsupportedError(fmt::format("{}: activation-aware scaling works on language models only", source.path));
+  }
+  const std::size_t scaled = ColumnScaler(source, plan, guides).run();
   notes.push_back(fmt::format("columns were scaled in {} groups of matrices", scaled));
 }
 

@@ -1,30 +1,25 @@
-// Any model file into any other.
+// Converts any model file to any other: opens a source, plans types, streams tensors to the target, reports.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
-#include "base/file.h"
-#include "checkpoint/entity.h"
-#include "convert/network_conversion.h"
-#include "convert/run_conversion.h"
+#include "convert/executor.h"
+#include "convert/guidance.h"
+#include "convert/source.h"
+#include "convert/target_writer.h"
 #include "convert/type_plan.h"
-#include "files/tensor_file.h"
 #include "imago/error.h"
 #include "imago/models.h"
-#include "models/recipe.h"
 
 namespace imago {
 
+namespace convert {
+
 namespace {
 
-bool is_network(FileForm form) {
-  return form == FileForm::checkpoint || form == FileForm::architecture || form == FileForm::entity;
-}
-
-FileForm output_form(const std::string& path) {
+FileForm output_format(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::path target(path);
   std::string extension = target.extension().string();
@@ -36,52 +31,62 @@ FileForm output_form(const std::string& path) {
   if (extension == ".json") return FileForm::checkpoint;
   if (extension == ".entity") return FileForm::entity;
   throw UsageError(
-      fmt::format("{}: '{}' is no extension of a model file; use .gguf, .safetensors, .json or .entity, or a name that "
-                  "ends with / for a Hugging Face folder",
+      fmt::format("{}: '{}' is not the extension of a model file; use .gguf, .safetensors, .json or .entity, or a name "
+                  "that ends with / for a Hugging Face folder",
                   path, extension));
-}
-
-/// A plan says which rounding it was measured with; what the caller asks for comes first.
-ConvertOptions with_plan(const ConvertOptions& asked) {
-  ConvertOptions options = asked;
-  if (options.plan.empty() || options.rounding != Rounding::nearest) return options;
-  options.rounding = read_plan(options.plan).rounding;
-  if (options.rounding != Rounding::nearest && options.calibration.empty()) {
-    throw UsageError(fmt::format(
-        "{}: this plan was measured with a rounding that needs calibration; give it with --importance FILE, "
-        "or set \"rounding\" to \"nearest\" in the plan",
-        options.plan));
-  }
-  return options;
 }
 
 }  // namespace
 
-ConvertReport convert_model(const std::string& in, const std::string& out, const ConvertOptions& asked) {
-  const ConvertOptions options = with_plan(asked);
-  const FileForm to = output_form(out);
-  convert::check_type_options(to, options);
-  const FileForm from = detect_form(in);
+ConvertReport convert_source(const Source& source, const std::string& out, const ConvertOptions& options) {
+  std::vector<PlannedTensor> plan = plan_types(source.recipe, options);
   ConvertReport report;
-  if (from == FileForm::entity) {
-    const MappedFile file = MappedFile::open(in, options.load.eager ? Reading::eager : Reading::automatic);
-    report =
-        convert::convert_network(checkpoint::read_entity(file.bytes(), in, options.load.fp4), in, out, to, options);
-  } else if (is_network(from)) {
-    checkpoint::Entity source{load_network(in, options.load), {}, {}};
-    report = convert::convert_network(std::move(source), in, out, to, options);
+  report.from = source.format;
+  report.to = source.recipe.target;
+  report.notes = source.recipe.notes;
+  const std::vector<TensorGuide> guides = guide_tensors(source, plan, options, report.notes);
+  std::vector<std::optional<TensorError>> errors(plan.size());
+  if (options.dry_run) {
+    lay_out(source.recipe, plan);  // a dry run also reports what the target cannot hold
   } else {
-    const files::TensorFile file = files::TensorFile::open(in, options.load.eager);
-    if (is_network(to)) {
-      report = convert::convert_to_network(file, out, options);
-    } else {
-      const convert::Guidance guidance = convert::read_guidance(file, to, options);
-      report = convert::run_conversion(models::make_recipe(file, to), out, options, guidance);
-    }
+    TargetWriter target(out, source, plan, options.shard_bytes);
+    errors = execute(plan, guides, target, options);
+    target.commit();
   }
-  report.from = from;
-  report.to = to;
+  std::optional<TensorError> all;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlannedTensor& planned = plan[i];
+    ConvertedTensor tensor;
+    tensor.name = planned.recipe->name;
+    tensor.from_type = type_name(planned.source());
+    tensor.to_type = type_name(planned.type, planned.source());
+    tensor.shape = planned.recipe->shape;
+    tensor.from_bytes = models::source_bytes(*planned.recipe);
+    tensor.to_bytes = planned.bytes();
+    tensor.reason = planned.reason;
+    if (errors[i]) {
+      tensor.relative_rmse = errors[i]->relative_rmse();
+      all = {all.value_or(TensorError()).signal + errors[i]->signal,
+             all.value_or(TensorError()).noise + errors[i]->noise};
+    }
+    report.from_bytes += tensor.from_bytes;
+    report.to_bytes += tensor.to_bytes;
+    report.parameters += tensor.shape.elements();
+    report.tensors.push_back(std::move(tensor));
+  }
+  if (all) report.relative_rmse = all->relative_rmse();
+  if (plan.empty() && options.type) report.notes.push_back("there are no weights that could take another type");
   return report;
+}
+
+}  // namespace convert
+
+ConvertReport convert_model(const std::string& in, const std::string& out, const ConvertOptions& requested) {
+  ConvertOptions options = requested;
+  options.rounding = convert::choose_rounding(requested);
+  const FileForm target = convert::output_format(out);
+  convert::check_type_options(target, options);
+  return convert::convert_source(convert::open_source(in, target, options), out, options);
 }
 
 }  // namespace imago

@@ -5,8 +5,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "convert/piece_reader.h"
-#include "convert/run_conversion.h"
+#include "convert/source.h"
 #include "files/tensor_file.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -43,6 +42,12 @@ ConvertOptions to(Format format) {
   ConvertOptions options;
   options.type = format;
   return options;
+}
+
+void convert_recipe(const models::ModelRecipe& recipe, const std::string& out, const ConvertOptions& options) {
+  Source source;
+  source.recipe = recipe;
+  convert_source(source, out, options);
 }
 
 class Convert : public ::testing::Test {
@@ -165,8 +170,9 @@ TEST_F(Convert, CodesAndScalesAreKept) {
 TEST_F(Convert, PermutedRowsAreTheSameInEveryType) {
   constexpr std::size_t kHeads = 3, kHeadRows = 32, kCols = 256, kRows = kHeads * kHeadRows;
   const std::vector<float> weights = gaussian(kRows * kCols, 6);
-  const std::pair<models::Rework, models::Rework> both[] = {{models::Rework::to_adjacent, models::Rework::to_halves},
-                                                            {models::Rework::to_halves, models::Rework::to_adjacent}};
+  const std::pair<models::RowTransform, models::RowTransform> both[] = {
+      {models::RowTransform::to_adjacent, models::RowTransform::to_halves},
+      {models::RowTransform::to_halves, models::RowTransform::to_adjacent}};
   for (const Format format : {Format(DType::float32), Format(DType::float16), Format(BlockFormat::q4_k)}) {
     const std::vector<std::byte> bytes = packed(format, weights);
     for (const auto& [there, back] : both) {
@@ -180,13 +186,13 @@ TEST_F(Convert, PermutedRowsAreTheSameInEveryType) {
       recipe.name = "w";
       recipe.shape = source.shape;
       recipe.parts = {{&source, 0, kRows}};
-      recipe.rework = there;
+      recipe.transform = there;
       recipe.heads = kHeads;
       models::ModelRecipe model;
       model.target = FileForm::gguf;
       model.tensors = {recipe};
-      run_conversion(model, file("kept.gguf"), {});
-      run_conversion(model, file("wide.gguf"), to(DType::float32));
+      convert_recipe(model, file("kept.gguf"), {});
+      convert_recipe(model, file("wide.gguf"), to(DType::float32));
       const TensorFile kept = TensorFile::open(file("kept.gguf")), wide = TensorFile::open(file("wide.gguf"));
       EXPECT_EQ(kept.require("w").format, format);
       const std::vector<float> values = decoded(kept.require("w")), before = decoded(source);
@@ -196,16 +202,16 @@ TEST_F(Convert, PermutedRowsAreTheSameInEveryType) {
         // Row j of the halves is row 2j or 2(j - half) + 1 of the neighbours.
         const std::size_t adjacent = j < kHeadRows / 2 ? 2 * j : 2 * (j - kHeadRows / 2) + 1;
         const std::size_t partner = head * kHeadRows + adjacent;
-        const std::size_t from = there == models::Rework::to_adjacent ? row : partner;
-        const std::size_t at = there == models::Rework::to_adjacent ? partner : row;
+        const std::size_t from = there == models::RowTransform::to_adjacent ? row : partner;
+        const std::size_t at = there == models::RowTransform::to_adjacent ? partner : row;
         ASSERT_TRUE(std::equal(before.begin() + static_cast<std::ptrdiff_t>(from * kCols),
                                before.begin() + static_cast<std::ptrdiff_t>((from + 1) * kCols),
                                values.begin() + static_cast<std::ptrdiff_t>(at * kCols)))
             << format.name() << ", row " << row;
       }
-      model.tensors[0].rework = back;
+      model.tensors[0].transform = back;
       model.tensors[0].parts[0].tensor = &kept.require("w");
-      run_conversion(model, file("back.gguf"), {});
+      convert_recipe(model, file("back.gguf"), {});
       EXPECT_EQ(to_vector(TensorFile::open(file("back.gguf")).require("w").bytes), bytes);
     }
   }
@@ -227,15 +233,15 @@ TEST_F(Convert, PartsAreJoinedTransposedAndMoved) {
   model.tensors[1].name = "transposed";
   model.tensors[1].shape = {64, 40};
   model.tensors[1].parts = {{&first, 0, 40}};
-  model.tensors[1].rework = models::Rework::transpose;
+  model.tensors[1].transform = models::RowTransform::transpose;
   model.tensors[2].name = "plus";
   model.tensors[2].shape = {24, 64};
   model.tensors[2].parts = {{&second, 0, 24}};
-  model.tensors[2].rework = models::Rework::add_one;
+  model.tensors[2].transform = models::RowTransform::add_one;
   model.tensors[3] = model.tensors[2];
   model.tensors[3].name = "minus";
-  model.tensors[3].rework = models::Rework::subtract_one;
-  run_conversion(model, file("out.safetensors"), {});
+  model.tensors[3].transform = models::RowTransform::subtract_one;
+  convert_recipe(model, file("out.safetensors"), {});
   const TensorFile made = TensorFile::open(file("out.safetensors"));
   const std::vector<float> joined = decoded(made.require("joined")), transposed = decoded(made.require("transposed"));
   EXPECT_EQ(made.require("joined").shape, (Shape{2, 16, 64}));

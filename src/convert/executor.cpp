@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/parallel.h"
-#include "convert/piece_reader.h"
 #include "convert/write_behind.h"
 #include "guided/encode_matrix.h"
 #include "imago/codec.h"
@@ -22,23 +21,24 @@ namespace {
 
 // Weights of a piece: 256 KiB as float32, which stay in the second-level cache between decoding and encoding.
 constexpr std::size_t kPieceWeights = std::size_t{1} << 16;
-// Pieces of a batch: many enough that threads wait little for the last one.
+// Pieces of a batch: enough that threads wait little for the last one.
 constexpr std::size_t kBatchPieces = 64;
 
-/// A tensor under way.
+/// A tensor being converted.
 struct Job {
   const PlannedTensor& planned;
   const TensorGuide& guide;
-  PieceReader reader;
+  models::RecipeReader reader;
   std::vector<float> scales;
-  std::vector<std::byte> codes;  // of a tensor that a calibration guides: all of them, before its first piece
+  std::vector<std::byte> codes;  // of a tensor guided by a calibration: all codes, made before its first piece
   bool whole = false;            // decoded as a whole before its pieces are encoded
-  bool checked = false;          // its values, as a whole
+  bool checked = false;          // its values were checked as a whole
   TensorError error;
 
-  Job(const PlannedTensor& plan, const TensorGuide& guidance) : planned(plan), guide(guidance), reader(plan) {}
+  Job(const PlannedTensor& plan, const TensorGuide& guidance)
+      : planned(plan), guide(guidance), reader(*plan.recipe, plan.scheme.granularity == Granularity::row) {}
   bool is_guided() const noexcept { return !guide.inputs.empty(); }
-  /// Weights as they are to be encoded.
+  /// The weights to encode.
   void read(std::size_t first, std::span<float> weights) const {
     reader.read(first, weights);
     if (guide.changes_weights()) guide.apply(first, weights, planned.recipe->shape);
@@ -59,7 +59,7 @@ std::span<float> scratch(std::size_t count, int which) {
   return std::span(buffer).first(count);
 }
 
-/// A lone scale that is found from the extremes needs no more than a look at every piece.
+/// A single scale needs all weights at once, unless the extremes of every piece give it.
 bool needs_all_weights(const PlannedTensor& planned) {
   if (!planned.type.scaled || planned.copied || planned.scheme.granularity != Granularity::tensor) return false;
   const bool averages = info(planned.type.format->dtype()).kind == NumberKind::binary;
@@ -68,14 +68,14 @@ bool needs_all_weights(const PlannedTensor& planned) {
 
 bool widens_integers(const PlannedTensor& planned) {
   const auto is_number = [](std::optional<Format> format) {
-    return format && !format->is_block() && is_scaled(format->dtype()) && bits(format->dtype()) >= 8 &&
+    return format && has_scales(*format) && bits(format->dtype()) >= 8 &&
            info(format->dtype()).kind != NumberKind::narrow_float;
   };
   return !planned.copied && !planned.type.scaled && is_number(planned.type.format) &&
          is_number(planned.source().format);
 }
 
-/// The first code of a 16-bit float type that stands for no finite number; none if all do.
+/// Whether a code of a 16-bit float type is infinite or NaN.
 bool has_infinity(std::span<const std::byte> bytes, unsigned exponent) {
   bool found = false;
   for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
@@ -99,7 +99,7 @@ class Executor {
                                       job.guide.changes_weights());
       if (planned.type.scaled)
         job.scales = planned.copied ? planned.source().scale_values : std::vector<float>(planned.scales.count);
-      total_ += source_bytes(planned);
+      total_ += models::source_bytes(*planned.recipe);
     }
     for (const Due& due : target.due()) cut(due);
   }
@@ -131,7 +131,7 @@ class Executor {
     }
   }
 
-  /// Tensors that are decoded as a whole have batches of their own, so that only one is in memory.
+  /// Tensors that are decoded as a whole get batches of their own, so that only one is in memory.
   std::size_t batch_end(std::size_t begin, std::size_t most) const {
     std::size_t end = begin + 1;
     while (end < pieces_.size() && end - begin < most) {
@@ -169,7 +169,7 @@ class Executor {
   void end_piece(const Piece& piece, Slot& slot, Batch& batch) {
     Job& job = *piece.job;
     slot.name = piece.due->name;
-    if (piece.due->scales) {  // complete by now: they are due behind the codes
+    if (piece.due->scales) {  // complete by now: they are due after the codes
       const auto bytes = std::as_bytes(std::span(job.scales));
       slot.buffer.assign(bytes.begin(), bytes.end());
       slot.bytes = slot.buffer;
@@ -188,7 +188,7 @@ class Executor {
     }
   }
 
-  /// What must be known of a whole tensor before its pieces are made.
+  /// Computes what the pieces of a tensor need from all of it.
   void prepare(Job& job) {
     const PlannedTensor& planned = job.planned;
     if (!options_.allow_nonfinite && (planned.source().scale_group != 0 || job.whole)) {
@@ -208,12 +208,12 @@ class Executor {
     }
   }
 
-  /// All codes of a tensor, with what is known of the inputs of each matrix in it.
+  /// Encodes a whole tensor, guided by the inputs of each matrix in it.
   void encode_whole(Job& job) const {
     const PlannedTensor& planned = job.planned;
     const std::size_t cols = planned.recipe->shape.last(), matrices = job.guide.inputs.size();
     std::vector<float> weights(job.reader.elements());
-    models::carry_out(*planned.recipe, weights);
+    models::apply_recipe(*planned.recipe, weights);
     job.guide.apply(0, weights, planned.recipe->shape);
     Scheme scheme = planned.type.scaled ? planned.scheme : Scheme(*planned.type.format);
     const std::size_t each = weights.size() / matrices, each_bytes = packed_bytes(scheme.format, each);
@@ -223,7 +223,7 @@ class Executor {
       const std::span<const float> matrix = std::span<const float>(weights).subspan(i * each, each);
       const guided::InputStatistics* inputs = job.guide.inputs[i].get();
       const guided::EncodedMatrix encoded = guided::encode_matrix(
-          matrix, each / cols, cols, scheme, inputs == nullptr ? Rounding::nearest : options_.rounding, inputs);
+          matrix, each / cols, cols, scheme, inputs == nullptr ? Rounding::nearest : *options_.rounding, inputs);
       job.codes.insert(job.codes.end(), encoded.codes.begin(), encoded.codes.end());
       job.scales.insert(job.scales.end(), encoded.scales.begin(), encoded.scales.end());
       if (options_.measure_error)
@@ -239,7 +239,7 @@ class Executor {
     }
   }
 
-  /// The least and greatest weight of each piece, of which absmax makes the same scale as of all.
+  /// The least and greatest weight of each piece: absmax finds the same scale from them as from all weights.
   std::vector<float> find_extremes(const Job& job) const {
     const std::size_t unit = job.reader.unit(), step = std::max(unit, kPieceWeights / unit * unit);
     std::vector<float> found(2 * ((job.reader.elements() + step - 1) / step));
@@ -248,7 +248,7 @@ class Executor {
       job.read(begin, weights);
       float low = 0, high = 0;
       for (const float w : weights) {
-        low = w < low ? w : low;  // false for NaN, which is passed over
+        low = w < low ? w : low;  // false for NaN, which is skipped
         high = w > high ? w : high;
       }
       found[2 * (begin / step)] = low;
@@ -270,7 +270,9 @@ class Executor {
     slot.buffer.resize(size_of(piece));
     slot.bytes = slot.buffer;
     if (planned.copied) return job.reader.copy(piece.first, piece.count, slot.buffer);
-    if (widens_integers(planned)) return job.reader.widen(piece.first, piece.count, slot.buffer);
+    if (widens_integers(planned)) {
+      return job.reader.widen(piece.first, piece.count, planned.type.format->dtype(), slot.buffer);
+    }
     if (job.is_guided()) {
       const auto from =
           job.codes.begin() + static_cast<std::ptrdiff_t>(packed_bytes(*planned.type.format, piece.first));
@@ -296,7 +298,7 @@ class Executor {
     return bytes;
   }
 
-  /// Scales per row or group are found here, piece by piece; each belongs to one piece only.
+  /// Finds scales per row or group; each of them belongs to one piece only.
   static Scales scales_of(Job& job, const Piece& piece, std::span<const float> weights) {
     const PlannedTensor& planned = job.planned;
     if (!planned.type.scaled) return {};
@@ -313,7 +315,7 @@ class Executor {
   void check_range(const PlannedTensor& planned, std::span<const float> weights,
                    std::span<const std::byte> codes) const {
     const Format format = *planned.type.format;
-    if (format.is_block() || planned.type.scaled) return;
+    if (!is_wide(format) || planned.type.scaled) return;
     const DType dtype = format.dtype();
     bool lost = false;
     if (dtype == DType::float16) lost = has_infinity(codes, 0x7C00);
@@ -350,19 +352,12 @@ class Executor {
 
   const ConvertOptions& options_;
   TargetWriter& target_;
-  std::vector<std::unique_ptr<Job>> jobs_;  // of the plan
-  std::vector<Piece> pieces_;               // in the order in which they are due
+  std::vector<std::unique_ptr<Job>> jobs_;  // one per tensor of the plan
+  std::vector<Piece> pieces_;               // in the order of the target
   std::uint64_t done_ = 0, total_ = 0;      // bytes of the source
 };
 
 }  // namespace
-
-std::uint64_t source_bytes(const PlannedTensor& planned) {
-  const PieceReader reader(planned);
-  std::uint64_t bytes = planned.recipe->parts.size() == 1 ? planned.source().scale_values.size() * sizeof(float) : 0;
-  for (const auto source : reader.sources(0, reader.elements())) bytes += source.size();
-  return bytes;
-}
 
 std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan,
                                                 std::span<const TensorGuide> guides, TargetWriter& target,

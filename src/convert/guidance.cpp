@@ -2,36 +2,27 @@
 
 #include <fmt/format.h>
 
-#include "convert/column_scaling.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
-#include "models/tensor_layout.h"
 
 namespace imago::convert {
 
 namespace {
 
-/// As the recipe names the tensors of the target.
-models::Naming target_naming(const files::TensorFile& file, const models::Traits& traits, FileForm target) {
-  if (target == FileForm::gguf && file.folder() != nullptr) return models::usual_naming(traits, true);
-  if (target == FileForm::huggingface && file.gguf() != nullptr) return models::usual_naming(traits, false);
-  return models::naming_of(file, traits);
-}
-
 /// Types whose encoder has something to choose.
 bool is_quantized(const PlannedTensor& planned) {
-  return !planned.copied && planned.type.format && (planned.type.format->is_block() || planned.type.scaled);
+  return !planned.copied && planned.type.format && (planned.type.scaled || !is_wide(*planned.type.format));
 }
 
 /// Whether the matrices of a tensor can be encoded one by one: not if they share a scale or a byte.
-bool can_part(const PlannedTensor& planned, std::size_t matrices) {
+bool can_split(const PlannedTensor& planned, std::size_t matrices) {
   if (matrices == 1) return true;
   if (planned.type.scaled && planned.scheme.granularity == Granularity::tensor) return false;
   return planned.code_bytes % matrices == 0 && planned.recipe->shape.elements() / matrices % 8 == 0;
 }
 
-TensorGuide guide_of(const guided::Calibration& calibration, const models::NamedMatrices& named,
-                     const PlannedTensor& planned) {
+TensorGuide guide_of(const guided::Calibration& calibration, const PlannedTensor& planned) {
+  const models::NamedMatrices named = planned.recipe->known_as();
   TensorGuide guide;
   bool known = false;
   for (std::size_t i = 0; i < named.experts; ++i) {
@@ -41,28 +32,25 @@ TensorGuide guide_of(const guided::Calibration& calibration, const models::Named
     guide.inputs.push_back(seen ? found->second : nullptr);
     known = known || seen;
   }
-  if (!known || !can_part(planned, named.experts)) guide.inputs.clear();
+  if (!known || !can_split(planned, named.experts)) guide.inputs.clear();
   return guide;
 }
 
 }  // namespace
 
-Guidance read_guidance(const files::TensorFile& file, FileForm target, const ConvertOptions& options) {
-  Guidance guidance;
-  if (options.calibration.empty()) return guidance;
-  guidance.calibration = guided::Calibration::read(options.calibration);
-  guided::check_same_model(*guidance.calibration, guided::sketch_model(file), file.path());
-  const bool decoder =
-      file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
-  if (!decoder) {
-    // In a bag of tensors each has its own name.
-    for (const files::StoredTensor& tensor : file.tensors()) guidance.names[tensor.name] = {tensor.name, 0, 1};
-    return guidance;
+Rounding choose_rounding(const ConvertOptions& options) {
+  if (options.rounding) return *options.rounding;
+  const bool calibrated = !options.calibration.empty() && options.type != Format(BlockFormat::tq1_0);
+  if (calibrated && guided::has_products(options.calibration)) return Rounding::compensated;
+  if (options.plan.empty()) return Rounding::nearest;
+  const Rounding planned = read_plan(options.plan).rounding;
+  if (planned != Rounding::nearest && options.calibration.empty()) {
+    throw UsageError(fmt::format(
+        "{}: this plan was measured with a rounding that needs a calibration; give it with --importance FILE, "
+        "or set \"rounding\" to \"nearest\" in the plan",
+        options.plan));
   }
-  guidance.traits = models::read_traits(file);
-  guidance.naming = target_naming(file, *guidance.traits, target);
-  guidance.names = models::matrix_names(*guidance.traits, guidance.naming);
-  return guidance;
+  return planned;
 }
 
 void TensorGuide::apply(std::size_t first, std::span<float> weights, const Shape& shape) const {
@@ -74,16 +62,17 @@ void TensorGuide::apply(std::size_t first, std::span<float> weights, const Shape
   }
 }
 
-std::vector<TensorGuide> guide_tensors(const Guidance& guidance, std::span<PlannedTensor> plan,
+std::vector<TensorGuide> guide_tensors(const Source& source, std::span<PlannedTensor> plan,
                                        const ConvertOptions& options, std::vector<std::string>& notes) {
   std::vector<TensorGuide> guides(plan.size());
-  if (!guidance.calibration) return guides;
+  if (options.calibration.empty()) return guides;
+  const guided::Calibration calibration = guided::Calibration::read(options.calibration);
+  guided::check_same_model(calibration, source.sketch(), source.path);
   std::size_t known = 0;
   std::vector<std::string> unknown;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (!is_quantized(plan[i])) continue;
-    const auto named = guidance.names.find(plan[i].recipe->name);
-    if (named != guidance.names.end()) guides[i] = guide_of(*guidance.calibration, named->second, plan[i]);
+    guides[i] = guide_of(calibration, plan[i]);
     if (guides[i].inputs.empty()) {
       unknown.push_back(plan[i].recipe->name);
     } else {
@@ -91,15 +80,16 @@ std::vector<TensorGuide> guide_tensors(const Guidance& guidance, std::span<Plann
     }
   }
   if (known == 0 && !unknown.empty()) {
-    throw UsageError(fmt::format("the calibration {} knows nothing of '{}' or any other tensor: it is of another model",
-                                 guidance.calibration->path, unknown.front()));
+    throw UsageError(
+        fmt::format("the calibration {} does not know '{}' or any other tensor: it belongs to another model",
+                    calibration.path, unknown.front()));
   }
   if (!unknown.empty()) {
     notes.push_back(
-        fmt::format("the calibration knows nothing of {} tensors, the first is '{}'; they are rounded plainly",
+        fmt::format("the calibration does not know {} tensors, the first is '{}'; they are rounded without it",
                     unknown.size(), unknown.front()));
   }
-  if (options.rounding == Rounding::scaled) scale_columns(guidance, plan, guides, notes);
+  if (options.rounding == Rounding::scaled) scale_columns(source, plan, guides, notes);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (guides[i].changes_weights()) plan[i].copied = false;
   }

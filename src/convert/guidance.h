@@ -1,39 +1,30 @@
 #pragma once
 
-// What a calibration says of the tensors of a plan.
+// What a calibration knows about the tensors of a plan, and the rounding that follows from it.
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "convert/source.h"
 #include "convert/type_plan.h"
-#include "files/tensor_file.h"
 #include "guided/calibration.h"
-#include "imago/models.h"
-#include "models/matrix_names.h"
 
 namespace imago::convert {
 
-/// A calibration, and under which names it knows the tensors of the target.
-struct Guidance {
-  std::optional<guided::Calibration> calibration = std::nullopt;  ///< none: everything is encoded plainly
-  std::map<std::string, models::NamedMatrices> names = {};        ///< of tensors of the target that hold matrices
-  std::optional<models::Traits> traits = std::nullopt;            ///< of a decoder
-  models::Naming naming = {};                                     ///< of the target, if it is a decoder
-};
+/// The rounding of a conversion: the requested one; else error compensation if the calibration has the products that
+/// it needs (not for tq1_0, which has no such rounding); else the one that the plan was measured with; else nearest.
+/// Throws UsageError if the plan's rounding needs a calibration and none is given, and like read_plan.
+Rounding choose_rounding(const ConvertOptions& options);
 
-/// Reads the calibration that `options` name, if any. Throws UsageError if it is of another model than `file`.
-Guidance read_guidance(const files::TensorFile& file, FileForm target, const ConvertOptions& options);
-
-/// What is known of one tensor and done to it.
+/// What is known about one tensor, and the factors its weights are multiplied by.
 struct TensorGuide {
-  /// Of the matrices in it, one behind the other; null: nothing is known. Empty: it is encoded plainly.
+  /// Inputs of the matrices in it, in order; null: unknown. Empty: the tensor is rounded without a calibration.
   std::vector<std::shared_ptr<const guided::InputStatistics>> inputs = {};
-  /// Weights are multiplied by those of their column and their row; the values of a vector are rows. Empty: by none.
+  /// One per column and one per row; each value of a vector is a row. Empty: all 1.
   std::vector<float> column_factors = {}, row_factors = {};
 
   bool changes_weights() const noexcept { return !column_factors.empty() || !row_factors.empty(); }
@@ -41,9 +32,17 @@ struct TensorGuide {
   void apply(std::size_t first, std::span<float> weights, const Shape& shape) const;
 };
 
-/// One per tensor of the plan. Tensors that take new weights are no longer copied. Adds to `notes` which matrices the
-/// calibration does not know. Throws UsageError if it knows none, or other columns.
-std::vector<TensorGuide> guide_tensors(const Guidance& guidance, std::span<PlannedTensor> plan,
+/// Reads the calibration of `options`, if any, and returns one guide per tensor of the plan. Tensors whose weights
+/// change are no longer copied. Adds to `notes` which tensors the calibration does not know. Throws UsageError if it
+/// knows none of them, belongs to another model or has other columns.
+std::vector<TensorGuide> guide_tensors(const Source& source, std::span<PlannedTensor> plan,
                                        const ConvertOptions& options, std::vector<std::string>& notes);
+
+/// Activation-aware scaling (AWQ): finds column factors for groups of matrices, and the row factors that undo them in
+/// what feeds the group. Puts them into the guides, whose statistics become those that the scaled matrices see. Groups
+/// that gain nothing are left alone. Reads the matrices of one group at a time. Throws UnsupportedError unless the
+/// source is a language model.
+void scale_columns(const Source& source, std::span<const PlannedTensor> plan, std::span<TensorGuide> guides,
+                   std::vector<std::string>& notes);
 
 }  // namespace imago::convert

@@ -101,6 +101,21 @@ TEST_F(GuidedConversion, TensorsAreWhatTheEncoderGives) {
   }
 }
 
+TEST_F(GuidedConversion, TheCalibrationDecidesTheRoundingUnlessOneIsRequested) {
+  const std::string llama = model("llama_tied_f32");
+  const auto converted = [&](Format type, std::optional<Rounding> rounding) {
+    ConvertOptions wanted = options(llama, type, Rounding::nearest);
+    wanted.rounding = rounding;
+    convert_model(llama, file("out.safetensors"), wanted);
+    const TensorFile made = TensorFile::open(file("out.safetensors"));
+    const auto bytes = made.require("model.layers.1.mlp.down_proj.weight").bytes;
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  EXPECT_EQ(converted(BlockFormat::q4_0, std::nullopt), converted(BlockFormat::q4_0, Rounding::compensated));
+  EXPECT_NE(converted(BlockFormat::q4_0, std::nullopt), converted(BlockFormat::q4_0, Rounding::nearest));
+  EXPECT_EQ(converted(BlockFormat::tq1_0, std::nullopt), converted(BlockFormat::tq1_0, Rounding::nearest));
+}
+
 TEST_F(GuidedConversion, ExpertsHaveStatisticsOfTheirOwn) {
   const std::string mixtral = model("mixtral_moe_f32");
   ConvertOptions wanted = options(mixtral, DType::int4, Rounding::compensated);

@@ -175,6 +175,21 @@ TEST_F(NetworkConversion, ScalesSitWhereTheyAreAskedForAndAreFoundAsAskedFor) {
             before.layers()[0].weights->active(scheme));
 }
 
+TEST_F(NetworkConversion, ARequestForTheSchemeOfALayerKeepsItsCodes) {
+  ConvertOptions options = to(DType::int8);
+  options.granularity = Granularity::row;
+  options.calibrator = Calibrator::mse;
+  convert_model(file("net.json"), file("mse.json"), options);
+  options.calibrator = Calibrator::absmax;  // a file does not say how its scales were found
+  const ConvertReport report = convert_model(file("mse.json"), file("again.json"), options);
+  EXPECT_TRUE(bytes_of("again.json") == bytes_of("mse.json"));
+  EXPECT_EQ(report.tensors.at(0).from_type, "int8");
+  EXPECT_EQ(report.tensors.at(0).from_bytes, report.tensors.at(0).to_bytes);
+  options.granularity = Granularity::tensor;
+  convert_model(file("mse.json"), file("again.json"), options);
+  EXPECT_FALSE(bytes_of("again.json") == bytes_of("mse.json"));
+}
+
 TEST_F(NetworkConversion, PatternsArePaths) {
   ConvertOptions options;
   options.tensor_types = {{"layers\\.2$", DType::fp8e4m3}};

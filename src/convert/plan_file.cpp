@@ -1,4 +1,4 @@
-// Plans as files: which type each weight matrix takes, in JSON that people read and edit.
+// Plan files: the type of each weight matrix, in JSON that people can read and edit.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace {
 using files::JsonValue;
 
 constexpr std::int64_t kPlanVersion = 1;
-/// A plan names each matrix once: a model of a thousand blocks fits many times.
+/// A plan names each matrix once: room for a model of many thousand blocks.
 constexpr std::size_t kMostPlanBytes = std::size_t{64} << 20;
 
 constexpr std::pair<std::string_view, Rounding> kRoundings[] = {
@@ -29,7 +29,7 @@ Rounding parse_rounding(const JsonValue& value) {
   for (const auto& [word, rounding] : kRoundings) {
     if (word == text) return rounding;
   }
-  value.fail(fmt::format("'{}' is no rounding; it can be nearest, compensated or scaled", text));
+  value.fail(fmt::format("'{}' is not a rounding; use nearest, compensated or scaled", text));
 }
 
 Format parse_type(const JsonValue& value, const std::string& tensor) {
@@ -45,13 +45,14 @@ Format parse_type(const JsonValue& value, const std::string& tensor) {
 
 TypePlan parse_plan(std::string_view json, std::string_view file) {
   if (json.size() > kMostPlanBytes) {
-    throw FormatError(file, 0, fmt::format("{} bytes are no plan; it would be a few kilobytes", json.size()));
+    throw FormatError(file, 0,
+                      fmt::format("{} bytes are too many for a plan, which takes a few kilobytes", json.size()));
   }
   const files::JsonDocument document = files::JsonDocument::parse(json, file);
   const JsonValue root = document.root();
   if (root.kind() != files::JsonKind::object) root.fail("a plan is an object with 'imago_plan' and 'tensors'");
   const auto version = root.find("imago_plan");
-  if (!version) root.fail("this is no plan: it has no 'imago_plan'; 'imago plan' writes one");
+  if (!version) root.fail("this is not a plan: it has no 'imago_plan'; 'imago plan' writes one");
   version->integer("imago_plan", kPlanVersion, kPlanVersion);
   TypePlan plan;
   bool has_tensors = false;
@@ -65,7 +66,7 @@ TypePlan parse_plan(std::string_view json, std::string_view file) {
       value.members("facts");
       plan.facts = std::string(value.source());
     } else if (key != "imago_plan") {
-      value.fail(fmt::format("'{}' means nothing in a plan; it has 'tensors', 'rounding' and 'facts'", key));
+      value.fail(fmt::format("'{}' is not a key of a plan; its keys are 'tensors', 'rounding' and 'facts'", key));
     }
   }
   if (!has_tensors || plan.tensors.empty()) root.fail("the plan names no tensors");

@@ -49,15 +49,15 @@ TEST(PlanFile, PeopleMayWriteLittle) {
 
 TEST(PlanFile, MistakesAreTold) {
   expect_problem("[]", "a plan is an object");
-  expect_problem("{}", "this is no plan: it has no 'imago_plan'");
+  expect_problem("{}", "this is not a plan: it has no 'imago_plan'");
   expect_problem(R"({"imago_plan": 2, "tensors": {"a": "q4_k"}})", "imago_plan");
   expect_problem(R"({"imago_plan": 1})", "names no tensors");
   expect_problem(R"({"imago_plan": 1, "tensors": {}})", "names no tensors");
   expect_problem(R"({"imago_plan": 1, "tensors": {"a": 4}})", "a");
   expect_problem(R"({"imago_plan": 1, "tensors": {"a": "q4_kk"}})", "tensor 'a'");
   expect_problem(R"({"imago_plan": 1, "tensors": {"a": "q4_k", "a": "q5_k"}})", "a");
-  expect_problem(R"({"imago_plan": 1, "tensor": {"a": "q4_k"}})", "'tensor' means nothing in a plan");
-  expect_problem(R"({"imago_plan": 1, "tensors": {"a": "q4_k"}, "rounding": "up"})", "'up' is no rounding");
+  expect_problem(R"({"imago_plan": 1, "tensor": {"a": "q4_k"}})", "'tensor' is not a key of a plan");
+  expect_problem(R"({"imago_plan": 1, "tensors": {"a": "q4_k"}, "rounding": "up"})", "'up' is not a rounding");
   expect_problem(R"({"imago_plan": 1, "tensors": {"a": "q4_k"}, "facts": 3})", "facts");
   expect_problem(R"({"imago_plan": 1, "tensors": )", "plan.json");
 }

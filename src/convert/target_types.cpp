@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "imago/error.h"
 
@@ -10,7 +11,63 @@ namespace imago::convert {
 
 namespace {
 
-/// What GGUF has in place of a dtype, for messages.
+using enum BlockFormat;
+using models::TensorUse;
+
+// ---- mixes
+
+enum class Blocks : std::uint8_t { all, half };
+
+/// Every error of the output reaches the logits, so it gets at least six bits. Only one row of the embedding is read
+/// per token, so it can afford four or more. Attention values and the down projection write straight into the residual
+/// stream: they get more bits in all blocks of coarse types, and in about half the blocks of finer ones.
+struct Mix {
+  Format type, output, embedding, value, down;
+  Blocks raised;
+};
+constexpr Mix kMixes[] = {
+    {q2_k, q6_k, q4_k, q4_k, q3_k, Blocks::all},      {q3_k, q6_k, q4_k, q5_k, q4_k, Blocks::all},
+    {q4_k, q6_k, q4_k, q6_k, q6_k, Blocks::half},     {q5_k, q6_k, q5_k, q6_k, q6_k, Blocks::half},
+    {q4_0, q6_k, q4_0, q4_0, q4_0, Blocks::all},      {q4_1, q6_k, q4_1, q4_1, q4_1, Blocks::all},
+    {q5_0, q6_k, q5_0, q5_0, q5_0, Blocks::all},      {q5_1, q6_k, q5_1, q5_1, q5_1, Blocks::all},
+    {iq4_nl, q6_k, iq4_nl, q5_k, q5_k, Blocks::half}, {iq4_xs, q6_k, iq4_xs, q5_k, q5_k, Blocks::half},
+    {tq1_0, q6_k, q4_k, tq1_0, tq1_0, Blocks::all},   {tq2_0, q6_k, q4_k, tq2_0, tq2_0, Blocks::all},
+    {mxfp4, q8_0, q8_0, mxfp4, mxfp4, Blocks::all},   {nvfp4, q8_0, q8_0, nvfp4, nvfp4, Blocks::all},
+};
+
+/// The first and last eighth of the blocks, where errors do most harm, and every third in between.
+bool gets_more_bits(std::size_t block, std::size_t blocks) noexcept {
+  const std::size_t eighth = blocks / 8;
+  return block < eighth || block >= 7 * blocks / 8 || (block - eighth) % 3 == 2;
+}
+
+struct Fallback {
+  Format type, smaller_block;
+};
+/// Never fewer bits than requested.
+constexpr Fallback kFallbacks[] = {
+    {q2_k, q4_0},  {q3_k, q4_0},  {q4_k, q5_0},     {q5_k, q5_1},   {q6_k, q8_0},
+    {tq1_0, q4_0}, {tq2_0, q4_0}, {iq4_xs, iq4_nl}, {nvfp4, mxfp4},
+};
+
+struct FileType {
+  Format format;
+  std::uint32_t plain, mixed;
+};
+/// The numbers of llama.cpp; for K-quants, "small" means no mix and "medium" the usual one.
+constexpr FileType kFileTypes[] = {
+    {DType::float32, 0, 0}, {DType::float16, 1, 1}, {DType::bfloat16, 32, 32},
+    {q4_0, 2, 2},           {q4_1, 3, 3},           {q5_0, 8, 8},
+    {q5_1, 9, 9},           {q8_0, 7, 7},           {q2_k, 21, 10},
+    {q3_k, 11, 12},         {q4_k, 14, 15},         {q5_k, 16, 17},
+    {q6_k, 18, 18},         {iq4_nl, 25, 25},       {iq4_xs, 30, 30},
+    {tq1_0, 36, 36},        {tq2_0, 37, 37},        {mxfp4, 38, 38},
+    {nvfp4, 39, 39},
+};
+
+// ---- what files can hold
+
+/// What GGUF has instead of a dtype, for messages.
 std::string_view nearest_in_gguf(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -38,7 +95,7 @@ std::string_view nearest_in_gguf(DType dtype) {
   return "float16";
 }
 
-/// The signed type that holds every number of an unsigned one, as far as there is one.
+/// The signed type that holds the numbers of an unsigned one. No type holds all of uint64: RecipeReader::widen checks.
 std::optional<DType> signed_for(DType dtype) {
   if (dtype == DType::uint8) return DType::int16;
   if (dtype == DType::uint16) return DType::int32;
@@ -56,7 +113,7 @@ KeptType keep_in_gguf(const files::StoredTensor& tensor) {
                                        tensor.file, tensor.name, tensor.type));
   }
   const Format format = *tensor.format;
-  if (format.is_block() || is_wide(format)) return {{format, false}, ""};
+  if (!has_scales(format)) return {{format, false}, ""};
   const DType dtype = format.dtype();
   const std::string reason = fmt::format("GGUF has no {}", format.name());
   const bool narrow = bits(dtype) <= 8;
@@ -74,24 +131,24 @@ bool is_wide(Format format) noexcept { return !format.is_block() && !is_scaled(f
 
 bool can_hold(FileForm target, Format format) noexcept {
   switch (target) {
-    case FileForm::gguf: return is_wide(format) || (format.is_block() && info(format.block()).in_gguf);
+    case FileForm::gguf: return !has_scales(format) && format != Format(entity_q4_0);
     case FileForm::safetensors:
     case FileForm::huggingface: return true;
     case FileForm::checkpoint:
     case FileForm::architecture:
     case FileForm::entity: break;
   }
-  return !format.is_block();
+  return has_scales(format) || is_wide(format);
 }
 
 void require_holdable(FileForm target, Format format) {
   if (can_hold(target, format)) return;
   if (target == FileForm::gguf) {
-    const std::string near(format.is_block() ? "q4_0" : nearest_in_gguf(format.dtype()));
-    throw UnsupportedError(fmt::format(
-        "GGUF cannot hold {}: it has no scales beside tensors; nearest in GGUF: {}; .safetensors, a Hugging "
-        "Face folder, .json and .entity can hold {}",
-        format.name(), near, format.name()));
+    const std::string_view near = has_scales(format) ? nearest_in_gguf(format.dtype()) : "q4_0";
+    throw UnsupportedError(
+        fmt::format("GGUF cannot hold {}: it has no scales for tensors; nearest in GGUF: {}; .safetensors, a Hugging "
+                    "Face folder, .json and .entity can hold {}",
+                    format.name(), near, format.name()));
   }
   throw UnsupportedError(fmt::format(
       "a network of layers cannot hold {}: its layers have one of the 21 dtypes ('imago dtypes' lists them); .gguf, "
@@ -104,7 +161,7 @@ KeptType keep_type(FileForm target, const files::StoredTensor& tensor) {
   if (tensor.format) return {{tensor.format, tensor.scale_group != 0}, ""};
   if (!tensor.safetensors_type) {
     throw UnsupportedError(
-        fmt::format("{}: tensor '{}' is {}, which imago can neither decode nor store outside the form it comes in",
+        fmt::format("{}: tensor '{}' is {}, which imago can neither decode nor store in another file format",
                     tensor.file, tensor.name, tensor.type));
   }
   return {{std::nullopt, false}, ""};
@@ -120,7 +177,7 @@ std::string type_name(const TargetType& type, const files::StoredTensor& source)
 
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
-  if (type.format->is_block() || type.scaled) return std::nullopt;
+  if (type.scaled || !(is_wide(*type.format) || has_scales(*type.format))) return std::nullopt;
   switch (type.format->dtype()) {
     case DType::float64: return SafetensorsType::f64;
     case DType::float32: return SafetensorsType::f32;
@@ -145,6 +202,34 @@ std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, co
     case DType::binary: break;  // always with scales
   }
   return std::nullopt;
+}
+
+std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied) {
+  const bool output = tensor.use == TensorUse::output || (tensor.use == TensorUse::embedding && tied);
+  // Dtypes have at best one scale per row, and the rows of rare tokens vary widely.
+  if (has_scales(format) && (output || tensor.use == TensorUse::embedding)) return std::nullopt;
+  const auto mix = std::ranges::find(kMixes, format, &Mix::type);
+  if (mix == std::end(kMixes)) return format;
+  if (output) return mix->output;
+  if (tensor.use == TensorUse::embedding) return mix->embedding;
+  if (mix->raised == Blocks::half && !gets_more_bits(tensor.block, tensor.blocks)) return format;
+  if (tensor.use == TensorUse::attention_value) return mix->value;
+  if (tensor.use == TensorUse::down) return mix->down;
+  return format;
+}
+
+std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
+  const auto fits = [&](Format type) { return cols % static_cast<std::size_t>(type.block_values()) == 0; };
+  if (fits(format)) return format;
+  const auto found = std::ranges::find(kFallbacks, format, &Fallback::type);
+  if (found != std::end(kFallbacks) && fits(found->smaller_block)) return found->smaller_block;
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept {
+  const auto found = std::ranges::find(kFileTypes, format, &FileType::format);
+  if (found == std::end(kFileTypes)) return std::nullopt;
+  return mixed ? found->mixed : found->plain;
 }
 
 }  // namespace imago::convert

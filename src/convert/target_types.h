@@ -1,27 +1,31 @@
 #pragma once
 
-// Which types the forms of files can hold, and what stands in for those that they cannot.
+// Which types a file format can hold, what replaces those that it cannot, and the usual mixes of types in a quantized
+// decoder. Mixes and replacements follow llama.cpp, so that sizes and quality are what users of GGUF expect.
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "files/tensor_file.h"
 #include "imago/files.h"
 #include "imago/format.h"
+#include "models/recipe.h"
 
 namespace imago::convert {
 
 /// What the elements of a tensor are in the target.
 struct TargetType {
-  /// None: bytes that are copied unseen (BOOL, F4, iq2_xxs).
+  /// None: bytes that are copied without being decoded (BOOL, F4, iq2_xxs).
   std::optional<Format> format;
-  /// Codes with scales beside them. Integers that are no codes but numbers have none.
+  /// Codes with separate scales; false for integers that are plain numbers.
   bool scaled = false;
 
   friend bool operator==(const TargetType&, const TargetType&) = default;
 };
 
-/// True for dtypes whose codes mean nothing without scales.
+/// True for dtypes whose codes need scales.
 bool has_scales(Format format) noexcept;
 /// float64 … bfloat16.
 bool is_wide(Format format) noexcept;
@@ -30,16 +34,15 @@ bool is_wide(Format format) noexcept;
 /// safetensors and folders: everything; networks: the 21 dtypes.
 bool can_hold(FileForm target, Format format) noexcept;
 
-/// Throws UnsupportedError, with what is near and which forms can, unless the target can hold it.
+/// Throws UnsupportedError unless the target can hold `format`, with the nearest type and the targets that can.
 void require_holdable(FileForm target, Format format);
 
-/// The type of a tensor that keeps its type, and why it is another one where the target cannot hold it.
+/// The type of a tensor for which none was requested, and why it is not its own where the target cannot hold that.
 struct KeptType {
   TargetType type;
   std::string reason;  ///< empty: it is its own
 };
-/// REQUIRES: target is gguf, safetensors or huggingface. Throws UnsupportedError, naming the tensor, for types that
-/// imago can name only, in a form that does not know them.
+/// Throws UnsupportedError, naming the tensor, for types that imago cannot decode and the target does not know.
 ///
 /// | source | in GGUF |
 /// |---|---|
@@ -48,11 +51,21 @@ struct KeptType {
 /// | BOOL, U8, U16, U32, U64 | I8, I16, I32, I64, I64: the same numbers |
 KeptType keep_type(FileForm target, const files::StoredTensor& tensor);
 
-/// As reports name it: "float16", "q4_k", "BOOL".
+/// The name in reports: "float16", "q4_k", "BOOL".
 std::string type_name(const TargetType& type, const files::StoredTensor& source);
 std::string type_name(const files::StoredTensor& tensor);
 
-/// The type of safetensors files for elements that are not packed; none if they are.
+/// The safetensors type of elements; none if they must be packed as bytes.
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source);
+
+/// The type of a decoder's tensor in the usual mix of `format`; none if the tensor keeps its own type. `tied`: the
+/// token embedding gives the logits too.
+std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied);
+
+/// The best type near `format` whose blocks fit rows of `cols`; none if no block fits.
+std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept;
+
+/// `general.file_type` of a GGUF file most of whose weights are in `format`. None if GGUF has no number for it.
+std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept;
 
 }  // namespace imago::convert

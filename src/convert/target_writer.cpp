@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <map>
 #include <unordered_map>
 
-#include "convert/mixes.h"
 #include "files/packed_safetensors.h"
 #include "imago/error.h"
+#include "imago/files.h"
 
 namespace imago::convert {
 
@@ -20,12 +21,16 @@ constexpr std::string_view kFileTypeKey = "general.file_type";
 constexpr std::string_view kQuantizationKey = "general.quantization_version";
 constexpr std::uint32_t kQuantizationVersion = 2;  // of the block layouts, since 2023
 
+bool is_block_quantized(const PlannedTensor& planned) {
+  return planned.type.format && planned.type.format->block_values() > 1;
+}
+
 const GgufMetadata* find_key(const std::vector<GgufMetadata>& metadata, std::string_view key) {
   const auto found = std::ranges::find(metadata, key, &GgufMetadata::key);
   return found == metadata.end() ? nullptr : &*found;
 }
 
-/// By the type that most weights have. A model is mixed if matrices inside its blocks differ.
+/// Named after the type of most weights. A model is mixed if matrices inside its blocks differ.
 std::optional<std::uint32_t> file_type_of(std::span<const PlannedTensor> plan) {
   std::map<Format, std::size_t> all, in_blocks;
   for (const PlannedTensor& planned : plan) {
@@ -33,7 +38,7 @@ std::optional<std::uint32_t> file_type_of(std::span<const PlannedTensor> plan) {
     const models::TensorUse use = planned.recipe->use;
     all[*planned.type.format] += planned.recipe->shape.elements();
     const bool outside = use == models::TensorUse::embedding || use == models::TensorUse::output;
-    if (!outside && planned.type.format->is_block()) ++in_blocks[*planned.type.format];
+    if (!outside && is_block_quantized(planned)) ++in_blocks[*planned.type.format];
   }
   if (all.empty()) return std::nullopt;
   const auto most = std::ranges::max_element(all, {}, [](const auto& entry) { return entry.second; });
@@ -48,9 +53,7 @@ std::vector<GgufMetadata> gguf_metadata(const models::ModelRecipe& recipe, std::
   }
   if (find_key(metadata, kArchitectureKey) == nullptr) return metadata;
   if (const auto type = file_type_of(plan)) metadata.push_back({std::string(kFileTypeKey), *type});
-  const bool quantized = std::ranges::any_of(
-      plan, [](const PlannedTensor& planned) { return planned.type.format && planned.type.format->is_block(); });
-  if (quantized && find_key(metadata, kQuantizationKey) == nullptr) {
+  if (std::ranges::any_of(plan, is_block_quantized) && find_key(metadata, kQuantizationKey) == nullptr) {
     metadata.push_back({std::string(kQuantizationKey), kQuantizationVersion});
   }
   return metadata;
@@ -86,6 +89,7 @@ void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout, std
 
 TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan) {
   TargetLayout layout;
+  if (is_network(recipe.target)) return layout;
   if (recipe.target == FileForm::gguf) {
     for (const PlannedTensor& planned : plan) lay_out_gguf(planned, layout);
     layout.gguf_metadata = gguf_metadata(recipe, plan);
@@ -98,8 +102,51 @@ TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedT
   return layout;
 }
 
-TargetWriter::TargetWriter(const std::string& path, const models::ModelRecipe& recipe,
-                           std::span<const PlannedTensor> plan, std::uint64_t shard_bytes) {
+// ---- networks
+
+NetworkWriter::NetworkWriter(std::string path, const Source& source, std::span<const PlannedTensor> plan)
+    : path_(std::move(path)), source_(source) {
+  for (const PlannedTensor& planned : plan) {
+    if (!planned.copied) changed_.emplace(planned.recipe->name, &planned);
+  }
+}
+
+void NetworkWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  const std::string_view layer =
+      name.ends_with(files::kScalesSuffix) ? name.substr(0, name.size() - files::kScalesSuffix.size()) : name;
+  if (!changed_.contains(layer)) return;
+  std::vector<std::byte>& entry = entries_[std::string(name)];
+  entry.insert(entry.end(), bytes.begin(), bytes.end());
+}
+
+void NetworkWriter::commit() {
+  for (const NamedLayer& named : named_layers(*source_.network->network)) {
+    const auto changed = changed_.find(named.path);
+    if (changed == changed_.end()) continue;
+    const Scheme& scheme = changed->second->scheme;
+    Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
+    layer.config.dtype = changed->second->type.format->dtype();
+    if (changed->second->type.scaled) {
+      layer.config.granularity = scheme.granularity;
+      layer.config.group = scheme.group;
+    }
+    // An .entity file holds the master of a norm, whatever its type, so absmax scales leave it as it is.
+    const bool keeps_master = source_.recipe.target == FileForm::entity && layer.config.type == LayerType::rms_norm;
+    if (keeps_master && scheme.calibrator == Calibrator::absmax) continue;
+    const std::vector<std::byte>& scale_bytes = entries_[named.path + std::string(files::kScalesSuffix)];
+    std::vector<float> scales(scale_bytes.size() / sizeof(float));
+    if (!scales.empty()) std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
+    // The scales become explicit ones: a file states scales, not how they were found.
+    layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
+  }
+  source_.network->save(path_);
+}
+
+// ---- any target
+
+TargetWriter::TargetWriter(const std::string& path, const Source& source, std::span<const PlannedTensor> plan,
+                           std::uint64_t shard_bytes) {
+  const models::ModelRecipe& recipe = source.recipe;
   TargetLayout layout = lay_out(recipe, plan);
   std::vector<std::string> names;
   try {
@@ -112,13 +159,19 @@ TargetWriter::TargetWriter(const std::string& path, const models::ModelRecipe& r
       const auto& writer =
           writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata));
       for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
+    } else if (is_network(recipe.target)) {
+      writer_.emplace<NetworkWriter>(path, source, plan);
+      for (const PlannedTensor& planned : plan) {
+        names.push_back(planned.recipe->name);
+        if (planned.type.scaled) names.push_back(planned.recipe->name + std::string(files::kScalesSuffix));
+      }
     } else {
       const auto& writer = writer_.emplace<files::HuggingFaceWriter>(
           path, std::move(layout.safetensors), recipe.side_files, std::move(layout.metadata), shard_bytes);
       for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
     }
   } catch (const UsageError& error) {
-    // What came from a file, not from the command line.
+    // The names came from a file, not from the command line.
     throw UnsupportedError(fmt::format("{}: {}", path, error.what()));
   }
   std::unordered_map<std::string, Due> by_name;

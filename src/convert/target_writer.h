@@ -1,9 +1,10 @@
 #pragma once
 
-// One face for the writers of GGUF, safetensors and Hugging Face folders.
+// One interface to the writers of GGUF, safetensors, Hugging Face folders and networks.
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,33 +12,50 @@
 #include <variant>
 #include <vector>
 
+#include "convert/source.h"
 #include "convert/type_plan.h"
 #include "files/hugging_face.h"
 #include "imago/files.h"
 
 namespace imago::convert {
 
-/// What is written next: the codes of a planned tensor, or its scales.
+/// The next entry to write: the codes of a planned tensor, or its scales.
 struct Due {
   std::string name;
-  std::size_t tensor = 0;  ///< in the plan
+  std::size_t tensor = 0;  ///< index in the plan
   bool scales = false;
 };
 
-/// What a file will consist of, apart from values.
+/// The contents of a file, apart from values. Empty for networks, which lay themselves out.
 struct TargetLayout {
   std::vector<GgufEntry> gguf;
   std::vector<GgufMetadata> gguf_metadata;
   std::vector<SafetensorsEntry> safetensors;
   std::vector<std::pair<std::string, std::string>> metadata;
 };
-/// Throws ShapeError, UnsupportedError for what the form cannot hold.
+/// Throws ShapeError, UnsupportedError for what the file format cannot hold.
 TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan);
+
+/// Collects codes and scales, installs them in the layers of a network and saves it.
+class NetworkWriter {
+ public:
+  /// What it is given must outlive it.
+  NetworkWriter(std::string path, const Source& source, std::span<const PlannedTensor> plan);
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::string path_;
+  const Source& source_;
+  std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
+  std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
+};
 
 class TargetWriter {
  public:
-  /// Throws IoError; UnsupportedError, naming `path`, for names that the form cannot hold.
-  TargetWriter(const std::string& path, const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan,
+  /// `source` and `plan` must outlive it. Throws IoError; UnsupportedError, naming `path`, for names that the file
+  /// format cannot hold.
+  TargetWriter(const std::string& path, const Source& source, std::span<const PlannedTensor> plan,
                std::uint64_t shard_bytes);
 
   std::span<const Due> due() const noexcept { return due_; }
@@ -45,7 +63,7 @@ class TargetWriter {
   void commit();
 
  private:
-  std::variant<std::monostate, GgufWriter, SafetensorsWriter, files::HuggingFaceWriter> writer_;
+  std::variant<std::monostate, GgufWriter, SafetensorsWriter, files::HuggingFaceWriter, NetworkWriter> writer_;
   std::vector<Due> due_;
 };
 

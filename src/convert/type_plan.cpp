@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <regex>
 
-#include "convert/mixes.h"
-#include "convert/piece_reader.h"
-#include "convert/planned_types.h"
+#include "base/near_names.h"
+#include "convert/source.h"
 #include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -22,7 +22,7 @@ namespace {
 using models::TensorRecipe;
 using models::TensorUse;
 
-// Convolution kernels, gates and the like: below this, blocks save nothing that anyone would notice.
+// Convolution kernels, gates and the like: below this, quantization saves next to nothing.
 constexpr std::size_t kFewRows = 16;
 
 struct Pattern {
@@ -31,10 +31,10 @@ struct Pattern {
   Format format;
 };
 
-struct Choice {
+struct TypeChoice {
   TargetType type;
   std::string reason;
-  bool kept = false;  // its own type, not one that happens to be the same
+  bool kept = false;  // nobody requested a type, so codes keep their scales
 };
 
 std::size_t rows_of(const Shape& shape) {
@@ -47,7 +47,7 @@ std::vector<Pattern> compile(const ConvertOptions& options) {
     try {
       patterns.push_back({text, std::regex(text, std::regex::ECMAScript | std::regex::optimize), format});
     } catch (const std::regex_error& error) {
-      throw UsageError(fmt::format("'{}' is no regular expression: {}", text, error.what()));
+      throw UsageError(fmt::format("'{}' is not a regular expression: {}", text, error.what()));
     }
   }
   return patterns;
@@ -62,29 +62,44 @@ Scheme scheme_of(Format format, const ConvertOptions& options) {
   return scheme;
 }
 
+/// The types of a plan file. Throws UsageError for a name that the model does not have, with those near to it.
+std::map<std::string, Format> read_types(const std::string& path, const models::ModelRecipe& recipe) {
+  std::vector<std::string> names;
+  for (const TensorRecipe& tensor : recipe.tensors) names.push_back(tensor.known_as().name);
+  std::map<std::string, Format> types;
+  for (const auto& [name, type] : read_plan(path).tensors) {
+    types.emplace(name, type);
+    if (std::ranges::find(names, name) != names.end()) continue;
+    std::string near;
+    for (const std::string& candidate : near_names(name, names, 3)) {
+      near += fmt::format("{}'{}'", near.empty() ? "; near to it are " : ", ", candidate);
+    }
+    throw UsageError(
+        fmt::format("{}: the model has no tensor '{}'{}; does the plan belong to another model?", path, name, near));
+  }
+  return types;
+}
+
 class Planner {
  public:
   Planner(const models::ModelRecipe& recipe, const ConvertOptions& options)
       : target_(recipe.target), options_(options), patterns_(compile(options)) {
     tied_ = std::ranges::none_of(recipe.tensors, [](const TensorRecipe& t) { return t.use == TensorUse::output; });
-    if (options.plan.empty()) return;
-    std::vector<std::string> names;
-    for (const TensorRecipe& tensor : recipe.tensors) names.push_back(name_in_plans(tensor));
-    planned_ = PlannedTypes(options.plan, names);
+    if (!options.plan.empty()) planned_ = read_types(options.plan, recipe);
   }
 
   PlannedTensor plan(const TensorRecipe& recipe) const {
     PlannedTensor planned;
     planned.recipe = &recipe;
-    const Choice choice = choose(recipe);
+    const TypeChoice choice = choose(recipe);
     const TargetType type = choice.type;
     planned.type = type;
     planned.reason = choice.reason;
     const files::StoredTensor& source = planned.source();
-    const bool same_layout = recipe.parts.size() == 1 && recipe.rework == models::Rework::none &&
+    const bool same_layout = recipe.parts.size() == 1 && recipe.transform == models::RowTransform::none &&
                              recipe.shape.elements() == source.shape.elements();
     planned.copied = keeps_bytes(recipe, type) || !type.format;
-    // Codes with scales move as they are only together with all of their scales, and only if nobody wants new ones.
+    // Codes are copied only together with all of their scales, and only if nobody requested new ones.
     if (type.scaled && !(same_layout && choice.kept)) planned.copied = false;
     if (type.scaled) place_scales(planned);
     planned.code_bytes = code_bytes(planned);
@@ -94,8 +109,9 @@ class Planner {
  private:
   static bool keeps_bytes(const TensorRecipe& recipe, const TargetType& type) {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
-    const bool moves_rows = recipe.rework == models::Rework::none || recipe.rework == models::Rework::to_adjacent ||
-                            recipe.rework == models::Rework::to_halves;
+    using enum models::RowTransform;
+    const bool moves_rows =
+        recipe.transform == none || recipe.transform == to_adjacent || recipe.transform == to_halves;
     const bool boolean_as_int8 = source.safetensors_type == SafetensorsType::boolean && type.format == DType::int8;
     return moves_rows && (boolean_as_int8 ||
                           (type.format && type.format == source.format && type.scaled == (source.scale_group != 0)));
@@ -111,9 +127,20 @@ class Planner {
     return bytes;
   }
 
+  /// Groups must divide the rows; where they do not, there is one scale per row.
+  Scheme scheme_for(Format format, const Shape& shape) const {
+    Scheme scheme = checked_scheme(scheme_of(format, options_));
+    const auto group = static_cast<std::size_t>(std::max(scheme.group, 1));
+    if (scheme.granularity == Granularity::group && shape.last() % group != 0) {
+      scheme.granularity = Granularity::row;
+      scheme.group = 0;
+    }
+    return scheme;
+  }
+
   void place_scales(PlannedTensor& planned) const {
     const Shape& shape = planned.recipe->shape;
-    planned.scheme = checked_scheme(scheme_of(*planned.type.format, options_));
+    planned.scheme = scheme_for(*planned.type.format, shape);
     if (planned.copied) {
       const files::StoredTensor& source = planned.source();
       planned.scheme = Scheme(*planned.type.format);
@@ -125,28 +152,24 @@ class Planner {
       }
       return;
     }
-    const auto group = static_cast<std::size_t>(std::max(planned.scheme.group, 1));
-    if (planned.scheme.granularity == Granularity::group && shape.last() % group != 0) {
-      planned.scheme.granularity = Granularity::row;
-      planned.scheme.group = 0;
-      planned.reason += fmt::format("; one scale per row: {} is no multiple of {}", shape.last(), group);
+    if (planned.scheme.granularity != options_.granularity) {
+      planned.reason += fmt::format("; one scale per row: {} is not a multiple of {}", shape.last(), options_.group);
     }
     planned.scales = scale_layout(planned.scheme, rows_of(shape), shape.last());
   }
 
-  Choice choose(const TensorRecipe& recipe) const {
+  TypeChoice choose(const TensorRecipe& recipe) const {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
     for (const Pattern& pattern : patterns_) {
       if (!std::regex_search(recipe.name, pattern.expression)) continue;
-      if (!files::is_decodable(source)) {
-        throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
-                                           source.file, source.name, source.type, pattern.format.name()));
-      }
+      require_decodable(source, pattern.format);
       return fitted(pattern.format, recipe, fmt::format("asked for by '{}'", pattern.text));
     }
-    if (const std::optional<Format> planned = planned_.find(name_in_plans(recipe))) return as_planned(*planned, recipe);
+    const auto planned = planned_.find(recipe.known_as().name);
+    if (planned != planned_.end()) return as_planned(planned->second, recipe);
     if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
-    if (source.format && !is_wide(*source.format) && !source.format->is_block() && source.scale_group == 0 &&
+    if (is_network(target_)) return fitted(*options_.type, recipe, "asked for");
+    if (source.format && has_scales(*source.format) && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
       return keep(source, "integers stay as they are");
     }
@@ -166,23 +189,21 @@ class Planner {
     return fitted(*mixed, recipe, fmt::format("{} in the mix of {}", role_of(recipe), options_.type->name()));
   }
 
-  static const std::string& name_in_plans(const TensorRecipe& recipe) {
-    return recipe.matrices.name.empty() ? recipe.name : recipe.matrices.name;
+  static void require_decodable(const files::StoredTensor& source, Format format) {
+    if (files::is_decodable(source)) return;
+    throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
+                                       source.file, source.name, source.type, format.name()));
   }
 
-  /// Exactly that, or an error: a plan was measured as it stands.
-  Choice as_planned(Format format, const TensorRecipe& recipe) const {
-    const files::StoredTensor& source = *recipe.parts.front().tensor;
-    if (!files::is_decodable(source)) {
-      throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago cannot decode, so it cannot become {}",
-                                         source.file, source.name, source.type, format.name()));
-    }
+  /// The planned type or an error: a plan was measured as it stands.
+  TypeChoice as_planned(Format format, const TensorRecipe& recipe) const {
+    require_decodable(*recipe.parts.front().tensor, format);
     if (fitting_type(format, recipe.shape.last()) != format) {
-      throw UsageError(fmt::format("{}: '{}' cannot be {}: its rows of {} are no multiple of a block of {}",
-                                   options_.plan, name_in_plans(recipe), format.name(), recipe.shape.last(),
+      throw UsageError(fmt::format("{}: '{}' cannot be {}: its rows of {} are not a multiple of the block of {}",
+                                   options_.plan, recipe.known_as().name, format.name(), recipe.shape.last(),
                                    format.block_values()));
     }
-    return {{format, has_scales(format)}, "planned"};
+    return requested(format, recipe, "planned");
   }
 
   std::string_view role_of(const TensorRecipe& recipe) const {
@@ -198,37 +219,42 @@ class Planner {
     return "this tensor";
   }
 
-  Choice keep(const files::StoredTensor& source, std::string_view why = "kept") const {
+  TypeChoice keep(const files::StoredTensor& source, std::string_view why = "kept") const {
     KeptType kept = keep_type(target_, source);
     if (kept.reason.empty()) return {kept.type, std::string(why), true};
     return {kept.type, std::move(kept.reason)};
   }
 
-  /// Whether the target wants a type of its own for it. On the way back from GGUF that is so only where nothing is
-  /// lost.
+  /// The requested type. A layer that has this very scheme keeps its codes and scales, unless a calibration may find
+  /// better ones.
+  TypeChoice requested(Format format, const TensorRecipe& recipe, std::string reason) const {
+    TypeChoice choice{{format, has_scales(format)}, std::move(reason)};
+    if (!recipe.scheme || !has_scales(format) || !options_.calibration.empty()) return choice;
+    choice.kept = recipe.scheme == scheme_for(format, recipe.shape);
+    return choice;
+  }
+
+  /// Whether the recipe's preferred type applies: from GGUF back to a folder, only if nothing is lost.
   static bool prefers(const TensorRecipe& recipe) {
     if (!recipe.preferred || recipe.preferred == recipe.parts.front().tensor->format) return false;
     return !recipe.preferred_if_exact || holds_exactly(recipe, *recipe.preferred);
   }
-  Choice preferred(const TensorRecipe& recipe) const {
+  TypeChoice preferred(const TensorRecipe& recipe) const {
     return {{recipe.preferred, false}, fmt::format("as {} models have it", name(target_))};
   }
 
   static bool holds_exactly(const TensorRecipe& recipe, Format format) {
-    PlannedTensor probe;
-    probe.recipe = &recipe;
-    PieceReader reader(probe);
-    if (reader.needs_whole()) reader.load_whole();
-    std::vector<float> values(reader.elements()), back(reader.elements());
-    reader.read(0, values);
+    std::vector<float> values(recipe.shape.elements()), back(values.size());
+    models::apply_recipe(recipe, values);
     std::vector<std::byte> codes(packed_bytes(format, values.size()));
     encode(format.dtype(), values, {}, codes);
     decode(format.dtype(), codes, {}, back);
     return std::memcmp(values.data(), back.data(), values.size() * sizeof(float)) == 0;
   }
 
-  /// float32 in a GGUF decoder, as its runners want vectors; else its own type, or float32 where that is no wide one.
-  Choice wide(const TensorRecipe& recipe, std::string_view why) const {
+  /// float32 in a GGUF decoder, since its runners expect that of vectors; else its own type if that is wide, or
+  /// float32.
+  TypeChoice wide(const TensorRecipe& recipe, std::string_view why) const {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
     const bool own = source.format && is_wide(*source.format);
     if (target_ == FileForm::gguf && recipe.blocks != 0) {
@@ -237,15 +263,15 @@ class Planner {
     }
     if (own && prefers(recipe)) return preferred(recipe);
     if (own) return {{source.format, false}, std::string(why)};
-    return recipe.blocks == 0 ? keep(source, why) : Choice{{DType::float32, false}, std::string(why)};
+    return recipe.blocks == 0 ? keep(source, why) : TypeChoice{{DType::float32, false}, std::string(why)};
   }
 
-  /// `format` where it fits. Only the mix of a decoder looks for another quantized type: who asks for one type, in a
-  /// bag of tensors or with `pure`, gets that one or what was there.
-  Choice fitted(Format format, const TensorRecipe& recipe, std::string reason) const {
+  /// `format` if it fits. Only the mix of a decoder falls back to another quantized type; in a bag of tensors and with
+  /// `pure`, a tensor takes the requested type or keeps its own.
+  TypeChoice fitted(Format format, const TensorRecipe& recipe, std::string reason) const {
     const std::string misfit = fmt::format("rows of {} fit no block of {}", recipe.shape.last(), format.name());
     const std::optional<Format> fitting = fitting_type(format, recipe.shape.last());
-    if (fitting == format) return {{format, has_scales(format)}, std::move(reason)};
+    if (fitting == format) return requested(format, recipe, std::move(reason));
     if (options_.pure || recipe.blocks == 0) {
       return prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
     }
@@ -256,14 +282,14 @@ class Planner {
   FileForm target_;
   const ConvertOptions& options_;
   std::vector<Pattern> patterns_;
-  PlannedTypes planned_;
+  std::map<std::string, Format> planned_;
   bool tied_ = false;
 };
 
 }  // namespace
 
 void check_type_options(FileForm target, const ConvertOptions& options) {
-  std::vector<Format> asked;
+  std::vector<Format> asked;  // by any option
   if (options.type) asked.push_back(*options.type);
   for (const auto& [pattern, format] : options.tensor_types) asked.push_back(format);
   if (!options.plan.empty()) {
@@ -281,14 +307,15 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
     checked_scheme(scheme_of(asked.front(), options));
   }
   if (options.pure && !options.type) throw UsageError("'pure' needs a type to convert to");
-  if (options.rounding != Rounding::nearest && options.calibration.empty()) {
+  const Rounding rounding = options.rounding.value_or(Rounding::nearest);
+  if (rounding != Rounding::nearest && options.calibration.empty()) {
     throw UsageError("error-compensating rounding and column scaling need a calibration");
   }
   if (!options.calibration.empty() && asked.empty() && options.plan.empty()) {
     throw UsageError("a calibration needs a type to convert to");
   }
   for (const Format format : asked) {
-    if (options.rounding == Rounding::compensated && !is_wide(format) && !guided::can_compensate(format)) {
+    if (rounding == Rounding::compensated && !is_wide(format) && !guided::can_compensate(format)) {
       throw UnsupportedError(fmt::format("{} has no error-compensating rounding", format.name()));
     }
   }

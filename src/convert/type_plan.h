@@ -19,11 +19,11 @@ namespace imago::convert {
 struct PlannedTensor {
   const models::TensorRecipe* recipe = nullptr;
   TargetType type;
-  std::string reason;  ///< "asked for", "norms and biases stay float32"
-  Scheme scheme;       ///< of scaled types: where scales sit and how they are found
+  std::string reason;  ///< "asked for", "norms and biases stay wide"
+  Scheme scheme;       ///< of scaled types: where scales are and how they are found
   ScaleLayout scales;  ///< of scaled types
   std::size_t code_bytes = 0;
-  /// The bytes of the source are those of the target, but for the order of rows.
+  /// The target has the bytes of the source, perhaps with rows in another order.
   bool copied = false;
 
   const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
@@ -31,25 +31,26 @@ struct PlannedTensor {
   std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float); }
 };
 
-/// In the order of the recipe, which must outlive the plan. The rules, the first that applies decides:
+/// One planned tensor per tensor of the recipe, which must outlive the plan. The first rule that applies decides:
 ///
 /// 1. a pattern of `tensor_types`;
-/// 2. a plan that names it, where it must fit;
+/// 2. a plan that names the tensor, whose type must fit;
 /// 3. without `type`: what the recipe prefers (vectors of a GGUF decoder are float32), else the tensor's own type, or
-///    what stands in for it (target_types.h);
-/// 4. what holds no weights (integers, masks) and what cannot be decoded stays as it is;
-/// 5. vectors stay wide: float32 in a GGUF decoder, else their own type; so do, in decoders and unless `pure`, routers
+///    its replacement (target_types.h);
+/// 4. layers of a network take `type`;
+/// 5. tensors that do not hold weights (integers, masks) and those that cannot be decoded keep their type;
+/// 6. vectors stay wide: float32 in a GGUF decoder, else their own type; so do, in decoders and unless `pure`, routers
 ///    and matrices of fewer than 16 rows;
-/// 6. the usual mix of `type` in decoders (mixes.h), unless `pure`;
-/// 7. `type`.
+/// 7. the usual mix of `type` in decoders (target_types.h), unless `pure`;
+/// 8. `type`.
 ///
-/// A type whose blocks do not fit the rows is replaced in the mix of a decoder (mixes.h); where none fits the tensor
+/// A type whose blocks do not fit the rows is replaced in the mix of a decoder (fitting_type); if none fits, the tensor
 /// keeps a wide type. In a bag of tensors and with `pure` nothing replaces it: the tensor keeps its own type.
-/// Throws UnsupportedError if the target cannot hold a type that was asked for, UsageError for options without meaning
-/// and for a plan of another model.
+/// Throws UnsupportedError if the target cannot hold a requested type, UsageError for options without meaning and for a
+/// plan of another model.
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options);
 
-/// What decides about types in general, apart from any tensor: throws as plan_types.
+/// The checks of plan_types that need no tensors.
 void check_type_options(FileForm target, const ConvertOptions& options);
 
 }  // namespace imago::convert

@@ -5,7 +5,6 @@
 
 #include <list>
 
-#include "convert/mixes.h"
 #include "imago/error.h"
 
 namespace imago::convert {

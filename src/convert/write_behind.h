@@ -1,6 +1,6 @@
 #pragma once
 
-// Writing while the next pieces are computed.
+// Writes one batch while the next one is computed.
 
 #include <condition_variable>
 #include <cstddef>
@@ -14,35 +14,35 @@
 
 namespace imago::convert {
 
-/// A piece of the target, ready to be written: in its own buffer, or where the source has it.
+/// A piece of the target, ready to be written: in its own buffer, or in the source.
 struct Slot {
   std::string_view name;
   std::vector<std::byte> buffer;
   std::span<const std::byte> bytes;  ///< of the buffer or of the source
-  double signal = 0, noise = 0;      ///< squared weights and squared errors, where they are measured
+  double signal = 0, noise = 0;      ///< sums of squared weights and errors, if they are measured
 };
 
 /// Pieces that are computed together and written one after the other.
 struct Batch {
   std::vector<Slot> slots;
-  std::vector<std::span<const std::byte>> sources;  ///< pages that nobody needs once it is written
+  std::vector<std::span<const std::byte>> sources;  ///< pages that are not needed once it is written
 };
 
-/// A thread that writes batches in the order in which they come. At most three are under way: one that is computed, one
-/// that waits, one that is written. They are used again, so that buffers are allocated once.
+/// A thread that writes batches in the order they are given. There are three: one being computed, one waiting, one
+/// being written. They are reused, so that buffers are allocated once.
 class WriteBehind {
  public:
   using Write = std::function<void(std::string_view name, std::span<const std::byte> bytes)>;
   explicit WriteBehind(Write write);
-  /// Ends without writing what still waits.
+  /// Drops what is not written yet.
   ~WriteBehind();
   WriteBehind(const WriteBehind&) = delete;
   WriteBehind& operator=(const WriteBehind&) = delete;
 
-  /// A batch to fill. Waits while three are under way. Throws what writing threw.
+  /// A batch to fill; waits for a free one. Throws what writing threw.
   Batch take();
   void give(Batch batch);
-  /// Waits until all is written. Throws what writing threw.
+  /// Waits until everything is written. Throws what writing threw.
   void finish();
 
  private:

@@ -1,6 +1,6 @@
 // Calibrations to files and back, and files that are none.
 
-#include "guided/calibration_file.h"
+#include "guided/calibration.h"
 
 #include <gtest/gtest.h>
 
@@ -131,7 +131,7 @@ TEST(CalibrationFile, OfHandMadeBytes) {
 TEST(CalibrationFile, SaysWhatIsWrong) {
   FileParts parts;
   parts.type = "model";
-  EXPECT_NE(problem_of(parts).find("no calibration"), std::string::npos);
+  EXPECT_NE(problem_of(parts).find("not a calibration"), std::string::npos);
   parts = {};
   parts.tensors.pop_back();
   EXPECT_NE(problem_of(parts).find("no counts"), std::string::npos);

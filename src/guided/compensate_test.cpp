@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "guided/code_bits.h"
+#include "guided/block_bits.h"
 #include "guided/encode_matrix.h"
 #include "guided/levels.h"
 #include "imago/codec.h"

@@ -10,12 +10,64 @@
 
 namespace imago::guided {
 
+void GroupSearch::begin(const ColumnGroup& group) {
+  group_ = group;
+  change_ = 0;
+  values_.resize(group.count);
+}
+
+/// Columns depend on each other, trials do not: they run in lanes and share what they read.
+template <std::size_t kTrials>
+void GroupSearch::attempt(const Trial (&trials)[kTrials]) {
+  Lanes scale[kTrials], offset[kTrials], inverse[kTrials], total[kTrials];
+  for (std::size_t t = 0; t < kTrials; ++t) {
+    scale[t] = LevelLanes::load(trials[t].scales);
+    offset[t] = LevelLanes::load(trials[t].offsets);
+    inverse[t] = 1 / scale[t];
+    total[t] = Lanes{};
+  }
+  slopes_.resize(kTrials * group_.count);
+  tried_.resize(kTrials * group_.count);
+  Lanes* const slopes = slopes_.data();
+  for (std::size_t i = 0; i < kTrials * group_.count; ++i) slopes[i] = group_.slopes[i / kTrials] + Lanes{};
+  for (std::size_t i = 0; i < group_.count; ++i) {
+    const float* const row = group_.products + i * group_.stride;
+    const float curvature = row[i] + group_.damping, value = group_.weights[i] - group_.errors[i];
+    const float damped = group_.damping * group_.errors[i], inverse_curvature = 1 / curvature;
+    Lanes change[kTrials];
+    for (std::size_t t = 0; t < kTrials; ++t) {
+      const Lanes slope = slopes[i * kTrials + t] + damped;
+      const Lanes wanted = value + slope * inverse_curvature;
+      const Lanes tried = levels_.nearest_values((wanted + offset[t]) * inverse[t]);
+      tried_[i * kTrials + t] = tried;
+      change[t] = value - (scale[t] * tried - offset[t]);
+      total[t] += change[t] * (2 * slope + change[t] * curvature);
+    }
+    for (std::size_t k = i + 1; k < group_.count; ++k) {
+      for (std::size_t t = 0; t < kTrials; ++t) slopes[k * kTrials + t] += change[t] * row[k];
+    }
+  }
+  for (std::size_t t = 0; t < kTrials; ++t) {
+    for (std::size_t lane = 0; lane < Four().size(); ++lane) {
+      if (!(total[t][lane] < change_)) continue;
+      change_ = total[t][lane];
+      scale_ = trials[t].scales[lane];
+      offset_ = trials[t].offsets[lane];
+      for (std::size_t i = 0; i < group_.count; ++i) values_[i] = tried_[i * kTrials + t][lane];
+    }
+  }
+}
+
+template void GroupSearch::attempt(const Trial (&)[1]);
+template void GroupSearch::attempt(const Trial (&)[2]);
+template void GroupSearch::attempt(const Trial (&)[3]);
+
 namespace {
 
 constexpr float kNever = std::numeric_limits<float>::max();
-/// A step that alone costs more than this part of its square times the curvature finds no partner that pays for it.
+/// A step that costs more than this share of its square times the curvature never pays off in a pair.
 constexpr float kWorthPairing = 0.5f;
-/// Of the scales and offsets that are tried beside those of a group. Nearer ones are found with codes fixed.
+/// Factors on the scale and offset of a group to try. Smaller changes are found with fixed codes.
 constexpr Four kNearFactors = {0.9f, 0.95f, 1.05f, 1.1f}, kFarFactors = {0.8f, 0.85f, 1.15f, 1.2f};
 
 using Lanes = LevelLanes::Lanes;
@@ -26,7 +78,7 @@ Lanes load(const float* from) {
   return lanes;
 }
 
-/// The least of costs[i] + factor · steps[i] · row[i]. In lanes by hand: compilers keep the order of comparisons.
+/// The least costs[i] + factor · steps[i] · row[i]. Vectorized by hand: compilers must keep the order of comparisons.
 float least_together(const float* costs, const float* steps, const float* row, float factor, std::size_t count) {
   constexpr std::size_t kLanes = sizeof(Lanes) / sizeof(float);
   Lanes least = kNever + Lanes{}, other = least;
@@ -107,7 +159,7 @@ void Descent::take_step(const Row& at, std::size_t i, int side) {
   change_error(at, i, -steps_[side][i]);
 }
 
-/// Two steps that each cost something may gain together where their columns go together.
+/// Two steps that each raise the error may lower it together if their columns correlate.
 void Descent::improve_pairs(const Row& at) {
   for (int side = 0; side < 2; ++side) {
     steps_[side].resize(at.width);
@@ -125,7 +177,7 @@ void Descent::improve_pairs(const Row& at) {
       for (int b = 0; b < 2; ++b) {
         const float *row = products(at, i), *steps = steps_[b].data(), *costs = costs_[b].data();
         const float best = least_together(costs, steps, row, 2 * step, at.width);
-        // What float32 may have rounded away is no gain.
+        // A gain within the rounding error of float32 does not count.
         if (alone + best >= least - 1e-5f * std::abs(alone)) continue;
         least = alone + best;
         partner = 0;
@@ -169,7 +221,7 @@ void Descent::improve_offset(const Row& at, std::size_t i) {
   offset = better;
 }
 
-/// Codes and scales hold each other where they are: others near them are tried together.
+/// Codes and scales fix each other: nearby scales are tried with new codes.
 void Descent::search_scales(const Row& at, std::size_t i) {
   const RoundingGrid& grid = strip_.grid;
   const std::size_t column = at.first + i, group = strip_.group_of(at.row, column), count = strip_.scales.group;
@@ -209,7 +261,7 @@ void Descent::search_scales(const Row& at, std::size_t i) {
   }
 }
 
-/// How far the values of the group at `i` should move along direction_, codes fixed.
+/// How far the values of the group at `i` should move along direction_ with fixed codes.
 float Descent::best_step(const Row& at, std::size_t i) {
   moved_.assign(direction_.size(), 0);
   float along = 0, bend = 0;

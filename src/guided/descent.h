@@ -1,26 +1,73 @@
 #pragma once
 
-// What is left to gain once all columns are rounded: codes and scales are looked at again with all others fixed, those
-// of later columns too, and take what lowers the error of the outputs, e (H + damping) eᵀ. It never rises.
+// Coordinate descent after all columns are rounded: each code, scale and offset in turn takes the value that lowers the
+// error of the outputs, e (H + damping) eᵀ, with all others fixed. The error never rises.
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
-#include "guided/group_search.h"
-#include "guided/strip.h"
+#include "guided/levels.h"
+#include "guided/rounding_grid.h"
 
 namespace imago::guided {
+
+/// The columns of a row that share one scale.
+struct ColumnGroup {
+  std::size_t count = 0;
+  const float* weights = nullptr;
+  std::span<const float> errors;    ///< weights minus their current values
+  const float* slopes = nullptr;    ///< e · H
+  const float* products = nullptr;  ///< row i of H of these columns is at products + i · stride
+  std::size_t stride = 0;
+  float damping = 0;  ///< added to the diagonal of H
+};
+
+/// Four scales with their offsets.
+struct Trial {
+  Four scales, offsets;
+};
+
+/// Tries other scales for a group, each with codes chosen for it: once codes fit a scale, neither improves alone. Not
+/// thread-safe.
+class GroupSearch {
+  using Lanes = LevelLanes::Lanes;
+
+ public:
+  explicit GroupSearch(const Levels& levels) : levels_(levels) {}
+
+  /// Starts over. What the group points to must outlive the last attempt.
+  void begin(const ColumnGroup& group);
+  /// Rounds the columns in order with each scale and its offset, compensating as it goes, and keeps the best since
+  /// begin(). REQUIRES: no scale is 0.
+  template <std::size_t kTrials>
+  void attempt(const Trial (&trials)[kTrials]);
+
+  /// Whether an attempt lowered the error; the accessors below describe the best one.
+  bool found() const noexcept { return change_ < 0; }
+  float scale() const noexcept { return scale_; }
+  float offset() const noexcept { return offset_; }
+  /// The level of each column.
+  std::span<const float> values() const noexcept { return values_; }
+
+ private:
+  LevelLanes levels_;
+  ColumnGroup group_;
+  std::vector<Lanes> slopes_, tried_;  ///< of each column, in each trial
+  float change_ = 0, scale_ = 0, offset_ = 0;
+  std::vector<float> values_;
+};
 
 class Descent {
  public:
   explicit Descent(Strip& strip) : strip_(strip), search_(strip.source.levels) {}
 
-  /// All panels once: each code, pairs of codes, then the scale and offset of each group, first with its codes as they
-  /// are and then with others.
+  /// Goes through all panels once: each code, pairs of codes, then the scale and offset of each group, first with fixed
+  /// codes and then with new ones.
   void sweep();
 
  private:
-  /// One row in the columns of a panel.
+  /// One row of a panel.
   struct Row {
     std::size_t row, first, width;
     float* slopes;  ///< e · H of these columns
@@ -51,7 +98,7 @@ class Descent {
   Strip& strip_;
   std::vector<float> slopes_, direction_, moved_;
   std::vector<float> steps_[2],
-      costs_[2];  ///< of each column: the value's way to the next level up, and down; what it costs
+      costs_[2];  ///< per column: the step to the next level up and down, and its cost
   GroupSearch search_;
   std::vector<float> group_errors_;
 };

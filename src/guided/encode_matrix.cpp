@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "guided/compensate.h"
-#include "guided/feedback.h"
 #include "guided/importance.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -17,7 +16,7 @@ namespace imago::guided {
 
 namespace {
 
-/// Matrices that read the same inputs come one after the other, and share what is costly to find out about them.
+/// Shared by the matrices that read the same inputs: it is costly to make.
 std::shared_ptr<const Feedback> feedback_of(const InputStatistics& statistics) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -30,7 +29,7 @@ std::shared_ptr<const Feedback> feedback_of(const InputStatistics& statistics) {
 EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, std::size_t cols, const Scheme& scheme,
                             Rounding rounding, const InputStatistics* statistics) {
   if (weights.size() != rows * cols) {
-    throw ShapeError(fmt::format("{} weights are no matrix of {} x {}", weights.size(), rows, cols));
+    throw ShapeError(fmt::format("{} weights do not make a matrix of {} x {}", weights.size(), rows, cols));
   }
   if (statistics != nullptr && statistics->second_moments.size() != cols) {
     throw UsageError(

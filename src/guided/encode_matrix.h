@@ -1,6 +1,6 @@
 #pragma once
 
-// One weight matrix into a type, with what is known of its inputs.
+// Encodes one weight matrix, guided by statistics of its inputs.
 
 #include <cstddef>
 #include <span>
@@ -14,15 +14,15 @@ namespace imago::guided {
 
 struct EncodedMatrix {
   std::vector<std::byte> codes;
-  std::vector<float> scales;    ///< of dtypes with scales
+  std::vector<float> scales;    ///< for dtypes with scales
   std::size_t scale_group = 0;  ///< weights per scale
 };
 
-/// Packs `weights`, [rows][cols], in `scheme`. Without statistics: as plain morphing does. With them, `nearest` weights
-/// the error of each column by its second moment in every format that has scales to choose, and `compensated` rounds
-/// column by column and lets the columns still to come make up for the error (GPTQ); it needs `products`. Runs on the
-/// pool; the bytes do not depend on the number of threads. Throws UsageError if statistics do not fit or lack what the
-/// rounding needs, UnsupportedError for a rounding that the type does not have.
+/// Packs `weights`, [rows][cols], in `scheme`. Without statistics it does what a morph does. With them,
+/// `nearest` weights the error of each column by its second moment when it chooses scales, and `compensated` rounds
+/// column by column and lets later columns compensate for the error (GPTQ), which needs `products`. Runs on the pool;
+/// the bytes do not depend on the number of threads. Throws UsageError if the statistics do not fit or lack what the
+/// rounding needs, UnsupportedError if the type does not support the rounding.
 EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, std::size_t cols, const Scheme& scheme,
                             Rounding rounding, const InputStatistics* statistics);
 

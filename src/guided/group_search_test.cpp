@@ -1,4 +1,4 @@
-#include "guided/group_search.h"
+#include "guided/descent.h"
 
 #include <gtest/gtest.h>
 

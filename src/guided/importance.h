@@ -5,22 +5,28 @@
 #include <vector>
 
 #include "guided/calibration.h"
+#include "imago/format.h"
 #include "imago/weights.h"
 #include "quant/scheme.h"
 
 namespace imago::guided {
 
-/// What an error in a column costs, one factor per column, 1 on average: its second moment. Columns that the text left
-/// at zero count a little all the same: another text may use them. Throws UsageError for moments that are negative or
-/// not finite.
+/// The cost of an error in each column: its second moment relative to the mean. Columns that were zero throughout the
+/// text still count a little, since another text may use them. Throws UsageError for moments that are negative or not
+/// finite.
 std::vector<float> column_importance(const InputStatistics& statistics);
 
-/// The same of any factors >= 0: 1 on average, none below a small share of that.
+/// Any factors >= 0 relative to their mean, with a small lower bound.
 std::vector<float> relative_importance(std::span<const float> factors);
 
-/// Scales of least weighted error, one per group of `layout`. Calibrators that say how a scale is found (percentile,
-/// absmean) are obeyed; absmax and mse say nothing of columns and give way.
+/// Scales of least weighted error, one per group of `layout`. The calibrators percentile and absmean are obeyed; absmax
+/// and mse are replaced by this search.
 std::vector<float> weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
                                    const ScaleLayout& layout, std::span<const float> importance);
+
+/// The scale under which `weights` rounded to `dtype` have the least squared error, weighted by `importance` (one
+/// factor >= 0 per weight). Integers of at most 8 bits have a fast search, other types use derive_mse_scale. Throws
+/// ShapeError if the lengths differ.
+float weighted_scale(DType dtype, std::span<const float> weights, std::span<const float> importance);
 
 }  // namespace imago::guided

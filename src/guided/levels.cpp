@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "guided/level_lanes.h"
 #include "imago/codec.h"
 
 namespace imago::guided {
@@ -16,12 +15,12 @@ std::vector<float> integers(int low, int high) {
   return values;
 }
 
-/// What each pattern of bits of a narrow float decodes to.
+/// The value of each bit pattern of a narrow float.
 std::vector<float> float_values(DType dtype) {
   std::vector<std::byte> packed;
   const int bits_of_code = bits(dtype);
   for (int pattern = 0; pattern < 1 << bits_of_code; ++pattern) {
-    const int pair = pattern << 4 | pattern;  // types of 4 bits take a byte for two
+    const int pair = pattern << 4 | pattern;  // two codes of 4 bits per byte
     packed.push_back(static_cast<std::byte>(bits_of_code == 4 ? pair : pattern));
   }
   std::vector<float> values(packed.size() * 8 / static_cast<std::size_t>(bits_of_code));

@@ -1,8 +1,9 @@
 #pragma once
 
-// The values that codes of a type stand for, before scale and offset, and the one nearest to a number.
+// The values of the codes of a type before scale and offset, and how to find the one nearest to a number.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,16 +15,16 @@ namespace imago::guided {
 
 class Levels {
  public:
-  /// Code i stands for values[i]; values may come twice.
+  /// Code i has the value values[i]; values may repeat.
   explicit Levels(std::span<const float> values);
-  /// Of a dtype with scales of at most 8 bits. Codes are then places in the ascending order of the values.
+  /// The levels of a dtype with scales and at most 8 bits. Codes are indices into the ascending values.
   static Levels of(DType dtype);
   static bool exist(DType dtype) noexcept;
 
   /// Adding 1.5 · 2^23 leaves no bits for the fraction.
   static constexpr float kMagic = 12582912.0f;
   bool consecutive() const noexcept { return consecutive_; }
-  /// Between the value at this place and the next one.
+  /// Halfway between this value and the next one.
   float midpoint(std::size_t place) const noexcept { return midpoints_[place]; }
 
   std::size_t size() const noexcept { return sorted_.size(); }
@@ -32,7 +33,7 @@ class Levels {
   float value(std::size_t place) const noexcept { return sorted_[place]; }
   std::size_t code(std::size_t place) const noexcept { return codes_[place]; }
 
-  /// The place of the nearest value, in ascending order; the even one of two whole numbers that are equally near.
+  /// The index of the nearest value, in ascending order; of two equally near integers, the even one.
   std::size_t nearest(float t) const noexcept {
     if (!consecutive_) return count_below(t);
     const float limited = t < low() ? low() : t > high() ? high() : t;
@@ -41,7 +42,7 @@ class Levels {
 
  private:
   std::size_t count_below(float t) const noexcept {
-    // A few comparisons that nothing waits for are faster than four in order that cannot be foreseen.
+    // A few independent comparisons are faster than a binary search with unpredictable branches.
     constexpr std::size_t kFew = 16;
     if (midpoints_.size() > kFew) {
       return static_cast<std::size_t>(std::ranges::lower_bound(midpoints_, t) - midpoints_.begin());
@@ -53,7 +54,33 @@ class Levels {
 
   std::vector<float> sorted_, midpoints_;
   std::vector<std::size_t> codes_;  ///< of the sorted values
-  bool consecutive_ = false;        ///< whole numbers without a gap
+  bool consecutive_ = false;        ///< integers without a gap
+};
+
+using Four = std::array<float, 4>;
+
+/// Levels::nearest for four numbers at once, those of four scales that are tried side by side.
+class LevelLanes {
+ public:
+  using Lanes = float __attribute__((vector_size(16)));
+
+  explicit LevelLanes(const Levels& levels)
+      : levels_(levels), low_(levels.low() + Lanes{}), high_(levels.high() + Lanes{}) {}
+
+  static Lanes load(const Four& values) noexcept { return Lanes{values[0], values[1], values[2], values[3]}; }
+
+  /// The value of Levels::nearest in each lane.
+  Lanes nearest_values(Lanes t) const noexcept {
+    if (!levels_.consecutive()) return nearest_of_uneven(t);
+    const Lanes above = t < low_ ? low_ : t, limited = above > high_ ? high_ : above;
+    return (limited + Levels::kMagic) - Levels::kMagic;
+  }
+
+ private:
+  Lanes nearest_of_uneven(Lanes t) const noexcept;
+
+  const Levels& levels_;
+  Lanes low_, high_;
 };
 
 }  // namespace imago::guided

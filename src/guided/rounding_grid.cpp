@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "guided/scale_search.h"
+#include "guided/importance.h"
 #include "imago/codec.h"
 #include "quant/rows.h"
 
@@ -101,7 +101,7 @@ class BlockGrid final : public RoundingGrid {
   std::size_t rows_, columns_;
   std::span<std::byte> codes_;
   std::vector<std::byte> blocks_;
-  std::vector<float> scale_units_, offset_units_;  ///< of each block
+  std::vector<float> scale_units_, offset_units_;  ///< one per block
 };
 
 class ScaledGrid final : public RoundingGrid {
@@ -113,7 +113,7 @@ class ScaledGrid final : public RoundingGrid {
   std::size_t unit() const noexcept override { return adjusts_scales() ? group() : columns_; }
   bool adjusts_scales() const noexcept override { return scheme_.granularity == Granularity::group; }
   bool adjusts_offsets() const noexcept override { return false; }
-  /// Any number above 0.
+  /// Any positive number is possible.
   float nearest_scale(std::size_t, std::size_t, float wanted) const override {
     return std::max(wanted, std::numeric_limits<float>::min());
   }
@@ -136,7 +136,7 @@ class ScaledGrid final : public RoundingGrid {
     }
   }
 
-  /// Values that are on the grid already: the encoder gives the codes they came from.
+  /// The values are on the grid already, so the encoder returns the codes they came from.
   void store(std::span<const std::uint8_t> places, const StripScales& scales) override {
     if (adjusts_scales()) std::ranges::copy(scales.scales, scales_.begin());
     std::vector<float> values(places.size());

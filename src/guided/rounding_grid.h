@@ -1,7 +1,7 @@
 #pragma once
 
-// A type as error-compensating rounding sees it: scales for some columns at a time, and codes that are chosen one by
-// one.
+// A type as error-compensating rounding sees it: scales are chosen for some columns at a time, codes one by one. A
+// strip is a number of rows that are rounded together.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,37 +10,36 @@
 #include <span>
 #include <vector>
 
-#include "guided/code_bits.h"
+#include "guided/block_bits.h"
+#include "guided/compensate.h"
 #include "guided/levels.h"
-#include "guided/scale_bits.h"
 #include "imago/weights.h"
 
 namespace imago::guided {
 
-/// What the columns of a strip of rows are rounded to: value = scale · level - offset.
+/// The scales of a strip: value = scale · level - offset.
 struct StripScales {
   std::size_t group = 0;               ///< columns per scale
   std::vector<float> scales, offsets;  ///< [rows][columns / group]; without offsets: zeros
 };
 
-/// One strip of rows of a matrix. Not thread-safe; strips may be made at the same time.
+/// Writes one strip. Not thread-safe, but strips are independent.
 class RoundingGrid {
  public:
   virtual ~RoundingGrid() = default;
-  /// Columns that get their scales together.
+  /// Columns whose scales are chosen together.
   virtual std::size_t unit() const noexcept = 0;
-  /// Whether each group has a scale (an offset) of its own that may be replaced by another.
+  /// Whether the scale (offset) of a single group can be replaced.
   virtual bool adjusts_scales() const noexcept = 0;
   virtual bool adjusts_offsets() const noexcept = 0;
-  /// What the type can hold nearest to `wanted` as the scale (offset) of the group at a column. REQUIRES: the scales
-  /// there were chosen, and adjusts_….
+  /// The nearest scale (offset) to `wanted` that the group at a column can have. REQUIRES: its scales were chosen, and
+  /// adjusts_….
   virtual float nearest_scale(std::size_t row, std::size_t column, float wanted) const = 0;
   virtual float nearest_offset(std::size_t row, std::size_t column, float wanted) const = 0;
   /// Finds the scales of columns `first` … from `weights`, [rows][count], and writes them into `scales`.
   virtual void choose(std::size_t first, std::span<const float> weights, std::span<const float> importance,
                       StripScales& scales) = 0;
-  /// Writes the codes: places among the levels, [rows][columns]; and the scales, which are those chosen or nearest
-  /// ones.
+  /// Writes the codes, given as indices of levels, [rows][columns], and the scales, each chosen or from nearest_….
   virtual void store(std::span<const std::uint8_t> places, const StripScales& scales) = 0;
 
  protected:
@@ -52,12 +51,12 @@ class RoundingGrid {
 /// What all strips of a matrix share.
 class GridFormat {
  public:
-  /// REQUIRES: a checked scheme of a type that exists here.
+  /// REQUIRES: a checked scheme of a type for which exists() is true.
   GridFormat(const Scheme& scheme, std::size_t columns);
   static bool exists(Format format);
 
   const Levels& levels() const noexcept { return levels_; }
-  /// A grid that writes `codes`, and `scales` of dtypes, of `rows` rows. Scales of rows and tensors must be there
+  /// A grid that writes the `codes` of `rows` rows and the `scales` of a dtype. Scales of rows and tensors must be set
   /// already.
   std::unique_ptr<RoundingGrid> strip(std::size_t rows, std::span<std::byte> codes, std::span<float> scales) const;
 
@@ -65,8 +64,50 @@ class GridFormat {
   Scheme scheme_;
   std::size_t columns_;
   std::optional<CodeBits> bits_;
-  std::optional<ScaleBits> scale_bits_, offset_bits_;  ///< of block formats
+  std::optional<ScaleBits> scale_bits_, offset_bits_;  ///< for block formats
   Levels levels_;
+};
+
+/// What all strips of a matrix share.
+struct StripSource {
+  const InputStatistics& inputs;
+  const Feedback& feedback;
+  std::span<const float> importance;  ///< one per column
+  const Levels& levels;
+};
+
+struct Strip {
+  Strip(const StripSource& shared, std::span<const float> weights_of_rows, std::size_t row_count,
+        RoundingGrid& its_grid)
+      : source(shared),
+        weights(weights_of_rows),
+        rows(row_count),
+        cols(shared.feedback.columns()),
+        grid(its_grid),
+        errors(rows * cols),
+        places(rows * cols) {}
+
+  std::size_t panels() const noexcept { return (cols + Feedback::kPanel - 1) / Feedback::kPanel; }
+  std::size_t group_of(std::size_t row, std::size_t column) const noexcept {
+    return (row * cols + column) / scales.group;
+  }
+
+  /// Takes the code nearest to `wanted`; returns the resulting error of the weight.
+  float round(std::size_t row, std::size_t column, float wanted) {
+    const std::size_t group = group_of(row, column);
+    const float scale = scales.scales[group], offset = scales.offsets[group];
+    const std::size_t place = source.levels.nearest(scale == 0 ? 0 : (wanted + offset) / scale);
+    places[row * cols + column] = static_cast<std::uint8_t>(place);
+    return weights[row * cols + column] - (scale * source.levels.value(place) - offset);
+  }
+
+  const StripSource& source;
+  std::span<const float> weights;  ///< [rows][cols]
+  std::size_t rows, cols;
+  RoundingGrid& grid;
+  StripScales scales;
+  std::vector<float> errors;         ///< weights minus their values, [cols][rows]
+  std::vector<std::uint8_t> places;  ///< indices of levels, [rows][cols]
 };
 
 }  // namespace imago::guided

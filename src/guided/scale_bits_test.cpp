@@ -1,6 +1,6 @@
 // Scales and offsets of groups, replaced one by one.
 
-#include "guided/scale_bits.h"
+#include "guided/block_bits.h"
 
 #include <gtest/gtest.h>
 

@@ -16,11 +16,10 @@ namespace {
 
 using models::Role;
 
-/// Places are spread over what there is of matrices, rows and columns.
+/// How many samples are taken, evenly spread over matrices, rows and columns.
 constexpr std::size_t kMatrices = 16, kRows = 4, kColumns = 16;
 
-/// Models in the coarsest types still look like themselves: ternary weights keep a cosine of 0.8. Of unrelated weights,
-/// 1024 samples have one of 0.03.
+/// Even ternary weights keep a cosine of 0.8 with the original; 1024 samples of unrelated weights have one of 0.03.
 constexpr double kSameModel = 0.5;
 
 std::size_t spread(std::size_t index, std::size_t of, std::size_t over) { return index * over / of; }
@@ -65,7 +64,7 @@ std::vector<float> sketch_model(const files::TensorFile& file) {
   sample_matrix(tensors.require(Role::token_embedding), sketch);
   const std::size_t blocks = std::min(kMatrices, traits.blocks);
   for (std::size_t i = 0; i < blocks; ++i) {
-    // Values and results of the feed-forward layer: rows of queries and keys are permuted in some forms.
+    // Not queries and keys: some file formats permute their rows.
     sample_matrix(tensors.require(Role::down, spread(i, blocks, traits.blocks)), sketch);
   }
   return sketch;
@@ -92,8 +91,8 @@ void check_same_model(const Calibration& calibration, std::span<const float> ske
   if (calibration.sketch.empty() || sketch.empty()) return;
   if (calibration.sketch.size() == sketch.size() && cosine_of(calibration.sketch, sketch) >= kSameModel) return;
   throw UsageError(
-      fmt::format("the calibration {} is of another model than {}: weights sampled from both have nothing "
-                  "in common; calibrate this one",
+      fmt::format("the calibration {} belongs to another model than {}: weights sampled from both do not match; "
+                  "calibrate this model",
                   calibration.path, model));
 }
 

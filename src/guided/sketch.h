@@ -1,6 +1,6 @@
 #pragma once
 
-// A few weights that tell one model from another, in whatever form and type it comes.
+// A few sampled weights that tell one model from another, whatever its file format and types.
 
 #include <span>
 #include <string>
@@ -12,13 +12,13 @@
 
 namespace imago::guided {
 
-/// Weights from fixed places of a decoder: of matrices whose rows have the same order in every form. Empty for bags
-/// of tensors. Throws as read_traits and DecoderTensors.
+/// Weights from fixed places of a decoder, from matrices whose row order is the same in every file format. Empty for
+/// bags of tensors. Throws like read_traits and DecoderTensors.
 std::vector<float> sketch_model(const files::TensorFile& file);
-/// Likewise of the layers of a network.
+/// The same for the layers of a network.
 std::vector<float> sketch_network(const Network& network);
 
-/// Throws UsageError, naming the calibration and `model`, if both sketches are known and have nothing in common.
+/// Throws UsageError, naming the calibration and `model`, if both sketches exist and do not match.
 void check_same_model(const Calibration& calibration, std::span<const float> sketch, const std::string& model);
 
 }  // namespace imago::guided

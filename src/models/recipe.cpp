@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <unordered_map>
 
 #include "base/file.h"
 #include "imago/error.h"
+#include "models/architectures.h"
 #include "models/recipe_parts.h"
 
 namespace imago::models {
@@ -15,12 +18,188 @@ namespace imago::models {
 namespace {
 
 using files::StoredTensor;
+
+bool is_norm_weight(Role role) {
+  constexpr std::array kNorms = {Role::output_norm,       Role::attention_norm,         Role::attention_post_norm,
+                                 Role::feed_forward_norm, Role::feed_forward_post_norm, Role::query_norm,
+                                 Role::key_norm};
+  return std::find(kNorms.begin(), kNorms.end(), role) != kNorms.end();
+}
+
+bool turns(Role role) {
+  return role == Role::query || role == Role::query_bias || role == Role::key || role == Role::key_bias;
+}
+
+/// Appends a slice; rows that continue the last part extend it.
+void append(std::vector<SourceRows>& parts, const WeightSlice& slice) {
+  const StoredTensor& tensor = *slice.tensor;
+  const bool vector = tensor.shape.rank() < 2;
+  if (!parts.empty() && parts.back().tensor == slice.tensor) {
+    if (vector || slice.transposed) return;  // already added as a whole
+    if (parts.back().first_row + parts.back().rows == slice.first_row) {
+      parts.back().rows += slice.rows;
+      return;
+    }
+  }
+  if (vector || slice.transposed) {
+    parts.push_back({&tensor, 0, tensor.rows()});
+  } else {
+    parts.push_back({&tensor, slice.first_row, slice.rows});
+  }
+}
+
+class RecipeBuilder {
+ public:
+  RecipeBuilder(const Traits& traits, const DecoderTensors& tensors, const Naming& target)
+      : traits_(traits), tensors_(tensors), target_(target) {}
+
+  /// None for an optional tensor that the source does not have.
+  std::optional<TensorRecipe> build(const LayoutTensor& wanted, std::size_t block) const {
+    TensorRecipe recipe;
+    recipe.name = wanted.name;
+    recipe.shape = wanted.shape;
+    recipe.use = use_of(wanted.roles);
+    recipe.block = block;
+    recipe.blocks = traits_.blocks;
+    recipe.matrices = matrices_of(traits_, wanted, block);
+    bool transposed = false;
+    for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
+      for (const Role role : wanted.roles) {
+        const std::optional<WeightSlice> slice = tensors_.find(role, block, wanted.first_expert + expert);
+        if (!slice && wanted.optional && recipe.parts.empty()) return std::nullopt;
+        if (!slice) tensors_.require(role, block, wanted.first_expert + expert);  // throws
+        transposed = slice->transposed;
+        append(recipe.parts, *slice);
+      }
+    }
+    check_whole(recipe, wanted);
+    recipe.transform = transform_of(wanted, transposed);
+    if (recipe.transform == RowTransform::to_adjacent || recipe.transform == RowTransform::to_halves) {
+      const bool query = wanted.roles[0] == Role::query || wanted.roles[0] == Role::query_bias;
+      recipe.heads = query ? traits_.heads : traits_.kv_heads;
+    }
+    const bool wide = recipe.use == TensorUse::vector || recipe.use == TensorUse::router ||
+                      wanted.roles[0] == Role::position_embedding;
+    if (target_.gguf && wide) recipe.preferred = DType::float32;
+    return recipe;
+  }
+
+ private:
+  /// Vectors and transposed matrices cannot be cut: a part of one cannot become a tensor.
+  void check_whole(const TensorRecipe& recipe, const LayoutTensor& wanted) const {
+    std::size_t elements = 0;
+    for (const SourceRows& part : recipe.parts) elements += part.rows * part.tensor->cols();
+    if (elements != wanted.shape.elements()) {
+      throw UnsupportedError(fmt::format("{}: tensor '{}' would be a part of '{}', which cannot be split",
+                                         recipe.parts[0].tensor->file, wanted.name, recipe.parts[0].tensor->name));
+    }
+  }
+
+  RowTransform transform_of(const LayoutTensor& wanted, bool source_transposed) const {
+    const Role role = wanted.roles[0];
+    if (source_transposed != wanted.transposed) return RowTransform::transpose;
+    if (turns(role) && facts(traits_.architecture).adjacent_in_gguf) {
+      return target_.gguf ? RowTransform::to_adjacent : RowTransform::to_halves;
+    }
+    if (is_norm_weight(role) && traits_.architecture == Architecture::gemma2) {
+      return target_.gguf ? RowTransform::add_one : RowTransform::subtract_one;
+    }
+    return RowTransform::none;
+  }
+
+  const Traits& traits_;
+  const DecoderTensors& tensors_;
+  const Naming& target_;
+};
+
+}  // namespace
+
+TensorUse use_of(std::span<const Role> roles) noexcept {
+  if (roles.size() > 1) {
+    return roles[0] == Role::query_bias ? TensorUse::vector : TensorUse::matrix;
+  }
+  switch (roles[0]) {
+    case Role::token_embedding: return TensorUse::embedding;
+    case Role::output: return TensorUse::output;
+    case Role::value: return TensorUse::attention_value;
+    case Role::down: return TensorUse::down;
+    case Role::router: return TensorUse::router;
+    case Role::position_embedding:
+    case Role::query:
+    case Role::key:
+    case Role::attention_output:
+    case Role::gate:
+    case Role::up: return TensorUse::matrix;
+    case Role::output_norm:
+    case Role::output_norm_bias:
+    case Role::attention_norm:
+    case Role::attention_norm_bias:
+    case Role::attention_post_norm:
+    case Role::query_bias:
+    case Role::key_bias:
+    case Role::value_bias:
+    case Role::query_norm:
+    case Role::key_norm:
+    case Role::attention_output_bias:
+    case Role::feed_forward_norm:
+    case Role::feed_forward_norm_bias:
+    case Role::feed_forward_post_norm:
+    case Role::up_bias:
+    case Role::down_bias:
+    case Role::rope_factors: return TensorUse::vector;
+  }
+  return TensorUse::matrix;
+}
+
+std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target) {
+  const RecipeBuilder builder(traits, tensors, target);
+  std::vector<TensorRecipe> recipes;
+  const auto add = [&](const std::vector<LayoutTensor>& layout, std::size_t block) {
+    for (const LayoutTensor& wanted : layout) {
+      if (wanted.roles[0] == Role::rope_factors) continue;
+      if (std::optional<TensorRecipe> recipe = builder.build(wanted, block)) recipes.push_back(std::move(*recipe));
+    }
+  };
+  add(outer_layout(traits, target), 0);
+  for (std::size_t block = 0; block < traits.blocks; ++block) add(block_layout(traits, target, block), block);
+  return recipes;
+}
+
+TensorRecipe kept_tensor(const StoredTensor& tensor) {
+  TensorRecipe recipe;
+  recipe.name = tensor.name;
+  recipe.shape = tensor.shape;
+  recipe.parts = {{&tensor, 0, tensor.rows()}};
+  recipe.use = tensor.shape.rank() < 2 ? TensorUse::vector : TensorUse::matrix;
+  return recipe;
+}
+
+std::optional<DType> main_type(const files::TensorFile& file) {
+  std::map<std::string_view, std::pair<std::size_t, const StoredTensor*>> weights;
+  for (const StoredTensor& tensor : file.tensors()) {
+    auto& entry = weights[tensor.type];
+    entry.first += tensor.shape.elements();
+    entry.second = &tensor;
+  }
+  const auto most = std::max_element(weights.begin(), weights.end(),
+                                     [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+  if (most == weights.end()) return std::nullopt;
+  const std::optional<Format> format = most->second.second->format;
+  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    if (format == Format(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+using files::StoredTensor;
 using files::TensorFile;
 
-constexpr std::size_t kGgufNameBytes = 63;  // llama.cpp's own limit; the format itself has none
+constexpr std::size_t kGgufNameBytes = 63;  // limit of llama.cpp; the file format has none
 constexpr std::size_t kGgufExtents = 4;
 
-/// What belongs to a model beside its weights.
+/// The files of a model besides its weights.
 constexpr std::array<const char*, 10> kSideFiles = {"config.json",
                                                     "generation_config.json",
                                                     "tokenizer.json",
@@ -32,8 +211,7 @@ constexpr std::array<const char*, 10> kSideFiles = {"config.json",
                                                     "merges.txt",
                                                     "tokenizer.model"};
 
-/// Says of each tensor what it is for, if the file holds a decoder that imago knows. Kept files need not be one: what
-/// is wrong with it then is a note.
+/// Sets the use of each tensor if the file holds a decoder that imago knows; if not, adds a note that says why.
 void add_uses(const TensorFile& file, ModelRecipe& recipe) {
   const bool named =
       file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
@@ -61,7 +239,7 @@ void add_uses(const TensorFile& file, ModelRecipe& recipe) {
     blocks = traits.blocks;
   } catch (const Error& error) {
     recipe.notes.push_back(
-        fmt::format("treated as tensors only, since it is no decoder that imago knows: {}", error.what()));
+        fmt::format("treated as tensors only, since it is not a decoder that imago knows: {}", error.what()));
     return;
   }
   for (TensorRecipe& tensor : recipe.tensors) {
@@ -98,7 +276,7 @@ std::vector<files::HuggingFaceWriter::SideFile> side_files_of(const std::string&
   return files;
 }
 
-/// Names and shapes as they are.
+/// Keeps names and shapes.
 ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
   ModelRecipe recipe;
   recipe.target = target;
@@ -140,7 +318,7 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
 ModelRecipe make_recipe(const TensorFile& file, FileForm target) {
   if (target != FileForm::gguf && target != FileForm::safetensors && target != FileForm::huggingface) {
     throw UnsupportedError(
-        fmt::format("{}: a bag of tensors cannot become a file of form '{}'; gguf, safetensors and "
+        fmt::format("{}: a bag of tensors cannot become a file of format '{}'; gguf, safetensors and "
                     "huggingface hold tensors by name",
                     file.path(), name(target)));
   }

@@ -1,8 +1,12 @@
-// A Hugging Face folder as a GGUF file that llama.cpp loads.
+// Converts a Hugging Face folder to a GGUF file that llama.cpp loads. The metadata have the keys that llama.cpp reads,
+// and some that its loaders ignore for an architecture but imago reads.
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <memory>
 
 #include "imago/error.h"
 #include "models/architectures.h"
@@ -13,7 +17,183 @@ namespace imago::models {
 
 namespace {
 
-/// llama.cpp wants as many tokens as the embedding has rows; models often have more rows, for later use.
+using Kind = RopeScaling::Kind;
+
+class MetadataWriter {
+ public:
+  explicit MetadataWriter(std::string_view architecture) : prefix_(std::string(architecture) + ".") {}
+  void size(std::string_view key, std::size_t value) { add(key, static_cast<std::uint32_t>(value)); }
+  void number(std::string_view key, double value) { add(key, static_cast<float>(value)); }
+  void add(std::string_view key, GgufValue value) { list_.push_back({prefix_ + std::string(key), std::move(value)}); }
+  void flags(std::string_view key, const std::vector<bool>& values) {
+    const auto plain = std::make_unique<bool[]>(values.size());
+    std::copy(values.begin(), values.end(), plain.get());
+    add(key, GgufArray::of<bool>(std::span<const bool>(plain.get(), values.size())));
+  }
+  std::vector<GgufMetadata> take() { return std::move(list_); }
+
+ private:
+  std::string prefix_;
+  std::vector<GgufMetadata> list_;
+};
+
+void write_rope(const Traits& traits, MetadataWriter& out) {
+  if (traits.learned_positions) return;
+  out.size("rope.dimension_count", traits.rotary);
+  out.number("rope.freq_base", traits.rope_base);
+  const RopeScaling& scaling = traits.rope_scaling;
+  if (scaling.kind == Kind::linear) {
+    out.add("rope.scaling.type", "linear");
+    out.number("rope.scaling.factor", scaling.factor);
+  } else if (scaling.kind == Kind::yarn) {
+    out.add("rope.scaling.type", "yarn");
+    out.number("rope.scaling.factor", scaling.factor);
+    out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
+    out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
+    out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (scaling.attention_factor != 0) {
+      out.number("rope.scaling.attn_factor", scaling.attention_factor / yarn_attention_factor(scaling.factor));
+      out.number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
+    }
+  }
+}
+
+std::size_t window_of(const Traits& traits) {
+  return *std::max_element(traits.block_window.begin(), traits.block_window.end());
+}
+
+std::vector<bool> windowed(const Traits& traits) {
+  std::vector<bool> flags(traits.blocks);
+  for (std::size_t block = 0; block < traits.blocks; ++block) flags[block] = traits.block_window[block] != 0;
+  return flags;
+}
+
+std::vector<bool> every_other(const Traits& traits) {
+  std::vector<bool> flags(traits.blocks);
+  for (std::size_t block = 0; block < traits.blocks; ++block) flags[block] = block % 2 == 0;
+  return flags;
+}
+
+/// The blocks with rope that a reader assumes if the file does not list them.
+std::vector<bool> usual_rope(const Traits& traits) {
+  std::vector<bool> flags(traits.blocks, true);
+  if (traits.architecture == Architecture::smollm3) {
+    for (std::size_t block = 3; block < traits.blocks; block += 4) flags[block] = false;
+  }
+  return flags;
+}
+
+bool usual_windows(const Traits& traits) {
+  const std::vector<bool> flags = windowed(traits);
+  if (traits.architecture == Architecture::gemma2) return flags == every_other(traits);
+  return flags == std::vector<bool>(traits.blocks, true);
+}
+
+void write_windows(const Traits& traits, MetadataWriter& out) {
+  const std::size_t window = window_of(traits);
+  if (window == 0) {
+    // Without this key llama.cpp assumes 4096.
+    if (traits.architecture == Architecture::gemma2 || traits.architecture == Architecture::phi3) {
+      out.size("attention.sliding_window", 0);
+    }
+    return;
+  }
+  out.size("attention.sliding_window", window);
+  if (!usual_windows(traits)) out.flags("attention.sliding_window_pattern", windowed(traits));
+}
+
+void write_multipliers(const Traits& traits, MetadataWriter& out) {
+  if (traits.architecture == Architecture::gemma2) {
+    out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
+    out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+    out.add("attention.scale", traits.attention_scale);
+  } else if (traits.architecture == Architecture::granite) {
+    out.add("attention.scale", traits.attention_scale);
+    out.add("embedding_scale", traits.embedding_scale);
+    out.add("residual_scale", traits.residual_scale);
+    out.add("logit_scale", 1 / traits.logit_scale);
+  }
+}
+
+}  // namespace
+
+std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward) {
+  MetadataWriter out(facts(traits.architecture).gguf);
+  out.size("vocab_size", traits.vocabulary);
+  out.size("context_length", traits.context);
+  out.size("embedding_length", traits.width);
+  out.size("block_count", traits.blocks);
+  const bool own_size = traits.architecture == Architecture::qwen3_moe;
+  out.size("feed_forward_length", own_size ? dense_feed_forward : traits.feed_forward);
+  out.size("attention.head_count", traits.heads);
+  out.size("attention.head_count_kv", traits.kv_heads);
+  out.size("attention.key_length", traits.head_values);
+  out.size("attention.value_length", traits.head_values);
+  out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+             traits.norm_eps);
+  write_rope(traits, out);
+  write_windows(traits, out);
+  write_multipliers(traits, out);
+  if (traits.experts > 0) {
+    out.size("expert_count", traits.experts);
+    out.size("expert_used_count", traits.experts_used);
+    if (own_size) out.size("expert_feed_forward_length", traits.feed_forward);
+    if (!traits.norm_expert_weights) out.add("expert_weights_norm", false);
+  }
+  if (!traits.learned_positions && traits.rope_in_block != usual_rope(traits)) {
+    out.flags("attention.rope_pattern", traits.rope_in_block);
+  }
+  return out.take();
+}
+
+std::vector<std::string> gguf_losses(const Traits& traits, const std::string& path) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const auto refuse = [&](std::string_view what) {
+    throw UnsupportedError(fmt::format("{}: GGUF cannot express a {} model {}", path, row.model_type, what));
+  };
+  if (traits.activation != row.activation) refuse("with another activation than the usual one");
+  if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
+  if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
+    refuse("with rope scaling of type llama3");
+  }
+  if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
+  const std::size_t window = window_of(traits);
+  if (std::any_of(traits.block_window.begin(), traits.block_window.end(),
+                  [&](std::size_t other) { return other != 0 && other != window; })) {
+    refuse("with windows of several sizes");
+  }
+
+  std::vector<std::string> notes;
+  const bool windows =
+      window != 0 && traits.architecture != Architecture::gemma2 && traits.architecture != Architecture::olmo2;
+  if (windows && window < traits.context) {
+    notes.push_back(
+        fmt::format("the sliding window of {} is stated, but llama.cpp ignores it for this architecture", window));
+  }
+  if (traits.architecture == Architecture::gemma2 && (window == 0 || !usual_windows(traits))) {
+    notes.push_back("llama.cpp gives every other block a sliding window, whatever the file says");
+  }
+  if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {
+    notes.push_back("llama.cpp cannot run this architecture without soft caps");
+  }
+  if (!traits.norm_expert_weights) {
+    notes.push_back(
+        "weights of the chosen experts do not sum to 1 here, which llama.cpp ignores for this architecture");
+  }
+  if (!traits.learned_positions && traits.rope_in_block != usual_rope(traits)) {
+    notes.push_back(
+        "the blocks without rotary embeddings are stated, but llama.cpp takes every fourth of smollm3 and none of "
+        "others");
+  }
+  if (traits.rope_scaling.kind == Kind::yarn && !traits.rope_scaling.truncate) {
+    notes.push_back("yarn without rounding ('truncate' false) has no key in GGUF and is left out");
+  }
+  return notes;
+}
+
+namespace {
+
+/// llama.cpp needs as many tokens as the embedding has rows; models often reserve more rows.
 void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) {
   if (vocabulary.tokens.size() > traits.vocabulary) {
     throw FormatError(

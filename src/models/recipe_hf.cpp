@@ -1,11 +1,16 @@
-// A GGUF file as a Hugging Face folder that transformers loads.
+// Converts a GGUF file to a Hugging Face folder that transformers loads. The keys of config.json are sorted, as
+// transformers writes them.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
 
 #include "files/json_writer.h"
 #include "imago/error.h"
+#include "models/architectures.h"
 #include "models/gguf_fields.h"
 #include "models/recipe_parts.h"
 #include "models/traits_reading.h"
@@ -14,7 +19,246 @@ namespace imago::models {
 
 namespace {
 
-/// The rule behind the factors that a file stores: as imago stated it, or found again.
+using Kind = RopeScaling::Kind;
+
+/// A JSON object under construction; values are JSON texts.
+class Object {
+ public:
+  void raw(const std::string& key, std::string json) { members_[key] = std::move(json); }
+  void text(const std::string& key, std::string_view value) { raw(key, files::quote_json(value)); }
+  void size(const std::string& key, std::size_t value) { raw(key, fmt::format("{}", value)); }
+  void number(const std::string& key, double value) { raw(key, files::format_number(value)); }
+  void number(const std::string& key, float value) { raw(key, files::format_number(value)); }
+  void flag(const std::string& key, bool value) { raw(key, value ? "true" : "false"); }
+  void null(const std::string& key) { raw(key, "null"); }
+
+  std::string json(files::JsonStyle style) const {
+    files::StringSink sink;
+    files::JsonWriter writer(sink, style);
+    writer.begin_object();
+    for (const auto& [key, value] : members_) {
+      writer.key(key);
+      writer.raw(value);
+    }
+    writer.end_object();
+    return sink.text();
+  }
+
+ private:
+  std::map<std::string, std::string> members_;
+};
+
+std::string list_of(std::size_t count, const std::function<std::string(std::size_t)>& item) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < count; ++i) list += (i == 0 ? "" : ", ") + item(i);
+  return list + "]";
+}
+
+std::string_view activation_text(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::gelu: return "gelu_pytorch_tanh";
+    case kernels::Activation::relu: return "relu";
+    case kernels::Activation::relu2: return "relu2";
+    case kernels::Activation::silu:
+    case kernels::Activation::linear:
+    case kernels::Activation::leaky_relu:
+    case kernels::Activation::tanh:
+    case kernels::Activation::sigmoid: break;
+  }
+  return "silu";
+}
+
+/// The rotary share of a head: the simplest number whose product with `all` truncates to `some`.
+double share_of(std::size_t some, std::size_t all) {
+  const double share = static_cast<double>(some) / static_cast<double>(all);
+  const bool same = static_cast<std::size_t>(static_cast<double>(all) * share) == some;
+  return same ? share : std::nextafter(share, 1.0);
+}
+
+void write_rope(const Traits& traits, Object& config) {
+  Object rope;
+  const RopeScaling& scaling = traits.rope_scaling;
+  rope.text("rope_type", scaling.kind == Kind::linear   ? "linear"
+                         : scaling.kind == Kind::llama3 ? "llama3"
+                         : scaling.kind == Kind::yarn   ? "yarn"
+                                                        : "default");
+  if (scaling.kind != Kind::none) rope.number("factor", scaling.factor);
+  if (scaling.kind == Kind::llama3 || scaling.kind == Kind::yarn) {
+    rope.size("original_max_position_embeddings", static_cast<std::size_t>(scaling.original_context));
+  }
+  if (scaling.kind == Kind::llama3) {
+    rope.number("low_freq_factor", scaling.low_freq_factor);
+    rope.number("high_freq_factor", scaling.high_freq_factor);
+  }
+  if (scaling.kind == Kind::yarn) {
+    rope.number("beta_fast", scaling.beta_fast);
+    rope.number("beta_slow", scaling.beta_slow);
+    if (scaling.attention_factor != 0) rope.number("attention_factor", scaling.attention_factor);
+    if (!scaling.truncate) rope.flag("truncate", false);
+  }
+  // transformers 4 reads `rope_theta` and `rope_scaling`, 5 prefers one object.
+  if (scaling.kind != Kind::none) config.raw("rope_scaling", rope.json(files::JsonStyle::compact));
+  config.number("rope_theta", traits.rope_base);
+  rope.number("rope_theta", traits.rope_base);
+  if (traits.rotary != traits.head_values) {
+    const double share = share_of(traits.rotary, traits.head_values);
+    rope.number("partial_rotary_factor", share);
+    config.number("partial_rotary_factor", share);
+  }
+  config.raw("rope_parameters", rope.json(files::JsonStyle::compact));
+}
+
+void write_windows(const Traits& traits, Object& config) {
+  const Architecture architecture = traits.architecture;
+  const std::size_t window = *std::max_element(traits.block_window.begin(), traits.block_window.end());
+  const bool always = architecture == Architecture::mistral || architecture == Architecture::mixtral ||
+                      architecture == Architecture::phi3;
+  const bool listed = architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
+                      architecture == Architecture::smollm3 || architecture == Architecture::gemma2;
+  if (always || listed || architecture == Architecture::qwen3_moe) {
+    if (window == 0) {
+      config.null("sliding_window");
+    } else {
+      config.size("sliding_window", window);
+    }
+  }
+  if (listed) {
+    config.raw("layer_types", list_of(traits.blocks, [&](std::size_t block) {
+                 return std::string(traits.block_window[block] != 0 ? "\"sliding_attention\"" : "\"full_attention\"");
+               }));
+  }
+  if ((listed && architecture != Architecture::gemma2) || architecture == Architecture::qwen3_moe) {
+    config.flag("use_sliding_window", window != 0);
+    if (architecture != Architecture::smollm3) config.size("max_window_layers", traits.blocks);
+  }
+}
+
+void write_cap(const char* key, float cap, Object& config) {
+  if (cap == 0) {
+    config.null(key);
+  } else {
+    config.number(key, cap);
+  }
+}
+
+/// 1 / scale², as an integer if that gives the same scale.
+std::string scalar_of(float scale) {
+  const double scalar = 1 / (static_cast<double>(scale) * static_cast<double>(scale));
+  const double whole = std::round(scalar);
+  const bool same = static_cast<float>(1 / std::sqrt(whole)) == scale;
+  return files::format_number(same ? whole : scalar);
+}
+
+/// 1 / scale in few digits if those give the same scale.
+std::string inverse_of(float scale) {
+  const double inverse = 1 / static_cast<double>(scale);
+  const auto rounded = static_cast<float>(inverse);
+  const bool same = static_cast<float>(1 / static_cast<double>(rounded)) == scale;
+  return same ? files::format_number(rounded) : files::format_number(inverse);
+}
+
+void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
+  switch (traits.architecture) {
+    case Architecture::gemma2:
+      config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
+      write_cap("attn_logit_softcapping", traits.attention_cap, config);
+      write_cap("final_logit_softcapping", traits.logit_cap, config);
+      config.text("hidden_activation", activation_text(traits.activation));
+      break;
+    case Architecture::granite:
+      config.number("attention_multiplier", traits.attention_scale);
+      config.number("embedding_multiplier", traits.embedding_scale);
+      config.number("residual_multiplier", traits.residual_scale);
+      config.raw("logits_scaling", inverse_of(traits.logit_scale));
+      break;
+    case Architecture::smollm3:
+      config.size("no_rope_layer_interval", 4);
+      config.raw("no_rope_layers", list_of(traits.blocks, [&](std::size_t block) {
+                   return std::string(traits.rope_in_block[block] ? "1" : "0");
+                 }));
+      break;
+    case Architecture::mixtral:
+    case Architecture::qwen3_moe:
+      config.size("num_local_experts", traits.experts);
+      config.size("num_experts_per_tok", traits.experts_used);
+      if (traits.architecture == Architecture::mixtral) break;
+      config.size("num_experts", traits.experts);
+      config.size("moe_intermediate_size", traits.feed_forward);
+      config.size("intermediate_size", extras.dense_feed_forward);
+      config.flag("norm_topk_prob", traits.norm_expert_weights);
+      config.size("decoder_sparse_step", 1);
+      config.raw("mlp_only_layers", "[]");
+      break;
+    case Architecture::phi3: config.size("original_max_position_embeddings", traits.context); break;
+    case Architecture::llama:
+    case Architecture::mistral:
+    case Architecture::qwen2:
+    case Architecture::qwen3:
+    case Architecture::olmo2:
+    case Architecture::gpt2: break;
+  }
+}
+
+void write_gpt2(const Traits& traits, Object& config) {
+  config.size("n_layer", traits.blocks);
+  config.size("n_embd", traits.width);
+  config.size("n_head", traits.heads);
+  config.size("n_inner", traits.feed_forward);
+  config.size("n_positions", traits.context);
+  config.size("n_ctx", traits.context);
+  config.number("layer_norm_epsilon", traits.norm_eps);
+  const auto usual_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+  config.flag("scale_attn_weights", traits.attention_scale == usual_scale);
+  config.text("activation_function",
+              traits.activation == kernels::Activation::gelu ? "gelu_new" : activation_text(traits.activation));
+}
+
+void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& config) {
+  config.size("num_hidden_layers", traits.blocks);
+  config.size("hidden_size", traits.width);
+  config.size("num_attention_heads", traits.heads);
+  config.size("num_key_value_heads", traits.kv_heads);
+  config.size("head_dim", traits.head_values);
+  config.size("intermediate_size", traits.feed_forward);
+  config.size("max_position_embeddings", traits.context);
+  config.number("rms_norm_eps", traits.norm_eps);
+  config.text("hidden_act", activation_text(traits.activation));
+  // qwen2 always has these biases and no key for them.
+  if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
+  write_rope(traits, config);
+  write_windows(traits, config);
+  write_special(traits, extras, config);
+}
+
+}  // namespace
+
+std::string config_text(const Traits& traits, const ConfigExtras& extras) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  Object config;
+  config.raw("architectures", fmt::format("[{}]", files::quote_json(row.class_name)));
+  config.text("model_type", row.model_type);
+  config.text("dtype", name(extras.dtype));
+  config.text("torch_dtype", name(extras.dtype));
+  config.size("vocab_size", traits.vocabulary);
+  config.flag("tie_word_embeddings", traits.tied_output);
+  config.flag("use_cache", true);
+  const auto id = [&](const char* key, const std::optional<std::int32_t>& value) {
+    config.raw(key, value ? fmt::format("{}", *value) : "null");
+  };
+  id("bos_token_id", extras.bos);
+  id("eos_token_id", extras.eos);
+  id("pad_token_id", extras.padding);
+  if (traits.architecture == Architecture::gpt2) {
+    write_gpt2(traits, config);
+  } else {
+    write_decoder(traits, extras, config);
+  }
+  return config.json(files::JsonStyle::indented) + "\n";
+}
+
+namespace {
+
+/// The scaling that gives the stored factors: as stated by imago, or inferred.
 RopeScaling find_scaling(const GgufFile& file, const Traits& traits, const WeightSlice& slice) {
   std::vector<float> factors(slice.rows * slice.cols);
   decode_slice(slice, factors);
@@ -31,14 +275,14 @@ RopeScaling find_scaling(const GgufFile& file, const Traits& traits, const Weigh
   const std::optional<RopeScaling> found = llama3_scaling(traits, factors);
   if (!found) {
     throw UnsupportedError(
-        fmt::format("{}: 'rope_freqs.weight' holds factors that are not those of llama3 scaling, which "
-                    "config.json has no words for",
+        fmt::format("{}: 'rope_freqs.weight' holds factors that are not those of llama3 scaling, and "
+                    "config.json has no key for others",
                     file.path()));
   }
   return *found;
 }
 
-/// Drops tokens that stand for rows nobody uses.
+/// Drops tokens that only pad the vocabulary to the rows of the embedding.
 void strip_padding(Vocabulary& vocabulary) {
   std::vector<Token>& tokens = vocabulary.tokens;
   while (!tokens.empty() && tokens.back().type == TokenType::unused &&
@@ -70,7 +314,7 @@ std::string generation_config(const Vocabulary& vocabulary) {
   return sink.text() + "\n";
 }
 
-/// The folder's dtype; and what GGUF keeps in float32 for its runners takes it too, where that loses nothing.
+/// Returns the dtype of the folder; tensors that GGUF keeps in float32 take it if that loses nothing.
 DType restore_types(const files::TensorFile& file, ModelRecipe& recipe) {
   const std::optional<DType> type = main_type(file);
   if (!type || *type == DType::float32) return DType::float32;

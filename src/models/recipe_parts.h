@@ -1,6 +1,6 @@
 #pragma once
 
-// What the recipes of both directions share.
+// Shared by the recipes for GGUF and for Hugging Face.
 
 #include <span>
 #include <string>
@@ -12,45 +12,45 @@
 
 namespace imago::models {
 
-/// What a tensor of these roles is for.
+/// The use of a tensor with these roles.
 TensorUse use_of(std::span<const Role> roles) noexcept;
 
-/// The tensors of a decoder under the names and in the order of rows of `target`. Rope factors are not among them.
-/// Throws UnsupportedError for a layout that cannot be brought over.
+/// The tensors of a decoder with the names and row order of `target`, without rope factors. Throws UnsupportedError for
+/// a layout that cannot be converted.
 std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target);
 
-/// One that keeps name and shape.
+/// A recipe that keeps name and shape.
 TensorRecipe kept_tensor(const files::StoredTensor& tensor);
 
-/// The dtype that most weights have if it is float32, float16 or bfloat16; else none.
+/// The dtype of most weights if it is float32, float16 or bfloat16; else none.
 std::optional<DType> main_type(const files::TensorFile& file);
 
-/// A folder as GGUF, a GGUF file as folder.
+/// The recipe from a folder to GGUF, and from a GGUF file to a folder.
 ModelRecipe gguf_recipe(const files::TensorFile& file);
 ModelRecipe folder_recipe(const files::TensorFile& file);
-/// The same without the files of the tokenizer: weights and config.json.
+/// The latter without the tokenizer: weights and config.json only.
 ModelRecipe folder_weights_recipe(const files::TensorFile& file);
 
-/// `ARCHITECTURE.*` of a GGUF file. `dense_feed_forward`: what qwen3_moe states for blocks without experts.
+/// `ARCHITECTURE.*` of a GGUF file. `dense_feed_forward`: the size that qwen3_moe states for blocks without experts.
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward);
-/// What GGUF or its runners cannot say of this model, a sentence each. Throws UnsupportedError where that makes it
-/// another model.
+/// What GGUF or its runners cannot express about this model, one sentence each. Throws UnsupportedError if the result
+/// would be another model.
 std::vector<std::string> gguf_losses(const Traits& traits, const std::string& path);
 
-/// What config.json says beside the traits.
+/// What config.json contains besides the traits.
 struct ConfigExtras {
   DType dtype = DType::float32;
   bool attention_bias = false;
-  std::size_t dense_feed_forward = 0;  ///< of qwen3_moe
+  std::size_t dense_feed_forward = 0;  ///< for qwen3_moe
   std::optional<std::int32_t> bos = {}, eos = {}, padding = {};
 };
-/// A config.json, in the spellings of transformers 5 and, where those of 4 are others, in both.
+/// The text of config.json, with the keys of transformers 5 and, where they differ, also those of 4.
 std::string config_text(const Traits& traits, const ConfigExtras& extras);
 
-/// The divisors of rotary frequencies that llama3 scaling amounts to, one per pair: what GGUF stores.
+/// llama3 scaling as divisors of rotary frequencies, one per pair, as GGUF stores it.
 std::vector<float> llama3_factors(const Traits& traits, const RopeScaling& scaling);
-/// The scaling that gives these divisors; none if none is found. Looks for the factors 1 and 4 that all models have,
-/// any context that is a power of two, and any factor.
+/// The scaling that gives these divisors; none if none is found. Tries the factors 1 and 4 that all models have, every
+/// power of two as context, and any factor.
 std::optional<RopeScaling> llama3_scaling(const Traits& traits, std::span<const float> factors);
 
 }  // namespace imago::models

@@ -50,11 +50,11 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
   }
   EXPECT_EQ(values.size(), recipe.shape.elements()) << recipe.name;
   const std::size_t cols = recipe.shape.rank() < 2 ? 1 : recipe.shape.last();
-  switch (recipe.rework) {
-    case Rework::none: break;
-    case Rework::to_adjacent: return reordered(values, recipe.heads, cols, true);
-    case Rework::to_halves: return reordered(values, recipe.heads, cols, false);
-    case Rework::transpose: {
+  switch (recipe.transform) {
+    case RowTransform::none: break;
+    case RowTransform::to_adjacent: return reordered(values, recipe.heads, cols, true);
+    case RowTransform::to_halves: return reordered(values, recipe.heads, cols, false);
+    case RowTransform::transpose: {
       const std::vector<float> before = values;
       const std::size_t rows = recipe.shape[0];
       for (std::size_t r = 0; r < rows; ++r) {
@@ -62,10 +62,10 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
       }
       break;
     }
-    case Rework::add_one:
+    case RowTransform::add_one:
       for (float& value : values) value += 1;
       break;
-    case Rework::subtract_one:
+    case RowTransform::subtract_one:
       for (float& value : values) value -= 1;
       break;
   }
@@ -145,7 +145,7 @@ void expect_there_and_back(const std::string& model) {
     std::vector<float> values(original.shape.elements());
     files::decode_tensor(original, 0, values);
     const std::vector<float> got = carried_out(recipe);
-    const float tolerance = recipe.rework == Rework::subtract_one ? 1.2e-7F : 0;  // float32 near 1
+    const float tolerance = recipe.transform == RowTransform::subtract_one ? 1.2e-7F : 0;  // float32 near 1
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_LE(std::abs(got[i] - values[i]), tolerance) << model << " " << recipe.name << " " << i;
     }
@@ -174,10 +174,10 @@ TEST(Recipe, WhatTensorsAreFor) {
   EXPECT_EQ(tensors.at("token_embd.weight")->use, TensorUse::embedding);
   EXPECT_EQ(tensors.at("output.weight")->use, TensorUse::output);
   EXPECT_EQ(tensors.at("blk.1.attn_v.weight")->use, TensorUse::attention_value);
-  EXPECT_EQ(tensors.at("blk.1.attn_q.weight")->rework, Rework::to_adjacent);
+  EXPECT_EQ(tensors.at("blk.1.attn_q.weight")->transform, RowTransform::to_adjacent);
   EXPECT_EQ(tensors.at("blk.1.attn_q.weight")->heads, 4U);
   EXPECT_EQ(tensors.at("blk.1.attn_k.weight")->heads, 2U);
-  EXPECT_EQ(tensors.at("blk.1.attn_v.weight")->rework, Rework::none);
+  EXPECT_EQ(tensors.at("blk.1.attn_v.weight")->transform, RowTransform::none);
   const TensorRecipe& down = *tensors.at("blk.1.ffn_down_exps.weight");
   EXPECT_EQ(down.use, TensorUse::down);
   EXPECT_EQ(down.block, 1U);
@@ -328,7 +328,7 @@ TEST(Recipe, BagsKeepNamesAndShapes) {
     EXPECT_TRUE(recipe.gguf_metadata.empty());
   }
   expect_found(problem_of(file, FileForm::huggingface), "a Hugging Face folder needs a model with an architecture");
-  expect_found(problem_of(file, FileForm::entity), "cannot become a file of form 'entity'");
+  expect_found(problem_of(file, FileForm::entity), "cannot become a file of format 'entity'");
 }
 
 TEST(Recipe, LimitsOfGguf) {
@@ -396,8 +396,8 @@ TEST(Recipe, WhatGgufCannotSay) {
   };
   EXPECT_EQ(refused(R"("model_type": "llama")"), "no error");
   EXPECT_EQ(refused(R"("model_type": "llama", "hidden_act": "relu")"),
-            "m: a llama model with another activation than the usual one has no form in GGUF");
-  expect_found(refused(R"("model_type": "llama", "partial_rotary_factor": 0.5)"), "whose heads turn in part only");
+            "m: GGUF cannot express a llama model with another activation than the usual one");
+  expect_found(refused(R"("model_type": "llama", "partial_rotary_factor": 0.5)"), "whose heads rotate only in part");
   EXPECT_EQ(refused(R"("model_type": "phi3", "partial_rotary_factor": 0.5)"), "no error");
   expect_found(
       refused(R"("model_type": "qwen2", "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,

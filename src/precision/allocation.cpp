@@ -9,8 +9,7 @@ namespace imago::precision {
 
 namespace {
 
-/// Fine enough that rounding loses nothing worth mentioning: a thousand tensors lose 1.5 % of the budget at worst, and
-/// most of that is spent afterwards.
+/// Fine enough: a thousand tensors waste at most 1.5 % of the budget by rounding, and most of that is spent afterwards.
 constexpr std::uint64_t kMostUnits = std::uint64_t{1} << 16;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -23,7 +22,7 @@ std::uint64_t unit_of(std::span<const std::vector<StoredOption>> tensors, std::u
   return budget / divisor <= kMostUnits ? divisor : budget / kMostUnits + 1;
 }
 
-/// The knapsack with one choice per group: after each tensor, the least cost of every total that is not exceeded.
+/// The multiple-choice knapsack: after each tensor, the least cost for every total size.
 class Knapsack {
  public:
   Knapsack(std::span<const std::vector<StoredOption>> tensors, std::uint64_t unit, std::size_t units)
@@ -64,7 +63,7 @@ class Knapsack {
   std::size_t units_;
 };
 
-/// Spends what rounding left over: the change that gains most per byte, as long as one fits.
+/// Spends what rounding left over on the changes that gain most per byte.
 void spend_rest(std::span<const std::vector<StoredOption>> tensors, std::uint64_t budget,
                 std::vector<std::size_t>& choices) {
   std::uint64_t used = 0;
@@ -105,7 +104,7 @@ std::optional<std::vector<std::size_t>> allocate(std::span<const std::vector<Sto
   const std::uint64_t unit = unit_of(tensors, budget);
   auto choices = Knapsack(tensors, unit, static_cast<std::size_t>(budget / unit)).solve();
   if (!choices) {
-    // Rounded up, even the smallest do not fit: start from them.
+    // Not even the smallest fit once rounded up: start from them.
     choices.emplace();
     for (const auto& options : tensors) {
       const auto smallest = std::ranges::min_element(options, {}, &StoredOption::bytes);

@@ -1,4 +1,4 @@
-// Calibrating a language model: a text through it, and a file with what its matrices saw.
+// Calibrates a language model: runs a text through it and writes statistics of the inputs of its matrices.
 
 #include <fmt/format.h>
 
@@ -21,14 +21,14 @@ namespace {
 
 using guided::Calibration;
 
-/// Windows between two places at which a run can go on. Sums are rounded to float32 there, so that the outcome does not
-/// depend on where it stopped.
+/// Windows between two checkpoints of a run. Sums are rounded to float32 at each, so that the result does not depend on
+/// where a run was interrupted.
 constexpr std::size_t kChunkWindows = 8;
 constexpr std::chrono::seconds kSaveEvery{30};
 
 std::string partial_path(const std::string& out) { return out + ".partial"; }
 
-/// What an earlier run left, if it was about the same.
+/// The checkpoint of an earlier run with the same model, text and options.
 std::optional<Calibration> find_partial(const std::string& path, const Calibration& wanted, bool products) {
   if (!std::filesystem::is_regular_file(path)) return std::nullopt;
   try {
@@ -38,7 +38,7 @@ std::optional<Calibration> find_partial(const std::string& path, const Calibrati
                       found.matrices.begin()->second->products.empty() != products;
     if (same) return found;
   } catch (const Error&) {
-    // Damaged: as good as none.
+    // A damaged file counts as none.
   }
   return std::nullopt;
 }
@@ -91,7 +91,7 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
       }
     }
   } catch (const FormatError&) {
-    throw;  // the model is at fault: going on would meet it again
+    throw;  // the model is at fault: a resumed run would fail again
   } catch (...) {
     if (calibration.windows > resumed) calibration.write(partial);
     throw;

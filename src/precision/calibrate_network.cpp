@@ -1,4 +1,4 @@
-// Calibrating a network of layers: the examples of a dataset through it.
+// Calibrates a network of layers: runs the examples of a dataset through it.
 
 #include <fmt/format.h>
 
@@ -13,13 +13,14 @@
 #include "imago/precision.h"
 #include "lm/fingerprint.h"
 #include "network/network_state.h"
-#include "precision/input_sums.h"
+#include "precision/collect.h"
+#include "precision/measures.h"
 
 namespace imago {
 
 namespace {
 
-/// Sums what the layers see whose weights are one matrix.
+/// Sums the inputs of the layers whose weights are a single matrix.
 class NetworkInputs final : public layers::MatrixObserver {
  public:
   NetworkInputs(const Network& network, std::string path, bool products) : path_(std::move(path)), products_(products) {
@@ -40,7 +41,7 @@ class NetworkInputs final : public layers::MatrixObserver {
   void add_to(guided::Calibration& calibration) const {
     for (const auto& [layer, sums] : sums_) {
       const auto named = names_.find(layer);
-      if (named == names_.end()) continue;  // of a network that another one holds as a rule
+      if (named == names_.end()) continue;  // a layer of a network inside a meta network
       calibration.matrices[{named->second, 0}] = std::make_shared<guided::InputStatistics>(sums->statistics());
     }
   }
@@ -51,16 +52,6 @@ class NetworkInputs final : public layers::MatrixObserver {
   std::map<const Layer*, std::string> names_;
   std::map<const Layer*, std::unique_ptr<precision::InputSums>> sums_;
 };
-
-/// Examples first … first + count - 1.
-Tensor<float> examples(const Tensor<float>& x, std::size_t first, std::size_t count) {
-  std::vector<std::size_t> extents(x.shape().extents().begin(), x.shape().extents().end());
-  const std::size_t values = extents[0] == 0 ? 0 : x.shape().elements() / extents[0];
-  extents[0] = count;
-  Tensor<float> some{Shape(extents)};
-  std::ranges::copy(x.values().subspan(first * values, count * values), some.values().begin());
-  return some;
-}
 
 }  // namespace
 
@@ -74,7 +65,7 @@ CalibrateReport calibrate_network(const std::string& model, const Dataset& data,
   CalibrateReport report;
   for (std::size_t first = 0; first < data.size(); first += options.batch) {
     const std::size_t count = std::min(options.batch, data.size() - first);
-    network.forward(examples(data.x, first, count));
+    network.forward(precision::examples(data.x, first, count));
     if (options.progress) options.progress(first + count, data.size());
   }
   NetworkAccess::observe(network, nullptr);

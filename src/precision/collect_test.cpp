@@ -15,7 +15,6 @@
 #include "imago/error.h"
 #include "lm/language_model_state.h"
 #include "lm/observed_run.h"
-#include "precision/input_sums.h"
 #include "testing/random_values.h"
 #include "testing/torch_models.h"
 

@@ -1,4 +1,4 @@
-// Two networks, compared layer by layer.
+// Compares two networks layer by layer.
 
 #include <fmt/format.h>
 
@@ -9,14 +9,13 @@
 
 #include "imago/precision.h"
 #include "network/walk.h"
-#include "precision/distortion_sums.h"
-#include "precision/layer_bytes.h"
+#include "precision/measures.h"
 
 namespace imago {
 
 namespace {
 
-/// The type of its weights, "mixed" where layers inside it differ.
+/// The type of its weights; "mixed" if inner layers differ.
 std::string type_in_layer(const Layer& layer) {
   std::string type;
   network::for_each_layer(layer, [&](const Layer& inner) {
@@ -27,7 +26,7 @@ std::string type_in_layer(const Layer& layer) {
   return type.empty() ? std::string(name(layer.config.dtype)) : type;
 }
 
-/// The weights as it computes with them, those of layers inside it one after the other.
+/// The weights it computes with, including those of inner layers in order.
 std::vector<float> weights_in_layer(const Layer& layer) {
   std::vector<float> weights;
   network::for_each_layer(layer, [&](const Layer& inner) {

@@ -1,4 +1,4 @@
-// Two files of tensors, compared tensor by tensor.
+// Compares two files tensor by tensor.
 
 #include <fmt/format.h>
 
@@ -8,12 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/piece_reader.h"
 #include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "precision/compare_text.h"
-#include "precision/distortion_sums.h"
+#include "precision/measures.h"
 #include "precision/model_tensors.h"
 
 namespace imago {
@@ -23,39 +22,23 @@ namespace {
 using files::TensorFile;
 using models::TensorRecipe;
 
-// Elements of both tensors that are float32 at a time: 2 · 8 MiB.
+// Elements of each tensor decoded at a time: 2 · 8 MiB as float32.
 constexpr std::size_t kComparedPiece = std::size_t{1} << 21;
 
-/// A tensor as it is read. Its members refer to each other, so it stays where it is.
-struct TensorReader {
-  explicit TensorReader(const TensorRecipe& tensor) : planned{}, pieces(bind(tensor)) {
-    if (pieces.needs_whole()) pieces.load_whole();
-  }
-  TensorReader(const TensorReader&) = delete;
-  TensorReader& operator=(const TensorReader&) = delete;
-
-  convert::PlannedTensor planned;
-  convert::PieceReader pieces;
-
- private:
-  const convert::PlannedTensor& bind(const TensorRecipe& tensor) {
-    planned.recipe = &tensor;
-    return planned;
-  }
-};
-
 precision::DistortionSums tensor_distance(const TensorRecipe& a, const TensorRecipe& b) {
-  const TensorReader reader_a(a), reader_b(b);
-  const std::size_t elements = reader_a.pieces.elements();
-  const std::size_t unit = std::lcm(reader_a.pieces.unit(), reader_b.pieces.unit());
+  models::RecipeReader reader_a(a), reader_b(b);
+  if (reader_a.needs_whole()) reader_a.load_whole();
+  if (reader_b.needs_whole()) reader_b.load_whole();
+  const std::size_t elements = reader_a.elements();
+  const std::size_t unit = std::lcm(reader_a.unit(), reader_b.unit());
   const std::size_t piece = std::max(unit, kComparedPiece / unit * unit);
   std::vector<float> values_a(std::min(piece, elements)), values_b(values_a.size());
   precision::DistortionSums sums;
   for (std::size_t first = 0; first < elements; first += piece) {
     const std::size_t count = std::min(piece, elements - first);
     const std::span<float> part_a = std::span(values_a).first(count), part_b = std::span(values_b).first(count);
-    reader_a.pieces.read(first, part_a);
-    reader_b.pieces.read(first, part_b);
+    reader_a.read(first, part_a);
+    reader_b.read(first, part_b);
     sums.add(part_a, part_b);
   }
   return sums;
@@ -65,7 +48,7 @@ bool is_readable(const TensorRecipe& tensor) {
   return std::ranges::all_of(tensor.parts, [](const auto& part) { return files::is_decodable(*part.tensor); });
 }
 
-/// The type of its parts; "mixed" where they differ.
+/// The type of its parts; "mixed" if they differ.
 std::string stored_type(const TensorRecipe& tensor) {
   std::string type;
   for (const models::SourceRows& part : tensor.parts) {
@@ -75,7 +58,7 @@ std::string stored_type(const TensorRecipe& tensor) {
   return type;
 }
 
-/// Why two tensors of one name have no distance; empty if they have one.
+/// Why two tensors of one name cannot be compared; empty if they can.
 std::string obstacle(const TensorRecipe& a, const TensorRecipe& b) {
   if (!(a.shape == b.shape)) return fmt::format("shapes {} and {}", a.shape.to_string(), b.shape.to_string());
   for (const TensorRecipe* tensor : {&a, &b}) {
@@ -87,14 +70,14 @@ std::string obstacle(const TensorRecipe& a, const TensorRecipe& b) {
 ComparedTensor compare_tensor(const TensorRecipe& a, const TensorRecipe& b, precision::DistortionSums& total) {
   ComparedTensor row{.name = a.name, .type_a = stored_type(a), .type_b = stored_type(b)};
   row.weights = a.shape.elements();
-  row.bytes_a = precision::stored_bytes(a);
-  row.bytes_b = precision::stored_bytes(b);
+  row.bytes_a = models::source_bytes(a);
+  row.bytes_b = models::source_bytes(b);
   row.is_vector = a.shape.rank() < 2;
   row.problem = obstacle(a, b);
   if (!row.problem.empty()) return row;
   const precision::DistortionSums sums = tensor_distance(a, b);
   if (sums.not_finite() != 0) {
-    // What is left says nothing of a model that has such weights.
+    // The finite rest says nothing about a model that has such weights.
     row.problem = fmt::format("{} of {} pairs of values are not finite", sums.not_finite(), row.weights);
     return row;
   }
@@ -110,7 +93,7 @@ ComparedModel describe_file(const TensorFile& file, std::span<const TensorRecipe
   std::map<std::string, std::uint64_t> weights;
   for (const TensorRecipe& tensor : tensors) {
     model.parameters += tensor.shape.elements();
-    model.bytes += precision::stored_bytes(tensor);
+    model.bytes += models::source_bytes(tensor);
     weights[stored_type(tensor)] += tensor.shape.elements();
   }
   const auto most = std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; });
@@ -121,10 +104,10 @@ ComparedModel describe_file(const TensorFile& file, std::span<const TensorRecipe
 void check_architectures(const TensorFile& a, const TensorFile& b) {
   const std::string ours = precision::architecture_of(a), theirs = precision::architecture_of(b);
   if (ours.empty() || theirs.empty() || ours == theirs) return;
-  throw UnsupportedError(
-      fmt::format("{} is a {} and {} a {}: models of different architectures cannot be compared; give two forms of one "
-                  "model",
-                  a.path(), ours, b.path(), theirs));
+  throw UnsupportedError(fmt::format(
+      "{} is a {} and {} a {}: models of different architectures cannot be compared; give two versions of one "
+      "model",
+      a.path(), ours, b.path(), theirs));
 }
 
 }  // namespace
@@ -161,7 +144,7 @@ ModelComparison compare_models(const std::string& a, const std::string& b, const
     if (others.contains(tensor.name)) comparison.b.only.push_back(tensor.name);
   }
   if (comparison.tensors.empty()) {
-    throw UnsupportedError(fmt::format("{} and {} have no tensor in common; give two forms of one model", a, b));
+    throw UnsupportedError(fmt::format("{} and {} have no tensor in common; give two versions of one model", a, b));
   }
   comparison.overall = total.cosine().value_or(0);
   if (options.text) comparison.divergence = precision::compare_on_text(a, b, options);

@@ -9,7 +9,7 @@
 #include "imago/models.h"
 #include "imago/precision.h"
 #include "imago/system.h"
-#include "precision/distortion_sums.h"
+#include "precision/measures.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 

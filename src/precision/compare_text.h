@@ -1,6 +1,6 @@
 #pragma once
 
-// Two language models on a text, side by side.
+// Compares two language models on a text.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace imago::precision {
 
-/// REQUIRES: options.text. Throws as LanguageModel::load and measure_divergence; UnsupportedError in a build without
+/// REQUIRES: options.text. Throws like LanguageModel::load and measure_divergence; UnsupportedError in a build without
 /// language models.
 DivergenceReport compare_on_text(const std::string& a, const std::string& b, const CompareOptions& options);
 

@@ -44,7 +44,7 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
 }
 
 std::uint64_t DecoderMatrices::product_bytes() const noexcept {
-  // Queries, keys and values read the same inputs, so do gates and ups; an embedding that is no output reads none.
+  // Query, key and value read the same inputs, as do gate and up; an embedding that is not the output reads none.
   std::uint64_t bytes = 0;
   for (const DecoderMatrix& matrix : matrices_) {
     for (const MatrixKey& key : matrix.parts) {

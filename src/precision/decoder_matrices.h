@@ -15,16 +15,16 @@
 
 namespace imago::precision {
 
-/// What takes one type: a matrix, or several that a GGUF file keeps in one tensor (experts, fused projections).
+/// A unit of planning: a matrix, or several that a GGUF file keeps in one tensor (experts, fused projections).
 struct DecoderMatrix {
   std::string name;
   std::vector<models::MatrixKey> parts;
   std::size_t cols = 0;
-  std::uint64_t weights = 0;    ///< of all parts
+  std::uint64_t weights = 0;    ///< in all parts
   std::size_t first_block = 0;  ///< the first block that reads it; the number of blocks for an untied output
 };
 
-/// Reads a model file; weights are decoded when they are asked for.
+/// Reads a model file; weights are decoded on request.
 class DecoderMatrices {
  public:
   /// Throws IoError, FormatError, UnsupportedError.
@@ -32,11 +32,11 @@ class DecoderMatrices {
 
   const files::TensorFile& file() const noexcept { return file_; }
   const models::Traits& traits() const noexcept { return traits_; }
-  /// In the order of the computation. Routers are not among them: they keep their type.
+  /// In the order of computation, without routers, which keep their type.
   const std::vector<DecoderMatrix>& all() const noexcept { return matrices_; }
-  /// Weights of all other tensors: vectors, routers, tables of positions.
+  /// Number of weights in all other tensors: vectors, routers, position embeddings.
   std::uint64_t other_weights() const noexcept { return other_weights_; }
-  /// Of the products of all pairs of columns of all inputs, as a calibration keeps them.
+  /// Bytes of the products of all pairs of columns in a calibration of this model.
   std::uint64_t product_bytes() const noexcept;
   /// [rows][cols]
   std::vector<float> weights(const models::MatrixKey& key) const;

@@ -1,4 +1,4 @@
-// What stands in for language models in a build without them (IMAGO_LM=OFF).
+// The stub for a build without language models (IMAGO_LM=OFF).
 
 #include "imago/error.h"
 #include "imago/precision.h"

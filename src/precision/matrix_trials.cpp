@@ -17,13 +17,13 @@ lm::EncodedWeights packed(Format type, std::span<const std::byte> codes) {
   return weights;
 }
 
-/// Rows that stand for all where each costs columns² operations: errors of different types in the same rows are to be
-/// compared, and vary little from row to row.
+/// Rows sampled where each costs columns² operations. The errors of types are compared on the same rows, and vary
+/// little between rows.
 constexpr std::size_t kSampledRows = 64;
 
 std::size_t sampling_step(std::size_t rows) { return std::max<std::size_t>(1, rows / kSampledRows); }
 
-/// Those rows, one behind the other. They are so few that all of them are looked at when they stand for a matrix.
+/// Copies the sampled rows.
 std::vector<float> sampled_rows(std::span<const float> weights, std::size_t cols) {
   std::vector<float> sample;
   for (std::size_t row = 0; row < weights.size() / cols; row += sampling_step(weights.size() / cols)) {
@@ -33,8 +33,8 @@ std::vector<float> sampled_rows(std::span<const float> weights, std::size_t cols
   return sample;
 }
 
-/// Calls error_of(row) for rows in equal distances and scales the sum up to all of them. Rows in their order: the same
-/// for any number of threads.
+/// Sums error_of(row) over evenly spaced rows and scales the sum up to all rows. Adds in order, so that the result does
+/// not depend on the number of threads.
 template <class ErrorOf>
 double sum_over_rows(std::size_t rows, std::size_t step, ErrorOf&& error_of) {
   std::vector<double> errors((rows + step - 1) / step);
@@ -46,7 +46,7 @@ double sum_over_rows(std::size_t rows, std::size_t step, ErrorOf&& error_of) {
   return sum * static_cast<double>(rows) / static_cast<double>(errors.size());
 }
 
-/// Σ e[i]² · moment[i] of each row; all moments 1 where nothing is known.
+/// Σ e[i]² · moment[i] of each row; unknown moments are 1.
 double error_by_columns(std::span<const float> weights, std::span<const float> got, std::size_t cols,
                         std::span<const float> moments) {
   return sum_over_rows(weights.size() / cols, 1, [&](std::size_t row) {
@@ -59,15 +59,15 @@ double error_by_columns(std::span<const float> weights, std::span<const float> g
   });
 }
 
-/// Σ e[i] · e[j] · product[i][j] of each row: what the output of the matrix really feels, where rounding lets errors
-/// make up for each other.
+/// Σ e[i] · e[j] · product[i][j] of each row: the true error of the output, including errors that compensate each
+/// other.
 double error_by_products(std::span<const float> weights, std::span<const float> got, std::size_t cols,
                          std::span<const float> products) {
   const std::size_t rows = weights.size() / cols;
   return sum_over_rows(rows, sampling_step(rows), [&](std::size_t row) {
     std::vector<float> errors(cols), moved(cols);
     for (std::size_t i = 0; i < cols; ++i) errors[i] = weights[row * cols + i] - got[row * cols + i];
-    for (std::size_t i = 0; i < cols; ++i) {  // symmetric, so rows of the products do for columns
+    for (std::size_t i = 0; i < cols; ++i) {  // symmetric, so rows of the products serve as columns
       const float* const line = products.data() + i * cols;
       for (std::size_t j = 0; j < cols; ++j) moved[j] += errors[i] * line[j];
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrices of a decoder in other types, in memory: packed as `morph` would pack them.
+// Packs matrices of a decoder in other types, in memory, exactly as `morph` would.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,27 +21,26 @@ namespace imago::precision {
 /// A matrix in another type, and what that costs.
 struct MatrixTrial {
   std::vector<std::pair<models::MatrixKey, lm::EncodedWeights>> parts;
-  /// How much the products of the matrix with its usual inputs move: the mean squared error of its outputs, summed over
-  /// them; from the second moments of columns where products of columns are not known. The effect on the output of
-  /// the model is nearly proportional to it.
+  /// The mean squared error of the outputs of the matrix on its calibrated inputs, summed over outputs; estimated from
+  /// second moments if products of columns are unknown. The effect on the output of the model is nearly proportional.
   double output_error = 0;
 };
 
 class MatrixTrials {
  public:
-  /// Both must outlive it. Matrices that the calibration knows nothing of are packed plainly.
+  /// Both must outlive it. Matrices unknown to the calibration are packed without guidance.
   MatrixTrials(const DecoderMatrices& matrices, const guided::Calibration& calibration, Rounding rounding)
       : matrices_(matrices), calibration_(calibration), rounding_(rounding) {}
 
-  /// Throws UsageError for a calibration of another model.
+  /// Throws UsageError if the calibration belongs to another model.
   MatrixTrial encode(const DecoderMatrix& matrix, Format type) const;
-  /// The same `output_error`, without packing more rows than it is taken from.
+  /// The same `output_error`, packing only the rows that it is computed from.
   double output_error(const DecoderMatrix& matrix, Format type) const;
-  /// As the file has it.
+  /// The matrix as stored in the file.
   MatrixTrial original(const DecoderMatrix& matrix) const;
 
  private:
-  /// None for matrices that the calibration does not know.
+  /// Null for matrices unknown to the calibration.
   const guided::InputStatistics* statistics(const DecoderMatrix& matrix, std::size_t expert) const;
   guided::EncodedMatrix pack(std::span<const float> weights, std::size_t cols, Format type,
                              const guided::InputStatistics* known) const;
@@ -51,13 +50,13 @@ class MatrixTrials {
   Rounding rounding_;
 };
 
-/// Whether a matrix can be stored in that type.
+/// Whether a matrix can be stored in this type.
 bool fits(const DecoderMatrix& matrix, Format type) noexcept;
 std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept;
 
 MatrixTrial copy_of(const MatrixTrial& trial);
 
-/// Puts all parts into the model.
+/// Installs all parts in the model.
 void put(lm::MatrixSwap& swap, MatrixTrial trial);
 
 }  // namespace imago::precision

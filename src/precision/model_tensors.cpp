@@ -2,8 +2,6 @@
 
 #include <optional>
 
-#include "convert/executor.h"
-#include "convert/type_plan.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
@@ -12,7 +10,7 @@ namespace imago::precision {
 
 namespace {
 
-/// None for folders that hold no decoder that imago knows.
+/// None unless the file is a folder with a decoder that imago knows.
 std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const files::TensorFile& file) {
   if (file.folder() == nullptr) return std::nullopt;
   try {
@@ -23,7 +21,7 @@ std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const files::Te
     for (const std::string& unused : tensors.unused()) recipes.push_back(models::kept_tensor(file.require(unused)));
     return recipes;
   } catch (const Error&) {
-    return std::nullopt;  // its tensors can be compared all the same, under the names they have
+    return std::nullopt;  // its tensors can still be compared under their own names
   }
 }
 
@@ -49,12 +47,6 @@ std::string architecture_of(const files::TensorFile& file) {
   } catch (const Error&) {
     return {};
   }
-}
-
-std::uint64_t stored_bytes(const models::TensorRecipe& tensor) {
-  convert::PlannedTensor planned;
-  planned.recipe = &tensor;
-  return convert::source_bytes(planned);
 }
 
 }  // namespace imago::precision

@@ -12,7 +12,7 @@ namespace imago::precision {
 
 namespace {
 
-/// Rows of logits that are held at a time.
+/// Rows of logits held at a time.
 constexpr std::size_t kLogitRows = 64;
 
 }  // namespace
@@ -25,7 +25,8 @@ struct OutputProbe::State {
         windows(tokens.size() / options.context),
         cache(loaded.weights.traits, CacheKind::float32, options.context),
         rope(loaded.rope_table(options.context)) {
-    // Predictions are scored from the middle of a window on (imago/lm.h); the last has no successor in its window.
+    // Predictions are scored from the middle of a window on (imago/lm.h); the last token has no successor in its
+    // window.
     const std::size_t first = options.first_position.value_or(context / 2), last = context - 1;
     const std::size_t row_bytes = vocabulary() * sizeof(float);
     const std::size_t wanted = std::max<std::size_t>(1, options.logit_bytes / row_bytes / windows);
@@ -68,7 +69,7 @@ struct OutputProbe::State {
   /// Calls visit(row, logits) for the compared rows of the window that ran last, several at once from the pool.
   template <class Visit>
   void for_each_row(Visit&& visit) {
-    // Only the rows that count go through the output matrix.
+    // Only the compared rows go through the output matrix.
     const std::size_t width = model.weights.traits.width;
     const std::vector<float> all(work.x.begin(), work.x.begin() + static_cast<std::ptrdiff_t>(window_values()));
     for (std::size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
@@ -136,7 +137,7 @@ OutputProbe::Outcome OutputProbe::measure(std::size_t first_block) const {
     if (first_block == 0) {
       state.embed(window);
     } else {
-      // An output of its own reads what the last block writes: that block runs again.
+      // An untied output reads what the last block writes, so that block runs again.
       const std::size_t from = std::min(first_block, state.blocks() - 1);
       std::ranges::copy(state.input(window, from), sized(state.work.x, state.window_values()).begin());
     }

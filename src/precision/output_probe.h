@@ -1,6 +1,6 @@
 #pragma once
 
-// How much the output of a model moves when some of its matrices do.
+// Measures how much the output of a model changes when some of its matrices do.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,40 +15,39 @@ namespace imago::precision {
 
 struct ProbeOptions {
   std::size_t context = 512;
-  bool keep_inputs = true;  ///< of all blocks; without them only measure(0) has a meaning
-  /// Where the positions that are compared begin in each window; none: in the middle, as `measure_divergence` does.
+  bool keep_inputs = true;  ///< of all blocks; without them only measure(0) is allowed
+  /// The first compared position of each window; none: the middle, like `measure_divergence`.
   /// REQUIRES: less than context - 1.
   std::optional<std::size_t> first_position = std::nullopt;
-  /// There are fewer positions, spread over the rest of the window, where the vocabulary is so large that their logits
-  /// would take more than this.
+  /// Memory for logits; with a large vocabulary, fewer positions of each window are compared.
   std::size_t logit_bytes = std::size_t{256} << 20;
 };
 
-/// Remembers what a model says about some windows of tokens, and what goes into each of its blocks, so that a change
-/// in a late block need not run the early ones again. Memory: the inputs of all blocks, and logits of some positions.
+/// Stores the logits of a model for some windows of tokens and the inputs of each block, so that after a change in a
+/// late block the early ones need not run again. Memory: the inputs of all blocks, and logits of some positions.
 class OutputProbe {
  public:
-  /// Runs the windows, one behind the other in `ids`, once through the model as it is. The model must outlive it.
+  /// Runs the windows, concatenated in `ids`, through the model as it is. The model must outlive the probe.
   /// Throws UsageError for ids outside the vocabulary.
   OutputProbe(const LanguageModel& model, std::span<const TokenId> ids, const ProbeOptions& options);
   ~OutputProbe();
 
   struct Outcome {
     double divergence = 0;  ///< mean KL(before || now) in nats
-    double surprise = 0;    ///< mean -log of the probability of the token that follows
+    double surprise = 0;    ///< mean -log probability of the next token
   };
-  /// Of the model as it is now. REQUIRES: blocks before `first_block`, and the embedding if that is not 0, are as they
-  /// were when this probe was made or `rebase` was called last.
+  /// Measures the model as it is now. REQUIRES: blocks before `first_block`, and the embedding unless that is 0, have
+  /// not changed since construction or the last `rebase`.
   Outcome measure(std::size_t first_block) const;
-  /// Remembers what goes into the blocks of the model as it is now; outcomes stay compared with what it said first.
+  /// Stores the block inputs of the model as it is now; outcomes are still compared with the original logits.
   void rebase();
 
   double surprise_before() const noexcept;
   std::size_t windows() const noexcept;
   std::size_t positions() const noexcept;
-  /// Tokens that a call of measure(0) runs through every block.
+  /// Tokens that measure(0) runs through every block.
   std::size_t tokens() const noexcept;
-  std::uint64_t bytes() const noexcept;  ///< of memory
+  std::uint64_t bytes() const noexcept;  ///< memory in use
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-#include "precision/pareto.h"
+#include "precision/measures.h"
 
 #include <gtest/gtest.h>
 

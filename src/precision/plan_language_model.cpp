@@ -1,4 +1,4 @@
-// Chooses a type for each matrix of a language model, and checks that the choice was right.
+// Chooses a type for each matrix of a language model, and checks the choice on other windows of the text.
 
 #include <fmt/format.h>
 
@@ -19,9 +19,7 @@
 #include "precision/decoder_matrices.h"
 #include "precision/matrix_trials.h"
 #include "precision/output_probe.h"
-#include "precision/plan_budget.h"
-#include "precision/plan_facts.h"
-#include "precision/plan_windows.h"
+#include "precision/plan_parts.h"
 #include "precision/sensitivity.h"
 
 namespace imago {
@@ -30,15 +28,15 @@ namespace {
 
 using namespace precision;
 
-/// Windows that are calibrated with where no file is given: means of the squares of some hundred columns are known well
-/// after thirty thousand tokens.
+/// Windows to calibrate on if no file is given: thirty thousand tokens are enough for the mean squares of some hundred
+/// columns.
 constexpr std::size_t kCalibrationWindows = 64;
-/// Of each window, the first part of this size has too little context to say much; all others are measured, and twice
-/// as many positions are a third less noise.
+/// The first positions of a window have too little context to say much. All others are measured: twice as many
+/// positions mean a third less noise.
 constexpr std::size_t kUnscored = 8;
-/// Rounds of measuring anew in the company of the other choices.
+/// Rounds of measuring each choice again together with the others.
 constexpr int kRounds = 2;
-/// How much a single type may seem worse than the best one and still be measured.
+/// How much worse than the best a single type may seem and still be measured.
 constexpr double kNearlyAsGood = 1.2;
 
 class Stopwatch {
@@ -49,7 +47,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The place of a choice among the costs of each matrix.
+/// The index of the choice among the costs of each matrix.
 using Choices = std::vector<std::size_t>;
 
 class Planner {
@@ -94,7 +92,7 @@ class Planner {
     return *probe_;
   }
 
-  /// From the time that the first windows took, and from that of packing the smallest matrix in all types.
+  /// Extrapolates from the time of the first windows and of packing the smallest matrix in all types.
   PlanEstimate estimate() const {
     PlanEstimate estimate;
     const std::vector<DecoderMatrix>& all = matrices_.all();
@@ -120,7 +118,7 @@ class Planner {
     const double packing = watch.seconds() / static_cast<double>(smallest->weights) * weights;
     estimate.seconds = runs * window_seconds_ + 2 * packing;
     estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_.bytes + 3 * sizeof(float) * largest;
-    // The products, and what is made of them.
+    // The products and their factors.
     if (!options_.plain && options_.rounding.value_or(Rounding::compensated) == Rounding::compensated) {
       const std::uint64_t products = matrices_.product_bytes();
       if (options_.rounding || products <= 2 * model_.bytes()) estimate.memory_bytes += 2 * products;
@@ -155,7 +153,7 @@ class Planner {
       std::vector<StoredOption>& options = tensors.emplace_back();
       for (const TypeCost& cost : costs) options.push_back({cost.bytes, cost.divergence});
     }
-    return allocate(tensors, budget_.bytes).value();  // plan_budget saw that it can be met
+    return allocate(tensors, budget_.bytes).value();  // plan_budget checked that it can be met
   }
 
   void put_all(lm::MatrixSwap& swap, const MatrixTrials& trials, const Choices& choices) {
@@ -163,15 +161,15 @@ class Planner {
     for (std::size_t i = 0; i < choices.size(); ++i) {
       const Format type = costs_[i][choices[i]].type;
       if (!packed_[i] || packed_[i]->first != type) {
-        packed_[i].reset();  // not two of them at a time
+        packed_[i].reset();  // keeps one in memory at a time
         packed_[i].emplace(type, trials.encode(matrices_.all()[i], type));
       }
       put(swap, copy_of(packed_[i]->second));
     }
   }
 
-  /// Errors are not alone in a plan: they add to each other, or drown in each other. What each choice costs is measured
-  /// again among the others, and the allocation solved with that, as long as the whole gets better.
+  /// The errors of matrices interact. Measures the cost of each choice again together with the others and allocates
+  /// anew, as long as the whole gets better.
   void refine(const MatrixTrials& trials, Choices& choices) {
     double best = 0;
     for (int round = 0; round <= kRounds; ++round) {
@@ -198,8 +196,8 @@ class Planner {
     }
   }
 
-  /// All types of a matrix by the factor that one of them was off, within reason: the difference of two measurements
-  /// may be noise.
+  /// Scales the costs of all types of a matrix by the factor that one of them was off, within bounds: the difference of
+  /// two measurements may be noise.
   static void rescale(std::vector<TypeCost>& costs, double expected, double got) {
     constexpr double kMostOff = 3;
     if (expected <= 0) return;
@@ -207,7 +205,7 @@ class Planner {
     for (TypeCost& cost : costs) cost.divergence *= factor;
   }
 
-  /// The single types that fit, the most promising first; choices of it for every matrix.
+  /// Single types for all matrices that fit the budget, the most promising first.
   std::vector<std::pair<Format, Choices>> uniform_candidates() const {
     struct Candidate {
       Format type;
@@ -299,7 +297,7 @@ class Planner {
   std::optional<OutputProbe> probe_;
   double window_seconds_ = 0;
   std::vector<std::vector<TypeCost>> costs_;
-  /// Each matrix as it was put last: most choices stay from one round to the next, and packing takes its time.
+  /// Each matrix as last installed: most choices stay from one round to the next, and packing is slow.
   std::vector<std::optional<std::pair<Format, MatrixTrial>>> packed_;
 };
 

@@ -1,5 +1,5 @@
-// Chooses a type for each layer of a network. Networks are small beside language models: every type of every layer is
-// measured, and nothing is estimated.
+// Chooses a type for each layer of a network. Networks are small compared with language models: every type of every
+// layer is measured, and nothing is estimated.
 
 #include <fmt/format.h>
 
@@ -8,13 +8,13 @@
 #include <cmath>
 #include <memory>
 
+#include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
 #include "precision/allocation.h"
-#include "precision/plan_budget.h"
-#include "precision/plan_facts.h"
-#include "quant/scheme.h"
+#include "precision/measures.h"
+#include "precision/plan_parts.h"
 
 namespace imago {
 
@@ -22,10 +22,10 @@ namespace {
 
 using namespace precision;
 
-/// What stands for a loss that is not finite: worse than anything, and still a number to add.
+/// Replaces a loss that is not finite: worse than any other, but can be added.
 constexpr double kHopeless = 1e30;
 
-/// The examples of one remainder modulo `step`, so that both halves see all of a sorted file.
+/// The examples of one remainder modulo `step`, so that each half covers all of a sorted file.
 Dataset every(const Dataset& data, std::size_t first, std::size_t step) {
   const auto pick = [&](const Tensor<float>& from) {
     std::vector<std::size_t> extents(from.shape().extents().begin(), from.shape().extents().end());
@@ -39,28 +39,6 @@ Dataset every(const Dataset& data, std::size_t first, std::size_t step) {
     return some;
   };
   return {pick(data.x), pick(data.y)};
-}
-
-/// Rows of `data`, `count` from `first` on.
-Tensor<float> rows_of(const Tensor<float>& data, std::size_t first, std::size_t count) {
-  std::vector<std::size_t> extents(data.shape().extents().begin(), data.shape().extents().end());
-  const std::size_t values = data.size() / extents[0];
-  extents[0] = count;
-  Tensor<float> some{Shape(extents)};
-  std::ranges::copy(data.values().subspan(first * values, count * values), some.values().begin());
-  return some;
-}
-
-bool is_one_hot(const Tensor<float>& targets) {
-  const std::size_t cols = targets.shape().last();
-  if (targets.shape().rank() < 2 || cols < 2) return false;
-  for (std::size_t row = 0; row < targets.size() / cols; ++row) {
-    const std::span<const float> values = targets.values().subspan(row * cols, cols);
-    if (std::ranges::count(values, 1.0f) != 1 || std::ranges::count(values, 0.0f) + 1 != std::ssize(values)) {
-      return false;
-    }
-  }
-  return true;
 }
 
 class NetworkPlanner {
@@ -82,7 +60,7 @@ class NetworkPlanner {
     measure_ = every(data, 0, 2);
     judge_ = every(data, 1, 2);
     for (const NamedLayer& named : named_layers(network_)) {
-      // The network is ours to change; named_layers only looks.
+      // The network is ours to change; named_layers only reads.
       if (named.layer->weights) layers_.push_back({named.path, const_cast<Layer*>(named.layer)});  // NOLINT
     }
     if (layers_.empty()) throw UsageError(fmt::format("{}: no layer has weights, so there is nothing to plan", path));
@@ -110,7 +88,7 @@ class NetworkPlanner {
     std::uint64_t weights() const { return layer->weights->count(); }
   };
 
-  /// A layer in another type, as long as it lives.
+  /// Gives a layer another type for the lifetime of this object.
   class LayerType {
    public:
     LayerType(Layer& layer, DType dtype) : layer_(layer), before_(layer.config) {
@@ -130,8 +108,8 @@ class NetworkPlanner {
   };
 
   void choose_loss() {
-    const Tensor<float> output = network_.forward(rows_of(measure_.x, 0, 1));
-    const Tensor<float> target = rows_of(measure_.y, 0, 1);
+    const Tensor<float> output = network_.forward(examples(measure_.x, 0, 1));
+    const Tensor<float> target = examples(measure_.y, 0, 1);
     const std::size_t cols = output.shape().last();
     const bool by_class = cols > 1 && target.size() * cols == output.size();
     if (!by_class && target.size() != output.size()) {
@@ -139,7 +117,7 @@ class NetworkPlanner {
                                    target.shape().to_string()));
     }
     loss_.kind = by_class ? LossKind::cross_entropy_logits : LossKind::mse;
-    classes_ = by_class || is_one_hot(measure_.y);
+    classes_ = by_class || (measure_.y.shape().rank() > 1 && is_one_hot(measure_.y));
   }
 
   void set_budget() {
@@ -148,34 +126,28 @@ class NetworkPlanner {
       for (const DTypeInfo& info : kDTypes) types_.emplace_back(info.id);
     }
     for (const Format type : types_) {
-      if (type.is_block()) {
-        throw UsageError(fmt::format("{}: networks of layers hold the 21 dtypes and no blocks", type.name()));
+      if (!convert::can_hold(FileForm::checkpoint, type)) {
+        throw UsageError(fmt::format("{}: layers of networks hold the 21 dtypes, and no blocks", type.name()));
       }
     }
-    // Of equals, the allocation takes the first: the smallest.
+    // Of equal costs the allocation takes the first, so the smallest comes first.
     std::ranges::stable_sort(types_, [](Format a, Format b) { return a.bits() < b.bits(); });
     std::uint64_t weights = 0;
     for (const PlannedLayer& planned : layers_) {
       weights += planned.weights();
       std::vector<StoredOption>& options = options_of_layers_.emplace_back();
-      for (const Format type : types_) options.push_back({bytes_of(planned, type), 0});
+      for (const Format type : types_) options.push_back({layer_bytes(*planned.layer, type), 0});
     }
     budget_ = budget_bytes(options_, weights, 0);
     require_budget(budget_, smallest_size(options_of_layers_), weights, 0);
-  }
-
-  static std::uint64_t bytes_of(const PlannedLayer& planned, Format type) {
-    const Scheme scheme(type);
-    const WeightStore& store = *planned.layer->weights;
-    return packed_bytes(type, store.count()) + scale_layout(scheme, store.rows(), store.cols()).count * sizeof(float);
   }
 
   double loss_on(const Dataset& data) {
     double sum = 0;
     for (std::size_t first = 0; first < data.size(); first += options_.batch) {
       const std::size_t count = std::min(options_.batch, data.size() - first);
-      const Tensor<float> output = network_.forward(rows_of(data.x, first, count));
-      sum += evaluate_loss(loss_, output, rows_of(data.y, first, count)) * static_cast<double>(count);
+      const Tensor<float> output = network_.forward(examples(data.x, first, count));
+      sum += evaluate_loss(loss_, output, examples(data.y, first, count)) * static_cast<double>(count);
     }
     return sum / static_cast<double>(data.size());
   }
@@ -198,7 +170,7 @@ class NetworkPlanner {
     estimate.seconds = once * static_cast<double>(estimate.measurements + 2 * types_.size() + 2);
     std::uint64_t weights = 0;
     for (const PlannedLayer& planned : layers_) weights += planned.weights();
-    // A master, and versions of the types that were tried.
+    // The master, and a version of each type tried.
     for (const Format type : types_) estimate.memory_bytes += packed_bytes(type, weights);
     estimate.memory_bytes += (weights + measure_.x.size() + judge_.x.size()) * sizeof(float);
     if (options_.on_estimate) options_.on_estimate(estimate);
@@ -211,7 +183,7 @@ class NetworkPlanner {
       for (std::size_t type = 0; type < types_.size(); ++type) {
         const LayerType changed(*layers_[i].layer, types_[type].dtype());
         const double added = loss_on(measure_) - original_loss_;
-        // Less loss by rounding is luck.
+        // A lower loss after rounding is luck.
         options_of_layers_[i][type].cost = std::isfinite(added) ? std::max(added, 0.0) : kHopeless;
         if (options_.progress) options_.progress("measuring types", ++done, layers_.size() * types_.size());
       }

@@ -1,4 +1,4 @@
-// How well a network does on a dataset.
+// Scores a network on a dataset.
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 
 #include "imago/error.h"
 #include "imago/precision.h"
+#include "precision/measures.h"
 #include "train/batches.h"
 
 namespace imago {
@@ -22,22 +23,11 @@ bool are_class_numbers(const Tensor<float>& output, const Tensor<float>& target)
   return output.shape().last() > 1 && target.size() == output_rows(output);
 }
 
-bool are_one_hot(const Tensor<float>& target) {
-  const std::size_t cols = target.shape().last();
-  if (cols < 2) return false;
-  for (std::size_t row = 0; row < target.size(); row += cols) {
-    const std::span<const float> shares = target.values().subspan(row, cols);
-    const auto ones = std::ranges::count(shares, 1.0f);
-    if (ones != 1 || std::ranges::count(shares, 0.0f) != static_cast<std::ptrdiff_t>(cols) - 1) return false;
-  }
-  return target.size() != 0;
-}
-
 bool gives_probabilities(const Network& network) {
   return !network.layers().empty() && network.layers().back().config.type == LayerType::softmax;
 }
 
-/// Class numbers as rows with a single 1, as cross-entropy of probabilities wants them.
+/// Class numbers as one-hot rows, for the cross-entropy of probabilities.
 Tensor<float> one_hot_rows(const Tensor<float>& classes, const Tensor<float>& output) {
   const std::size_t cols = output.shape().last();
   Tensor<float> rows(output.shape());
@@ -56,7 +46,7 @@ Loss default_loss(const Network& network, const Tensor<float>& output, const Ten
   return {.kind = are_class_numbers(output, target) ? LossKind::cross_entropy_logits : LossKind::mse};
 }
 
-/// Rows that the loss is a mean of: those of class -1 do not count.
+/// Rows that the loss averages over: those of class -1 do not count.
 double scored_rows(const Tensor<float>& output, const Tensor<float>& target) {
   const auto rows = static_cast<std::ptrdiff_t>(output_rows(output));
   if (!are_class_numbers(output, target)) return static_cast<double>(rows);
@@ -82,7 +72,8 @@ NetworkScore score_network(Network& network, const Dataset& data, const std::opt
     const Tensor<float>& output = network.forward(x);
     if (!used) used = default_loss(network, output, y);
     const bool numbers = are_class_numbers(output, y);
-    classes = numbers || (output.size() == data.y.size() / data.size() * examples.size() && are_one_hot(data.y));
+    classes =
+        numbers || (output.size() == data.y.size() / data.size() * examples.size() && precision::is_one_hot(data.y));
     const double weight = scored_rows(output, y);
     if (weight == 0) continue;
     const bool spread = numbers && used->kind == LossKind::cross_entropy;

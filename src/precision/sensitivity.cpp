@@ -9,12 +9,12 @@ namespace imago::precision {
 
 namespace {
 
-/// Powers by which measured divergences follow errors. Two figures near each other may say anything by chance.
+/// Bounds of the fitted power: two nearby measurements can suggest any value by chance.
 constexpr double kLeastPower = 0.7, kMostPower = 2;
-/// A divergence below this is rounding, and so would be its logarithm.
+/// A divergence below this is rounding noise.
 constexpr double kLeastDivergence = 1e-9;
 
-/// What an error costs, if costs follow errors by `power` from a known one on.
+/// The cost of an error, extrapolated with `power` from a known one.
 double ratio_power(double error, const TypeCost& known, double power) {
   return error <= 0 ? 0 : known.divergence * std::pow(error / known.output_error, power);
 }
@@ -32,10 +32,10 @@ void estimate_unmeasured(std::span<TypeCost> costs) {
   for (const TypeCost& cost : costs) {
     if (cost.measured && cost.output_error > 0) known.push_back(cost);
   }
-  if (known.empty()) return;  // errors of 0: nothing moves
+  if (known.empty()) return;  // all errors are 0
   std::ranges::sort(known, {}, &TypeCost::output_error);
   known.front().divergence = std::max(known.front().divergence, kLeastDivergence);
-  for (std::size_t i = 1; i < known.size(); ++i) {  // a larger error that costs less is noise
+  for (std::size_t i = 1; i < known.size(); ++i) {  // a larger error with a lower cost is noise
     known[i].divergence = std::max(known[i].divergence, known[i - 1].divergence);
   }
   for (TypeCost& cost : costs) {
@@ -45,7 +45,7 @@ void estimate_unmeasured(std::span<TypeCost> costs) {
       cost.divergence = ratio_power(cost.output_error, *above, 1);
       continue;
     }
-    // Between two that are measured, by the power that they say; beyond the coarsest, by that of the last two.
+    // Between two measured costs, their own power; beyond the coarsest, the power of the last two.
     const TypeCost& below = *(above - 1);
     const bool beyond = above == known.end();
     const double power = known.size() == 1 ? 1

@@ -1,6 +1,6 @@
 #pragma once
 
-// What each type of each matrix would cost: measured for a few types, estimated for the others.
+// The cost of each type for each matrix: measured for a few types, estimated for the others.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,25 +16,25 @@
 
 namespace imago::precision {
 
-/// One matrix in one type, the others as they are.
+/// One matrix in one type, the others unchanged.
 struct TypeCost {
   Format type = DType::float32;
   std::uint64_t bytes = 0;
-  double output_error = 0;  ///< as MatrixTrial has it
+  double output_error = 0;  ///< MatrixTrial::output_error
   double divergence = 0;    ///< mean KL it adds to the output
-  bool measured = false;    ///< else estimated from those that are
+  bool measured = false;    ///< else estimated from measured ones
 };
 
-/// Fills in what was not measured. The divergence follows the output error by a power that the measured types say, near
-/// 1 where errors are small; outside of them it goes on in proportion below and with that power above. REQUIRES: one is
-/// measured at least, and errors are not negative.
+/// Estimates what was not measured. Divergence is modelled as a power of the output error, fitted to the measured types
+/// and near 1 for small errors; proportional below the measured range, with the fitted power above it. REQUIRES: at
+/// least one cost is measured, and errors are not negative.
 void estimate_unmeasured(std::span<TypeCost> costs);
 
-/// The types whose costs are worth measuring: the one nearest to what is asked for, and about a bit above and below it,
-/// where the choice will be made. There may be fewer than three. REQUIRES: types are not empty.
+/// The types worth measuring: the one nearest to the requested bits and those about one bit above and below, since most
+/// choices fall there. There may be fewer than three. REQUIRES: types are not empty.
 std::vector<Format> types_to_measure(std::span<const Format> types, double bits);
 
-/// The cost of each fitting type for each matrix. `progress` counts matrices. The model is as before afterwards.
+/// The cost of each fitting type for each matrix. `progress` counts matrices. Restores the model.
 std::vector<std::vector<TypeCost>> measure_costs(LanguageModel& model, const DecoderMatrices& matrices,
                                                  const MatrixTrials& trials, const OutputProbe& probe,
                                                  std::span<const Format> types, std::span<const Format> measured,

@@ -14,7 +14,7 @@
 #include "lm/matrix_encoder.h"
 #include "lm/scored_windows.h"
 #include "precision/collect.h"
-#include "precision/plan_windows.h"
+#include "precision/plan_parts.h"
 #include "testing/byte_model.h"
 #include "testing/one_thread.h"
 

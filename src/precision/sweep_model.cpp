@@ -1,4 +1,4 @@
-// A language model in many types, several of them at a time beside the original.
+// Measures a language model in many types, several at a time next to the original.
 
 #include <fmt/format.h>
 
@@ -14,10 +14,9 @@
 #include "imago/precision.h"
 #include "lm/matrix_encoder.h"
 #include "models/traits.h"
+#include "precision/measures.h"
 #include "precision/model_tensors.h"
 #include "precision/sweep_candidates.h"
-#include "precision/sweep_encoder.h"
-#include "precision/sweep_points.h"
 
 namespace imago {
 
@@ -25,10 +24,10 @@ namespace {
 
 using precision::Candidate;
 
-/// What a model in memory takes beside its packed weights: padding of run forms, a cache for one window.
+/// Memory of a model besides its packed weights: padding of panel layouts, a cache for one window.
 constexpr double kRunFormShare = 1.2;
 
-/// Neighbours that run together, as many as the memory holds; at least one.
+/// Consecutive candidates that fit in memory together; at least one.
 std::vector<std::span<const Candidate>> rounds_of(std::span<const Candidate> candidates, std::uint64_t memory) {
   std::vector<std::span<const Candidate>> rounds;
   for (std::size_t begin = 0; begin < candidates.size();) {
@@ -97,13 +96,13 @@ class Sweep {
   static files::TensorFile open(const std::string& path) {
     files::TensorFile file = files::TensorFile::open(path);
     if (file.form() == FileForm::safetensors) {
-      throw UnsupportedError(
-          fmt::format("{}: a safetensors file alone is no language model; give the folder with its config.json", path));
+      throw UnsupportedError(fmt::format(
+          "{}: a safetensors file alone is not a language model; give the folder with its config.json", path));
     }
     return file;
   }
 
-  /// Says what is to come, and that a text is too short before anything is packed.
+  /// Estimates the run, and refuses a text that is too short before anything is packed.
   void foresee(const LanguageModel& reference, std::span<const std::span<const Candidate>> rounds) {
     SweepEstimate estimate{.models = candidates_.all().size(), .rounds = rounds.size()};
     for (const std::span<const Candidate> round : rounds) {
@@ -116,7 +115,7 @@ class Sweep {
       const double window = seconds_of_a_window(reference, std::span(ids).first(options_.context));
       estimate.seconds = window * static_cast<double>(windows_ * (estimate.models + estimate.rounds));
     }
-    // Packing a model takes about as long as running it over some windows.
+    // Packing a model takes about as long as running it on some windows.
     packing_ = std::max<std::size_t>(1, windows_ / 4);
     total_ = estimate.models * packing_ + windows_ * (estimate.models + estimate.rounds);
     if (options_.estimate) options_.estimate(estimate);
@@ -137,7 +136,7 @@ class Sweep {
       point.is_plan = candidate.is_plan;
       point.bytes = candidate.bytes;
       point.bits_per_weight = 8.0 * static_cast<double>(point.bytes) / static_cast<double>(candidates_.parameters());
-      // Where every matrix kept its type nothing was encoded, and nothing changed.
+      // If every matrix kept its type, nothing was encoded and nothing changed.
       point.relative_rmse = encoder.change().count() == 0 ? 0 : encoder.change().relative_rmse();
       if (candidate.is_plan || options_.mix) point.types = candidate.types();
       done_ += packing_;

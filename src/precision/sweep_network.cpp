@@ -1,51 +1,41 @@
-// A network in each of the 21 dtypes.
-
-#include <fmt/format.h>
+// Measures a network in each of the 21 dtypes.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <vector>
 
+#include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/precision.h"
-#include "precision/distortion_sums.h"
-#include "precision/layer_bytes.h"
-#include "precision/sweep_points.h"
+#include "precision/measures.h"
 
 namespace imago {
 
 namespace {
 
-/// Layers with weights, and the settings that a sweep changes.
+/// A layer with weights as it was before the sweep.
 struct LayerState {
   Layer* layer;
-  DType dtype;
-  Granularity granularity;
-  int group;
-  std::vector<float> weights;  // as it computed with them before
+  LayerConfig config;
+  std::vector<float> weights;  // those it computed with
 };
 
-/// Gives the layers back what they had, whatever happens.
+/// Restores the types of the layers, also after an exception.
 class KeptTypes {
  public:
   explicit KeptTypes(Network& network) {
     for (const NamedLayer& named : named_layers(network)) {
-      // The network is the caller's to change; named_layers only looks.
+      // The network is the caller's to change; named_layers only reads.
       Layer& layer = const_cast<Layer&>(*named.layer);
       if (!layer.weights) continue;
-      const LayerConfig& config = layer.config;
-      layers_.push_back(
-          {&layer, config.dtype, config.granularity, config.group, layer.weights->active(config.scheme())});
+      layers_.push_back({&layer, layer.config, layer.weights->active(layer.config.scheme())});
     }
   }
   KeptTypes(const KeptTypes&) = delete;
   KeptTypes& operator=(const KeptTypes&) = delete;
   ~KeptTypes() {
-    for (const LayerState& state : layers_) {
-      state.layer->config.dtype = state.dtype;
-      state.layer->config.granularity = state.granularity;
-      state.layer->config.group = state.group;
-    }
+    for (const LayerState& state : layers_) state.layer->config = state.config;
   }
   const std::vector<LayerState>& layers() const noexcept { return layers_; }
 
@@ -53,7 +43,7 @@ class KeptTypes {
   std::vector<LayerState> layers_;
 };
 
-/// Where scales sit is said as ConvertOptions says it; groups that do not fit become rows.
+/// Granularity as in ConvertOptions; rows where groups do not fit.
 void take_dtype(Layer& layer, DType dtype, const SweepOptions& options) {
   layer.config.dtype = dtype;
   if (!is_scaled(dtype)) return;
@@ -79,14 +69,10 @@ SweepPoint try_dtype(const KeptTypes& kept, DType dtype, const SweepOptions& opt
   return point;
 }
 
-std::vector<DType> wanted_dtypes(const SweepOptions& options) {
+std::vector<DType> requested_dtypes(const SweepOptions& options) {
   std::vector<DType> dtypes;
   for (const Format type : options.types) {
-    if (type.is_block()) {
-      throw UnsupportedError(fmt::format(
-          "a network of layers cannot hold {}: its layers have one of the 21 dtypes ('imago dtypes' lists them)",
-          type.name()));
-    }
+    convert::require_holdable(FileForm::checkpoint, type);
     dtypes.push_back(type.dtype());
   }
   if (dtypes.empty()) {
@@ -102,14 +88,14 @@ SweepReport sweep_network(Network& network, const Dataset* data, const std::opti
   if (!options.plans.empty() || !options.calibration.empty()) {
     throw UnsupportedError("plans and calibrations of networks are not swept; morph the network and compare");
   }
-  const std::vector<DType> dtypes = wanted_dtypes(options);
+  const std::vector<DType> dtypes = requested_dtypes(options);
   const KeptTypes kept(network);
   SweepReport report;
   std::map<std::string_view, std::uint64_t> weights;
   for (const LayerState& state : kept.layers()) {
     report.parameters += state.weights.size();
     report.bytes += precision::layer_bytes(*state.layer);
-    weights[name(state.dtype)] += state.weights.size();
+    weights[name(state.config.dtype)] += state.weights.size();
   }
   if (report.parameters == 0) throw UnsupportedError("no layer has weights, so there is nothing to sweep");
   report.type = std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; })->first;
@@ -121,6 +107,18 @@ SweepReport sweep_network(Network& network, const Dataset* data, const std::opti
   }
   precision::mark_front(report.points);
   return report;
+}
+
+double SweepPoint::cost() const noexcept {
+  if (divergence) return divergence->mean;
+  if (score) return score->loss;
+  return relative_rmse.value_or(std::numeric_limits<double>::infinity());
+}
+
+std::vector<Format> default_sweep_types() {
+  using enum BlockFormat;
+  return {DType::float16, DType::bfloat16, q8_0,   DType::fp8e4m3, DType::int8, q6_k,  q5_k, q5_1, q5_0, q4_1,
+          q4_k,           iq4_nl,          iq4_xs, q4_0,           nvfp4,       mxfp4, q3_k, q2_k};
 }
 
 }  // namespace imago

@@ -58,7 +58,7 @@ TEST_F(Plan, OfALanguageModelIsFollowedByMorph) {
   EXPECT_GT(report.at("original").at("perplexity").get<double>(), 1);
   EXPECT_GT(report.at("seconds").get<double>(), 0);
 
-  expect_error(imago_run({"morph", model, file("out.gguf"), "--plan", plan}), 2, "needs calibration");
+  expect_error(imago_run({"morph", model, file("out.gguf"), "--plan", plan}), 2, "needs a calibration");
   const Json morphed = expect_json(
       imago_run({"morph", model, file("out.gguf"), "--plan", plan, "--importance", known, "--json", "-t", "1"}));
   const auto types = types_of(file("out.gguf"));
@@ -95,7 +95,7 @@ TEST_F(Plan, IsFollowedToTheLetterOrNotAtAll) {
   writer.commit();
   folder_.write("plan.json", R"({"imago_plan": 1, "tensors": {"odd": "q4_0"}})");
   expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf"), "--plan", file("plan.json")}), 2,
-               "'odd' cannot be q4_0: its rows of 33 are no multiple of a block of 32");
+               "'odd' cannot be q4_0: its rows of 33 are not a multiple of the block of 32");
   folder_.write("plan.json", R"({"imago_plan": 1, "tensors": {"odd": "int4"}})");
   expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf"), "--plan", file("plan.json")}), 1, "int4");
   expect_error(imago_run({"morph", file("bag.safetensors"), file("out.gguf")}), 2, "--to is required");

@@ -1,4 +1,4 @@
-// Size against cost.
+// The chart of size against cost.
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "precision/report/axis.h"
 #include "precision/report/charts.h"
 #include "precision/report/words.h"
 
@@ -25,12 +24,11 @@ struct Box {
 };
 
 constexpr double kDot = 5;
-// Costs that are smaller than the largest by more than this are as good as none; a scale that shows them shows nothing
-// else.
+// Smaller costs relative to the largest count as zero: a scale that shows them shows nothing else.
 constexpr double kNegligible = 1e-6;
-constexpr double kLetter = 7, kLetterHeight = 12;  // of labels, about: fonts differ
+constexpr double kLetter = 7, kLetterHeight = 12;  // approximate size of label letters: fonts differ
 
-/// Puts a label where it meets nothing that is there already.
+/// Places labels so that they do not overlap with anything.
 class LabelPlacer {
  public:
   LabelPlacer(const Box& room, std::vector<Box> taken) : room_(room), taken_(std::move(taken)) {}
@@ -39,7 +37,7 @@ class LabelPlacer {
     double x, y;
     std::string_view anchor;
   };
-  /// None where there is no room: the point still has its tooltip and its row in the table.
+  /// None if there is no room: the point still has its tooltip and its row in the table.
   std::optional<Label> place(double x, double y, const std::string& text) {
     const double width = kLetter * static_cast<double>(text.size());
     const double gap = kDot + 3;
@@ -121,7 +119,7 @@ class CurveChart {
  private:
   bool is_negligible(const CurvePoint& point) const { return point.cost <= kNegligible * highest_; }
 
-  /// Logarithmic unless all costs are near each other. None if no cost is above zero.
+  /// Logarithmic unless all costs are close together. None if no cost is positive.
   std::optional<Axis> cost_axis(double from) const {
     if (!(highest_ > 0)) return std::nullopt;
     const bool near = highest_ / lowest_ < 10;
@@ -173,7 +171,7 @@ class CurveChart {
     if (front.size() > 1) html_.empty("polyline", {{"points", points}, {"class", "front"}});
   }
 
-  /// Labels of the front find their places first, and its dots lie on top.
+  /// Labels of the front are placed first, and its dots are drawn on top.
   void draw_dots() {
     std::vector<Dot*> order;
     std::vector<Box> taken;

@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none. Overlong forms, surrogates and numbers
-/// beyond Unicode are none.
+/// Bytes of the UTF-8 character at the start of `text`; 0 if it is invalid: overlong, a surrogate or beyond Unicode.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t first = byte(0);
@@ -29,7 +28,7 @@ std::size_t character_bytes(std::string_view text) {
   return overlong || beyond ? 0 : count;
 }
 
-/// C1 controls, of two bytes: some readers take them for others.
+/// C1 controls, two bytes each: some readers interpret them as other characters.
 bool is_c1(std::string_view character) {
   return character.size() == 2 && character[0] == '\xC2' && static_cast<std::uint8_t>(character[1]) < 0xA0;
 }

@@ -10,27 +10,26 @@
 
 namespace imago::precision {
 
-/// `text` for HTML, between tags or quotes. Control characters and what is no UTF-8 become U+FFFD.
+/// `text` for HTML, between tags or quotes. Control characters and invalid UTF-8 become U+FFFD.
 std::string escape_html(std::string_view text);
 
 /// A coordinate or a size: at most two decimals, "0.5", "12".
 std::string number_text(double value);
 
-/// Writes elements one inside the other. Names of elements and attributes are ours; their values and texts may come
-/// from anywhere.
+/// Writes nested elements. Names of elements and attributes are trusted; values and texts need not be.
 class HtmlWriter {
  public:
   using Attributes = std::initializer_list<std::pair<std::string_view, std::string>>;
 
   HtmlWriter& open(std::string_view element, Attributes attributes = {});
-  /// The innermost open one. REQUIRES: it is `element`.
+  /// Closes the innermost element. REQUIRES: it is `element`.
   HtmlWriter& close(std::string_view element);
   HtmlWriter& text(std::string_view text);
-  /// An element with a text and nothing else.
+  /// An element that contains only text.
   HtmlWriter& leaf(std::string_view element, std::string_view text, Attributes attributes = {});
-  /// An element that holds nothing, as <path/> or <meta/>.
+  /// An element without content, like <path/> or <meta/>.
   HtmlWriter& empty(std::string_view element, Attributes attributes = {});
-  /// Text of our own that is HTML already.
+  /// Trusted text that is HTML already.
   HtmlWriter& raw(std::string_view markup);
   HtmlWriter& line_break() { return raw("\n"); }
 

@@ -1,4 +1,4 @@
-// A report as one page.
+// A report as one HTML page.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include "imago/system.h"
 #include "precision/report/charts.h"
 #include "precision/report/html_writer.h"
-#include "precision/report/page_style.h"
 #include "precision/report/sections.h"
 #include "precision/report/words.h"
 
@@ -17,7 +16,7 @@ namespace {
 
 using precision::HtmlWriter;
 
-/// Forbids the browser to load anything, whatever a name in the report may look like.
+/// Keeps the browser from loading anything, whatever the names in a report contain.
 constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 void write_head(HtmlWriter& html, const PrecisionReport& report) {
@@ -37,7 +36,7 @@ void write_header(HtmlWriter& html, const PrecisionReport& report) {
   if (!report.summary.empty()) html.leaf("p", report.summary, {{"class", "summary"}}).line_break();
   html.close("header").line_break();
   if (report.facts.empty()) return;
-  // Rows that are full: three, four or six figures come most often.
+  // Full rows: most reports have three, four or six figures.
   html.open("dl", {{"class", report.facts.size() % 4 == 0 ? "facts four" : "facts"}}).line_break();
   for (const ReportFact& fact : report.facts) {
     html.open("div").leaf("dt", fact.label).leaf("dd", fact.value);

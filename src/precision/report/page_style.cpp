@@ -1,10 +1,10 @@
-#include "precision/report/page_style.h"
+#include "precision/report/sections.h"
 
 namespace imago::precision {
 
 namespace {
 
-// Shades rise evenly in lightness, so that they keep their order for every kind of colour vision and in grey.
+// Shades change evenly in lightness, so that their order is visible with any colour vision and in grey.
 constexpr std::string_view kStyle = R"css(
 :root {
   color-scheme: light dark;

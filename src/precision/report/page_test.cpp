@@ -9,9 +9,9 @@
 
 #include "imago/error.h"
 #include "imago/precision.h"
-#include "precision/report/axis.h"
+#include "precision/report/charts.h"
 #include "precision/report/html_writer.h"
-#include "precision/report/layer_grid.h"
+#include "precision/report/sections.h"
 #include "precision/report/words.h"
 #include "testing/html.h"
 #include "testing/temp_dir.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Figures and judgements as people read them.
+// Numbers and verdicts as text for people.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace imago::precision {
 std::string bytes_text(std::uint64_t bytes);
 /// "1,234,567"
 std::string count_text(std::uint64_t count);
-/// Four significant digits: "0.03659", "9.550"; "∞" and "–" for what is no number.
+/// Four significant digits: "0.03659", "9.550"; "∞" and "–" if it is not finite.
 std::string figure_text(double value);
 std::string figure_text(const std::optional<double>& value);
 /// "90.7 %" of a share from 0 to 1.
@@ -24,7 +24,7 @@ std::string short_text(double value);
 /// "3.5× smaller", "1.2× larger", "the same size".
 std::string size_change_text(std::uint64_t before, std::uint64_t after);
 
-/// What a mean divergence of that many nats means for a reader of the model's texts.
+/// What a mean divergence of that many nats means for someone reading the model's output.
 std::string divergence_in_words(double mean);
 
 /// The last part of a path.

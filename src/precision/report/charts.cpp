@@ -1,4 +1,6 @@
-// Distributions of divergences.
+// Axes, and the chart of divergence distributions.
+
+#include "precision/report/charts.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +8,84 @@
 #include <cmath>
 #include <vector>
 
-#include "precision/report/axis.h"
-#include "precision/report/charts.h"
 #include "precision/report/words.h"
 
 namespace imago::precision {
 
 namespace {
 
-constexpr double kLeast = 1e-7, kMost = 100;  // what the bins of a DivergenceReport tell apart
+/// 1, 2 or 5 times a power of ten, at least `step`.
+double round_step(double step) {
+  const double power = std::pow(10.0, std::floor(std::log10(step)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= step * 0.999) return factor * power;
+  }
+  return 10 * power;
+}
+
+std::string power_label(AxisScale scale, int exponent) {
+  if (scale == AxisScale::log2) return fmt::format("{:g}", std::pow(2.0, exponent));
+  return exponent >= -4 && exponent <= 4 ? fmt::format("{:g}", std::pow(10.0, exponent))
+                                         : fmt::format("1e{}", exponent);
+}
+
+}  // namespace
+
+Axis::Axis(AxisScale scale, double low, double high, double from, double to, int ticks)
+    : scale_(scale), low_(position(low)), high_(position(high)), from_(from), to_(to) {
+  if (scale_ == AxisScale::linear) {
+    tick_linear(ticks);
+  } else {
+    tick_powers(ticks);
+  }
+}
+
+double Axis::position(double value) const noexcept {
+  if (scale_ == AxisScale::linear) return value;
+  return scale_ == AxisScale::log2 ? std::log2(value) : std::log10(value);
+}
+
+double Axis::place(double value) const noexcept {
+  const double share = std::clamp((position(value) - low_) / (high_ - low_), 0.0, 1.0);
+  return from_ + share * (to_ - from_);
+}
+
+void Axis::tick_linear(int ticks) {
+  if (!(high_ > low_)) high_ = low_ + std::max(1e-12, std::abs(low_));
+  const double step = round_step((high_ - low_) / ticks);
+  low_ = std::floor(low_ / step + 1e-9) * step;
+  high_ = std::ceil(high_ / step - 1e-9) * step;
+  const int count = static_cast<int>(std::round((high_ - low_) / step));
+  for (int i = 0; i <= count; ++i) {
+    const double value = low_ + i * step;
+    ticks_.push_back({place(value), fmt::format("{:.4g}", std::abs(value) < step / 1000 ? 0.0 : value)});
+  }
+}
+
+void Axis::tick_powers(int ticks) {
+  const double margin = std::max(0.04 * (high_ - low_), 0.05);
+  low_ -= margin;
+  high_ += margin;
+  const double base = scale_ == AxisScale::log2 ? 2.0 : 10.0;
+  const int first = static_cast<int>(std::floor(low_)), last = static_cast<int>(std::floor(high_));
+  const int powers = last - static_cast<int>(std::ceil(low_)) + 1;
+  const int step = std::max(1, (powers + ticks - 1) / ticks);
+  // With few powers there is room for steps between them.
+  std::vector<double> factors = {1};
+  if (scale_ == AxisScale::log2 && 2 * powers <= ticks) factors = {1, 1.5};
+  if (scale_ == AxisScale::log10 && 3 * powers <= ticks) factors = {1, 2, 5};
+  for (int exponent = first - (first % step + step) % step; exponent <= last; exponent += step) {
+    for (const double factor : factors) {
+      const double value = factor * std::pow(base, exponent), at = position(value);
+      if (at < low_ || at > high_) continue;
+      ticks_.push_back({place(value), factor == 1 ? power_label(scale_, exponent) : fmt::format("{:.4g}", value)});
+    }
+  }
+}
+
+namespace {
+
+constexpr double kLeast = 1e-7, kMost = 100;  // the range of the bins of a DivergenceReport
 
 double in_range(double value) { return std::isfinite(value) ? std::clamp(value, kLeast, kMost) : kMost; }
 
@@ -59,7 +130,7 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
   const double most = static_cast<double>(*std::ranges::max_element(bins));
   for (std::size_t bin = first; bin <= last; ++bin) {
     if (bins[bin] == 0) continue;
-    // What lies outside the bins' range is drawn as one more of them.
+    // Values outside the range of the bins are drawn as one more bin.
     const double begin = bin == 0 ? kLeast / std::pow(10.0, 0.25) : divergence_bin_start(bin);
     const double end = bin + 1 == bins.size() ? begin * std::pow(10.0, 0.25) : divergence_bin_start(bin + 1);
     const double height = std::max(1.0, static_cast<double>(bins[bin]) / most * (bottom - top));
@@ -106,7 +177,7 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
 void draw_ranges(HtmlWriter& html, std::span<const DivergenceSpread> spreads, ChartSize size) {
   constexpr double kRow = 24;
   size.height = kRow * static_cast<double>(spreads.size()) + 62;
-  // What is below a millionth is as good as nothing.
+  // Less than a millionth counts as nothing.
   constexpr double kShown = 1e-6;
   double low = kMost, high = kShown;
   for (const DivergenceSpread& spread : spreads) {

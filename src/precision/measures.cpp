@@ -1,4 +1,4 @@
-#include "precision/distortion_sums.h"
+#include "precision/measures.h"
 
 #include <algorithm>
 #include <cassert>
@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "quant/scheme.h"
 
 namespace imago::precision {
 
 namespace {
 
-// Pairs that are summed on their own: enough work for a thread, and few enough sums to keep.
+// Pairs per partial sum: enough work for a thread, and few enough sums to keep.
 constexpr std::size_t kSumPairs = std::size_t{1} << 14;
 
 }  // namespace
@@ -68,6 +69,53 @@ std::optional<double> DistortionSums::relative_rmse() const noexcept {
   if (difference_ == 0) return 0.0;
   if (reference_ == 0) return std::nullopt;
   return std::sqrt(difference_ / reference_);
+}
+
+std::uint64_t layer_bytes(const Layer& layer) { return layer.weights ? layer_bytes(layer, layer.config.scheme()) : 0; }
+
+std::uint64_t layer_bytes(const Layer& layer, const Scheme& scheme) {
+  const ScaleLayout scales = scale_layout(scheme, layer.weights->rows(), layer.weights->cols());
+  return packed_bytes(scheme.format, layer.weights->count()) + scales.count * sizeof(float);
+}
+
+Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t count) {
+  std::vector<std::size_t> extents(data.shape().extents().begin(), data.shape().extents().end());
+  const std::size_t values = extents[0] == 0 ? 0 : data.size() / extents[0];
+  extents[0] = count;
+  Tensor<float> some{Shape(extents)};
+  std::ranges::copy(data.values().subspan(first * values, count * values), some.values().begin());
+  return some;
+}
+
+bool is_one_hot(const Tensor<float>& targets) {
+  const std::size_t cols = targets.shape().last();
+  if (cols < 2) return false;
+  for (std::size_t row = 0; row < targets.size(); row += cols) {
+    const std::span<const float> values = targets.values().subspan(row, cols);
+    if (std::ranges::count(values, 1.0f) != 1 || std::ranges::count(values, 0.0f) + 1 != std::ssize(values)) {
+      return false;
+    }
+  }
+  return targets.size() != 0;
+}
+
+std::vector<bool> pareto_front(std::span<const SizeAndCost> points) {
+  const auto beats = [](const SizeAndCost& one, const SizeAndCost& other) {
+    return one.size <= other.size && one.cost <= other.cost && (one.size < other.size || one.cost < other.cost);
+  };
+  std::vector<bool> front;
+  for (const SizeAndCost& point : points) {
+    front.push_back(std::isfinite(point.cost) &&
+                    std::ranges::none_of(points, [&](const SizeAndCost& other) { return beats(other, point); }));
+  }
+  return front;
+}
+
+void mark_front(std::span<SweepPoint> points) {
+  std::vector<SizeAndCost> coordinates;
+  for (const SweepPoint& point : points) coordinates.push_back({static_cast<double>(point.bytes), point.cost()});
+  const std::vector<bool> front = pareto_front(coordinates);
+  for (std::size_t i = 0; i < points.size(); ++i) points[i].on_front = front[i];
 }
 
 }  // namespace imago::precision

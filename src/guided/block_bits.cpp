@@ -1,14 +1,62 @@
-#include "guided/scale_bits.h"
+#include "guided/block_bits.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "quant/rows.h"
+
 namespace imago::guided {
+
+std::optional<CodeBits> CodeBits::of(BlockFormat format) {
+  const auto values = static_cast<std::size_t>(info(format).values);
+  const quant::BlockParts parts = quant::block_parts(format);
+  std::vector<std::byte> block(static_cast<std::size_t>(info(format).bytes));
+  quant::Expanded before, after;
+  std::vector<std::vector<std::uint16_t>> positions(values);
+  for (std::size_t bit = 0; bit < 8 * block.size(); ++bit) {
+    // Against a background of zeros and one of ones: the sign bit of a zero has no effect.
+    std::optional<std::size_t> weight;
+    for (const std::byte background : {std::byte{0}, std::byte{0xFF}}) {
+      std::ranges::fill(block, background);
+      parts.expand(block.data(), before);
+      block[bit / 8] ^= std::byte{1} << bit % 8;
+      parts.expand(block.data(), after);
+      for (std::size_t i = 0; i < values; ++i) {
+        if (after.codes[i] == before.codes[i]) continue;
+        if (weight && *weight != i) return std::nullopt;
+        weight = i;
+      }
+    }
+    if (weight) positions[*weight].push_back(static_cast<std::uint16_t>(bit));
+  }
+
+  CodeBits found;
+  found.bits_ = positions[0].size();
+  for (const auto& of_weight : positions) {
+    if (of_weight.size() != found.bits_) return std::nullopt;
+    found.positions_.insert(found.positions_.end(), of_weight.begin(), of_weight.end());
+  }
+  for (std::size_t code = 0; code < std::size_t{1} << found.bits_; ++code) {
+    found.set(block.data(), 0, code);
+    parts.expand(block.data(), after);
+    found.levels_.push_back(static_cast<float>(after.codes[0]));
+  }
+  return found;
+}
+
+void CodeBits::set(std::byte* block, std::size_t index, std::size_t code) const noexcept {
+  const std::uint16_t* positions = positions_.data() + index * bits_;
+  for (std::size_t bit = 0; bit < bits_; ++bit) {
+    const std::byte mask = std::byte{1} << positions[bit] % 8;
+    std::byte& place = block[positions[bit] / 8];
+    place = (code >> bit & 1) != 0 ? place | mask : place & ~mask;
+  }
+}
 
 namespace {
 
-/// Bytes that look like a block in use: no scale of it is 0, infinite or NaN, whichever way it is stored.
+/// Bytes that make a plausible block: no scale is 0, infinite or NaN in any encoding.
 constexpr std::byte kBackgrounds[] = {std::byte{0x2A}, std::byte{0x35}};
 
 }  // namespace
@@ -29,7 +77,7 @@ float ScaleBits::value(const std::byte* block, std::size_t group) const {
   return part_ == Part::scale ? expanded.scales[group] : expanded.offsets[group];
 }
 
-/// A bit belongs to a group if the value of that group is all it moves.
+/// A bit belongs to a group if it changes the value of that group and nothing else.
 void ScaleBits::find_bits() {
   struct Bit {
     std::uint16_t position;
@@ -67,15 +115,14 @@ void ScaleBits::find_bits() {
   const auto same = [&](const auto& of_group) { return of_group.size() == bits[0].size(); };
   if (bits[0].empty() || bits[0].size() > 16 || !std::ranges::all_of(bits, same)) return;
   bits_ = bits[0].size();
-  // Bits of a group lie apart from each other, and not in the same order in all groups (q4_k): by what they do, they
-  // do.
+  // The bits of a group are scattered, in an order that differs between groups (q4_k): sort them by their effect.
   for (auto& of_group : bits) {
     std::ranges::stable_sort(of_group, {}, &Bit::effect);
     for (const Bit& bit : of_group) positions_.push_back(bit.position);
   }
 }
 
-/// What each pattern of a group's bits gives, in units of the least that is not 0.
+/// The value of each pattern of a group's bits, in units of the least positive one.
 void ScaleBits::find_factors() {
   std::vector<std::byte> block(block_bytes_, kBackgrounds[0]);
   std::vector<float> values(std::size_t{1} << bits_);

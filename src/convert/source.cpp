@@ -1,0 +1,211 @@
+#include "convert/source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "base/atomic_file.h"
+#include "base/file.h"
+#include "checkpoint/entity.h"
+#include "checkpoint/network_import.h"
+#include "files/json.h"
+#include "files/tensor_file.h"
+#include "guided/sketch.h"
+#include "imago/error.h"
+#include "imago/files.h"
+
+namespace imago::convert {
+
+namespace {
+
+constexpr std::string_view kLeftOut =
+    "the embeddings, the final norm and the head of the decoder are left out: this format holds layers only; write "
+    ".entity to keep them";
+
+// ---- networks
+
+/// A network and its weights as stored tensors.
+struct OpenNetwork {
+  std::string path;
+  std::optional<checkpoint::Entity> entity;              // of a network file; only .entity files fill all of it
+  std::optional<ImportedNetwork> imported;               // of layers that were made of tensors
+  std::list<files::StoredTensor> tensors;                // a list: recipes point to its elements
+  std::vector<std::shared_ptr<const Version>> versions;  // what their bytes lie in
+  std::optional<MappedFile> file;                        // what the blobs of a decoder lie in
+};
+
+/// The weights of a layer as a file would hold them.
+files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std::string& path) {
+  const WeightStore& store = *layer.weights;
+  const Scheme scheme = layer.config.scheme();
+  files::StoredTensor& tensor = open.tensors.emplace_back();
+  tensor.name = path;
+  tensor.type = scheme.format.name();
+  tensor.format = scheme.format;
+  tensor.shape = store.rows() == 1 ? Shape{store.cols()} : Shape{store.rows(), store.cols()};
+  tensor.file = open.path;
+  const std::shared_ptr<const Version> version = store.morph(scheme);
+  tensor.bytes = version ? version->codes() : std::as_bytes(store.master());
+  if (version) {
+    tensor.scale_values.assign(version->scales().begin(), version->scales().end());
+    tensor.scale_group = version->scale_group();
+    open.versions.push_back(version);
+  }
+  return tensor;
+}
+
+/// Every layer with weights under its path ("layers.0.sequential_layers.1"), in its own type.
+void describe_layers(OpenNetwork& open, const Network& network, Source& source) {
+  for (const NamedLayer& named : named_layers(network)) {
+    if (!named.layer->weights) continue;
+    const files::StoredTensor& tensor = add_layer(open, *named.layer, named.path);
+    models::TensorRecipe& recipe = source.recipe.tensors.emplace_back();
+    recipe.name = named.path;
+    recipe.shape = tensor.shape;
+    recipe.parts = {{&tensor, 0, tensor.rows(), named.layer->weights->master()}};
+    recipe.scheme = named.layer->config.scheme();
+  }
+}
+
+/// The layers of the grid as float32 tensors.
+void describe_bag(OpenNetwork& open, const Network& network, const ConvertOptions& options, Source& source) {
+  const bool typed = options.type || !options.tensor_types.empty() || !options.plan.empty();
+  const std::span<const Layer> layers = network.layers();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!layers[i].weights) continue;
+    const WeightStore& store = *layers[i].weights;
+    files::StoredTensor& tensor = open.tensors.emplace_back();
+    tensor.name = fmt::format("layer_{}.weights", i);
+    tensor.type = name(SafetensorsType::f32);
+    tensor.format = DType::float32;
+    tensor.safetensors_type = SafetensorsType::f32;
+    // Flat, as such files always were; but types with blocks or scales need to see the rows.
+    tensor.shape = typed && store.rows() > 1 ? Shape{store.rows(), store.cols()} : Shape{store.count()};
+    tensor.bytes = std::as_bytes(store.master());
+    tensor.file = open.path;
+    models::TensorRecipe& recipe = source.recipe.tensors.emplace_back();
+    recipe.name = tensor.name;
+    recipe.shape = tensor.shape;
+    recipe.parts = {{&tensor, 0, tensor.rows()}};
+    recipe.use = tensor.shape.rank() < 2 ? models::TensorUse::vector : models::TensorUse::matrix;
+    recipe.matrices.name = fmt::format("layers.{}", i);
+  }
+  const auto weighted = std::ranges::count_if(named_layers(network),
+                                              [](const NamedLayer& named) { return named.layer->weights.has_value(); });
+  const auto inner = static_cast<std::size_t>(weighted) - open.tensors.size();
+  if (inner != 0) {
+    source.recipe.notes.push_back(
+        fmt::format("the weights of {} layers inside others are left out: a {} file has tensors for the layers of the "
+                    "grid only",
+                    inner, name(source.recipe.target)));
+  }
+}
+
+/// Saves a decoder that was read from an .entity file, with the type that its layers have now.
+void save_decoder(const checkpoint::Entity& entity, const std::string& out) {
+  const files::JsonDocument document = files::JsonDocument::parse(entity.transformer, out);
+  std::string transformer = entity.transformer;
+  const std::span<const Layer> layers = entity.network.layers();
+  const auto attention =
+      std::ranges::find(layers, LayerType::multi_head_attention, [](const Layer& layer) { return layer.config.type; });
+  const std::optional<files::JsonValue> stated = document.root().find("weight_dtype");
+  if (stated && attention != layers.end()) {
+    transformer.replace(stated->offset(), stated->source().size(),
+                        fmt::format("\"{}\"", name(attention->config.dtype)));
+  }
+  AtomicFile file(out);
+  files::FileSink sink(file);
+  checkpoint::write_entity(sink, entity.network, transformer, entity.decoder_blobs);
+  file.commit();
+}
+
+void open_network(const ConvertOptions& options, Source& source) {
+  const auto open = std::make_shared<OpenNetwork>();
+  open->path = source.path;
+  source.owner = open;
+  const FileForm target = source.recipe.target;
+  if (source.format == FileForm::entity) {
+    open->file = MappedFile::open(source.path, options.load.eager ? Reading::eager : Reading::automatic);
+    open->entity = checkpoint::read_entity(open->file->bytes(), source.path, options.load.fp4);
+  } else {
+    open->entity = checkpoint::Entity{load_network(source.path, options.load), {}, {}};
+  }
+  Network& network = open->entity->network;
+  const bool decoder = !open->entity->transformer.empty();
+  if (decoder && (target == FileForm::huggingface || target == FileForm::gguf)) {
+    throw UnsupportedError(
+        fmt::format("{}: a decoder in an .entity file has no tokenizer and lacks settings that a {} model needs; "
+                    "convert the model that it was made from, or write .entity, .json or .safetensors",
+                    source.path, name(target)));
+  }
+  if (target == FileForm::huggingface) {
+    throw UnsupportedError(fmt::format(
+        "{}: a network of layers cannot become a Hugging Face folder; write .json, .entity, .safetensors or .gguf",
+        source.path));
+  }
+  source.sketch = [&network] { return guided::sketch_network(network); };
+  is_network(target) ? describe_layers(*open, network, source) : describe_bag(*open, network, options, source);
+  if (decoder && target != FileForm::entity) source.recipe.notes.emplace_back(kLeftOut);
+  if (!is_network(target)) return;
+  source.network = {&network, [state = open.get(), decoder, target](const std::string& out) {
+                      decoder&& target == FileForm::entity ? save_decoder(*state->entity, out)
+                                                           : save_network(state->entity->network, out);
+                    }};
+}
+
+// ---- tensors by name
+
+/// Layers made of the tensors of a file.
+void import_layers(const files::TensorFile& file, Source& source) {
+  const auto open = std::make_shared<OpenNetwork>();
+  open->path = source.path;
+  source.owner = open;
+  open->imported = checkpoint::import_network(file, {});
+  ImportedNetwork& imported = *open->imported;
+  std::vector<std::string>& notes = source.recipe.notes;
+  notes = imported.notes;
+  if (!imported.unmatched.empty()) {
+    notes.push_back(fmt::format("{} tensors belong to no layer and are left out, the first is '{}'",
+                                imported.unmatched.size(), imported.unmatched.front()));
+  }
+  if (imported.is_decoder && source.recipe.target != FileForm::entity) notes.emplace_back(kLeftOut);
+  source.sketch = [&imported] { return guided::sketch_network(imported.network); };
+  describe_layers(*open, imported.network, source);
+  source.network = {&imported.network, [&imported](const std::string& out) { save_network(imported, out); }};
+}
+
+void open_tensors(const ConvertOptions& options, Source& source) {
+  const auto file = std::make_shared<files::TensorFile>(files::TensorFile::open(source.path, options.load.eager));
+  const FileForm target = source.recipe.target;
+  if (is_network(target)) return import_layers(*file, source);
+  source.owner = file;
+  source.sketch = [file = file.get()] { return guided::sketch_model(*file); };
+  source.recipe = models::make_recipe(*file, target);
+  const bool decoder =
+      file->folder() != nullptr || (file->gguf() != nullptr && file->gguf()->find("general.architecture") != nullptr);
+  if (!decoder || options.calibration.empty()) return;
+  source.traits = models::read_traits(*file);
+  const bool to_gguf = target == FileForm::gguf && file->folder() != nullptr;
+  const bool to_folder = target == FileForm::huggingface && file->gguf() != nullptr;
+  source.naming =
+      to_gguf || to_folder ? models::usual_naming(*source.traits, to_gguf) : models::naming_of(*file, *source.traits);
+}
+
+}  // namespace
+
+bool is_network(FileForm format) noexcept {
+  return format == FileForm::checkpoint || format == FileForm::architecture || format == FileForm::entity;
+}
+
+Source open_source(const std::string& path, FileForm target, const ConvertOptions& options) {
+  Source source;
+  source.path = path;
+  source.format = detect_form(path);
+  source.recipe.target = target;
+  is_network(source.format) ? open_network(options, source) : open_tensors(options, source);
+  return source;
+}
+
+}  // namespace imago::convert
