@@ -1,4 +1,4 @@
-// imago bench: how fast this machine computes, beside what its memory and its arithmetic allow.
+// imago bench: how fast this machine computes, compared with the limits of its memory and arithmetic.
 
 #include <fmt/format.h>
 
@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "bench_model.h"
-#include "bundled_model.h"
 #include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/system.h"
+#include "model_options.h"
 #include "output.h"
 #include "progress.h"
+#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -71,7 +72,7 @@ Json to_json(const Findings& findings) {
           {"kernels", kernels}};
 }
 
-/// The rows with these activations. One token is bound by memory, several by arithmetic: that share comes first.
+/// The rows with these activations. One token is limited by memory, several by arithmetic.
 std::string table_of(const Findings& findings, std::string_view activation) {
   using enum Table::Align;
   const bool single = findings.batch == 1;
@@ -113,21 +114,21 @@ std::string to_text(const Findings& findings) {
 
 void bench_matrix_kernels(const Options& options) {
   if (!options.model.model.device.empty() && options.model.model.device != "cpu") {
-    throw UsageError("'imago bench kernels' measures those of the CPU; bench/gpu measures those of a GPU");
+    throw UsageError("'imago bench kernels' measures the CPU; bench/gpu measures a GPU");
   }
-  KernelBenchOptions wanted;
-  for (const std::string& name : options.formats) wanted.formats.push_back(parse_format(name));
-  wanted.batch = options.batch;
-  wanted.matrix_bytes = options.mebibytes << 20;
-  wanted.seconds = options.seconds;
+  KernelBenchOptions bench;
+  for (const std::string& name : options.formats) bench.formats.push_back(parse_format(name));
+  bench.batch = options.batch;
+  bench.matrix_bytes = options.mebibytes << 20;
+  bench.seconds = options.seconds;
   set_thread_count(options.threads);
   Findings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = options.batch};
   {
     Progress progress(options.quiet);
-    wanted.progress = [&](const std::string& name, std::size_t done, std::size_t total) {
+    bench.progress = [&](const std::string& name, std::size_t done, std::size_t total) {
       progress.show(done, total, name);
     };
-    findings.bench = bench_kernels(wanted);
+    findings.bench = bench_kernels(bench);
   }
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
 }
@@ -147,7 +148,7 @@ void bench(const Options& options) {
   const bool looks_like_a_file = options.what.find_first_of("./") != std::string::npos;
   if (!looks_like_a_file && !std::filesystem::exists(options.what, ignored)) {
     throw UsageError(
-        fmt::format("bench knows no '{}'; 'imago bench kernels' measures the matrix products, 'imago bench MODEL' a "
+        fmt::format("there is no file '{}'; 'imago bench kernels' measures matrix products, 'imago bench MODEL' a "
                     "language model",
                     options.what));
   }
@@ -159,32 +160,20 @@ void bench(const Options& options) {
 Command add_bench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "Measure how fast this machine computes");
   const auto options = std::make_shared<Options>();
-  command
-      ->add_option("-m,--model,WHAT", options->what,
-                   "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a "
-                   "Hugging Face folder (default: what IMAGO_MODEL names, else the bundled model)")
-      ->type_name("FILE");
+  add_file(*command, "-m,--model,WHAT", options->what,
+           "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a Hugging Face "
+           "folder (default: IMAGO_MODEL, else the bundled model)");
   add_model_bench(*command, options->model);
-  command->add_option("--batch", options->batch, "Of kernels: tokens per product (default: 1)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 65536));
-  command->add_option("--format", options->formats, "Of kernels: only this type; may be repeated (default: all)")
-      ->type_name("TYPE")
+  add_number(*command, "--batch", options->batch, 1, 65536, "Kernels: tokens per product (default: 1)");
+  add_value(*command, "--format", options->formats, "TYPE", "Kernels: only this type; may be repeated (default: all)")
       ->expected(1)
       ->take_all();
-  command
-      ->add_option("--mib", options->mebibytes,
-                   "Of kernels: size of a matrix (default: 0, four times the last-level cache, at least 256)")
-      ->type_name("MIB")
-      ->check(CLI::Range(0, 65536));
-  command->add_option("--seconds", options->seconds, "Of kernels: time for each (default: 1)")
-      ->type_name("S")
-      ->check(CLI::Range(0.0, 3600.0));
-  command->add_option("-t,--threads", options->threads, "Threads to compute with (default: 0, the cores it may use)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1024));
-  command->add_flag("--json", options->json, "Print one JSON object (default: tables)");
-  command->add_flag("-q,--quiet", options->quiet, "No progress on standard error (default: shown on a terminal)");
+  add_number(*command, "--mib", options->mebibytes, 0, 65536,
+             "Kernels: size of a matrix (default: 0, four times the last-level cache, at least 256)", "MIB");
+  add_number(*command, "--seconds", options->seconds, 0.0, 3600.0, "Kernels: time for each (default: 1)", "S");
+  add_threads(*command, options->threads);
+  add_json(*command, options->json);
+  add_quiet(*command, options->quiet);
   command->footer(
       "Examples:\n  imago bench\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
       "  imago bench kernels --format q4_0 --format int8 -t 1\n"

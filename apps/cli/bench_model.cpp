@@ -1,4 +1,4 @@
-#include "bench_model.h"
+// imago bench MODEL.
 
 #include <fmt/format.h>
 
@@ -9,8 +9,10 @@
 
 #include "imago/lm.h"
 #include "imago/system.h"
+#include "model_options.h"
 #include "output.h"
 #include "progress.h"
+#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -57,15 +59,11 @@ std::string to_text(const ModelBench& options, const LanguageModel& model,
 }  // namespace
 
 void add_model_bench(CLI::App& command, ModelBench& options) {
-  command.add_option("-p,--prompt,--n-prompt", options.prompt, "Of a model: tokens of a prompt (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 24));
-  command.add_option("-n,--generate,--n-gen", options.generate, "Of a model: tokens to generate (default: 128)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 24));
-  command.add_option("-r,--repeats,--repetitions", options.repeats, "Of a model: how often (default: 3)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+  add_number(command, "-p,--prompt,--n-prompt", options.prompt, 0, 1 << 24,
+             "Models: tokens of a prompt (default: 512)");
+  add_number(command, "-n,--generate,--n-gen", options.generate, 0, 1 << 24,
+             "Models: tokens to generate (default: 128)");
+  add_number(command, "-r,--repeats,--repetitions", options.repeats, 1, 1000, "Models: repetitions (default: 3)");
   add_model_settings(command, options.model);
 }
 
@@ -74,11 +72,11 @@ void bench_language_model(const ModelBench& options, bool json) {
   std::vector<ModelBenchResult> results;
   {
     Progress progress(options.model.quiet);
-    ModelBenchOptions wanted{.prompt = options.prompt, .generate = options.generate, .repeats = options.repeats};
-    wanted.progress = [&](const std::string& test, std::size_t done, std::size_t total) {
+    ModelBenchOptions bench{.prompt = options.prompt, .generate = options.generate, .repeats = options.repeats};
+    bench.progress = [&](const std::string& test, std::size_t done, std::size_t total) {
       progress.show(done, total, test);
     };
-    results = bench_model(model, wanted);
+    results = bench_model(model, bench);
   }
   json ? print_json(to_json(options, model, results)) : print(to_text(options, model, results));
 }

@@ -9,12 +9,12 @@
 #include <string>
 
 #include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
 #include "imago/system.h"
 #include "model_options.h"
-#include "network_files.h"
 #include "output.h"
 #include "progress.h"
 #include "shared_options.h"

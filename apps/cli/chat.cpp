@@ -1,22 +1,26 @@
 // imago chat: a conversation, line by line.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
-#include "bundled_model.h"
 #include "chat_session.h"
 #include "commands.h"
-#include "generation_options.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/system.h"
-#include "line_input.h"
+#include "model_options.h"
 #include "output.h"
 #include "progress.h"
 #include "shared_options.h"
@@ -25,25 +29,105 @@ namespace imago::cli {
 
 namespace {
 
+// A byte in this pipe is a pending Ctrl-C. A flag could be missed if it were set between checking it and waiting for a
+// line; poll() can wait for the pipe and the line together.
+int requests[2] = {-1, -1};
+
+extern "C" void note_interrupt(int signal) {
+  const int before = errno;
+  pollfd pending{.fd = requests[0], .events = POLLIN, .revents = 0};
+  // A second Ctrl-C before the first was handled ends the program.
+  if (::poll(&pending, 1, 0) > 0) {
+    remove_unfinished_files();
+    ::_exit(128 + signal);
+  }
+  const char byte = 0;
+  [[maybe_unused]] const ssize_t written = ::write(requests[1], &byte, 1);
+  errno = before;
+}
+
+/// While it exists, Ctrl-C is a request that `take_interrupt` or `LineInput` handles, even if it comes between two of
+/// their calls. At most one may exist.
+class InterruptRequests {
+ public:
+  InterruptRequests() {
+    if (::pipe2(requests, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw std::system_error(errno, std::generic_category(), "pipe2");
+    }
+    struct sigaction action {};
+    action.sa_handler = note_interrupt;
+    action.sa_flags = SA_RESTART;  // otherwise text being written to a slow terminal is lost
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  InterruptRequests(const InterruptRequests&) = delete;
+  InterruptRequests& operator=(const InterruptRequests&) = delete;
+  ~InterruptRequests() {
+    ::sigaction(SIGINT, &before_, nullptr);
+    for (int& end : requests) ::close(std::exchange(end, -1));
+  }
+
+ private:
+  struct sigaction before_ {};
+};
+
+/// Whether Ctrl-C was pressed since the last call.
+bool take_interrupt() {
+  char byte = 0;
+  return ::read(requests[0], &byte, 1) == 1;
+}
+
+/// Reads lines from standard input.
+class LineInput {
+ public:
+  enum class Outcome : unsigned char { line, end, interrupt };
+
+  Outcome next(std::string& line) {
+    for (;;) {
+      if (take_interrupt()) return Outcome::interrupt;
+      if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
+        line = text_.substr(0, end);
+        text_.erase(0, end + 1);
+        if (line.ends_with('\r')) line.pop_back();
+        return Outcome::line;
+      }
+      pollfd waiting[] = {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+                          {.fd = requests[0], .events = POLLIN, .revents = 0}};
+      if (::poll(waiting, 2, -1) < 0 && errno == EINTR) continue;
+      if (waiting[1].revents != 0) continue;
+      char buffer[4096];
+      const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+      if (got > 0) {
+        text_.append(buffer, static_cast<std::size_t>(got));
+      } else if (got == 0 || errno != EINTR) {
+        line = std::exchange(text_, {});
+        return line.empty() ? Outcome::end : Outcome::line;
+      }
+    }
+  }
+
+ private:
+  std::string text_;
+};
+
 struct Options {
   GenerationOptions generation;
   std::string system;
 };
 
 constexpr const char* kHelp =
-    "/help         this list\n"
+    "/help         show this list\n"
     "/clear        forget the conversation, not the system message\n"
-    "/system TEXT  set the system message; without TEXT take it away\n"
+    "/system TEXT  set the system message; without TEXT remove it\n"
     "/regen        another answer to the last message\n"
     "/save FILE    write the conversation as JSON\n"
-    "/load FILE    go on with a conversation that was saved\n"
-    "/stats        tokens and times\n"
-    "/exit         end; so does Ctrl-D, or Ctrl-C twice\n"
-    "Ctrl-C stops an answer; once more while it has not stopped yet, it ends.\n";
+    "/load FILE    continue a saved conversation\n"
+    "/stats        show tokens and times\n"
+    "/exit         end, like Ctrl-D or Ctrl-C twice\n"
+    "Ctrl-C stops an answer; pressed again before that, it ends the program.\n";
 
 class Chat {
  public:
-  /// `reading`: the bar while a prompt is read, gone once the answer begins.
+  /// `reading`: the progress bar while a prompt is read, removed when the answer begins.
   Chat(ChatSession& session, std::optional<Progress>& reading, bool quiet)
       : session_(session), reading_(reading), quiet_(quiet) {}
 
@@ -58,14 +142,14 @@ class Chat {
       if (outcome == LineInput::Outcome::end) break;
       if (outcome == LineInput::Outcome::interrupt) {
         if (std::exchange(warned, true)) break;
-        fmt::print(stderr, "\nCtrl-C once more, or /exit, ends\n");
+        fmt::print(stderr, "\npress Ctrl-C again or type /exit to end\n");
         continue;
       }
       warned = false;
       try {
-        if (!obey(line)) return;
+        if (!handle(line)) return;
       } catch (const Error& error) {
-        // A script must learn of it; its lines are no command line, so the code is never that of a wrong one.
+        // A script must see the failure, but not with the exit code of a wrong command line.
         if (!terminal)
           throw Error(error.kind() == ErrorKind::usage ? ErrorKind::unsupported : error.kind(), error.what());
         print_error(error.what());
@@ -75,8 +159,8 @@ class Chat {
   }
 
  private:
-  /// False to end.
-  bool obey(const std::string& line) {
+  /// Returns false to end the chat.
+  bool handle(const std::string& line) {
     if (line.find_first_not_of(" \t") == std::string::npos) return true;
     if (line.front() != '/') {
       answer([&](const auto& on_token) { return session_.say(line, on_token); });
@@ -115,14 +199,14 @@ class Chat {
     });
     reading_.reset();
     if (!answered) {
-      fmt::print(stderr, "\nimago: stopped before an answer; the conversation is as before\n");
+      fmt::print(stderr, "\nimago: stopped before an answer; the conversation is unchanged\n");
       return;
     }
     print("\n");
     const EndReason end = session_.last().end;
     if (quiet_) return;
     if (end == EndReason::context_full) {
-      fmt::print(stderr, "imago: the context of {} tokens is full, so the answer ends here; /clear starts anew\n",
+      fmt::print(stderr, "imago: the context of {} tokens is full, so the answer ends here; /clear starts over\n",
                  session_.sequence().capacity());
     } else if (end == EndReason::max_tokens) {
       fmt::print(stderr, "imago: the answer was cut after {} tokens; -n allows more\n", session_.last().ids.size());
@@ -142,7 +226,7 @@ class Chat {
 };
 
 void chat(const Options& options) {
-  constexpr std::size_t kUsualContext = 4096;  // keys and values of more would take memory that few conversations need
+  constexpr std::size_t kUsualContext = 4096;  // few conversations need the memory of a longer cache
   GenerateOptions generation = generate_options(options.generation);
   SequenceOptions sequence{.context = options.generation.context,
                            .cache = cache_kind(options.generation.cache),
@@ -173,10 +257,9 @@ Command add_chat(CLI::App& program) {
   CLI::App* command = program.add_subcommand("chat", "Talk with a language model");
   const auto options = std::make_shared<Options>();
   add_generation(*command, options->generation, -1);
-  command->add_option("--system,--system-prompt", options->system, "The system message (default: none)")
-      ->type_name("TEXT");
+  add_value(*command, "--system,--system-prompt", options->system, "TEXT", "The system message (default: none)");
   command->footer(
-      "One message per line, also from a pipe. /help lists the commands of a conversation.\n"
+      "One message per line, also from a pipe. /help lists the chat commands.\n"
       "Examples:\n  imago chat\n  imago chat model.gguf\n  imago chat model.gguf --system 'Answer in French.' --temp "
       "0.2");
   return {command, [options] { chat(*options); }};

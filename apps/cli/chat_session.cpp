@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "generation_options.h"
+#include "files.h"
 #include "imago/error.h"
-#include "network_files.h"
+#include "model_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-/// For models without a template: what people write when they show a conversation in plain text.
+/// For models without a template.
 std::string plain_format(const std::vector<ChatMessage>& messages) {
   std::string text;
   for (const ChatMessage& message : messages) {
@@ -45,7 +45,7 @@ ChatSession::ChatSession(const LanguageModel& model, const SequenceOptions& sequ
     }
   }
   if (template_) return;
-  note(reason + "; the conversation is written plainly, as 'User: …' and 'Assistant: …'");
+  note(reason + "; the conversation is written as 'User: …' and 'Assistant: …'");
   generation_.stop.insert(generation_.stop.end(), {"\nUser:", "\nAssistant:"});
 }
 
@@ -63,15 +63,15 @@ bool ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_to
   if (ids.empty()) throw UsageError("the conversation has no tokens");
   if (ids.size() >= sequence_.capacity()) {
     throw UsageError(
-        fmt::format("the conversation takes {} tokens, and the context has room for {}; /clear starts anew, "
+        fmt::format("the conversation has {} tokens, but the context has room for {}; /clear starts over, "
                     "and -c gives more room",
                     ids.size(), sequence_.capacity()));
   }
-  // Only what differs from before is evaluated, and at least one token, for the logits after it.
+  // Only tokens that differ from the last turn are evaluated, and at least one, for its logits.
   const std::size_t kept = std::min(common_prefix(sequence_.tokens(), ids), ids.size() - 1);
   sequence_.truncate(kept);
   GenerateOptions options = generation_;
-  if (options.sampler.seed != 0) options.sampler.seed += answers_;  // other answers each time, and all repeatable
+  if (options.sampler.seed != 0) options.sampler.seed += answers_;  // different answers each time, but repeatable
   ++answers_;
   last_ = generate(sequence_, std::span(ids).subspan(kept), options, on_token);
   if (last_.prompt_tokens == 0) return false;
@@ -123,7 +123,7 @@ void ChatSession::save(const std::string& path) const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages_) list.push_back({{"role", message.role}, {"content", message.content}});
   const nlohmann::ordered_json object = {{"messages", list}};
-  const std::string beside = path + ".part";  // so that the old file stays until the new one is whole
+  const std::string beside = path + ".part";  // the old file stays until the new one is complete
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);
   file << object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
   file.close();
@@ -140,7 +140,7 @@ void ChatSession::load(const std::string& path) {
   const nlohmann::json object = nlohmann::json::parse(read_text(path), nullptr, false);
   const auto fail = [&](std::string_view problem) { throw FormatError(path, 0, problem); };
   if (!object.is_object() || !object.contains("messages") || !object["messages"].is_array()) {
-    fail("no object with a list of 'messages', as /save writes it");
+    fail("expected an object with a list of 'messages', as /save writes it");
   }
   std::vector<ChatMessage> messages;
   for (const nlohmann::json& entry : object["messages"]) {

@@ -13,7 +13,7 @@ namespace imago::cli {
 
 class ChatSession {
  public:
-  /// `model` must outlive it. `note` gets what there is to say about the template.
+  /// `model` must outlive the session. `note` receives a message if the template cannot be used.
   ChatSession(const LanguageModel& model, const SequenceOptions& sequence, GenerateOptions generation,
               const std::function<void(const std::string&)>& note);
 
@@ -21,18 +21,18 @@ class ChatSession {
   const Sequence& sequence() const noexcept { return sequence_; }
   const GenerateResult& last() const noexcept { return last_; }
 
-  /// Adds a message and the answer to it. If that fails (the template refuses, the context is full), or is stopped
-  /// while the message is read, the messages are as before; the latter returns false. Throws UsageError and as
+  /// Adds a message and the answer to it. If that fails (the template rejects it, the context is full) or is stopped
+  /// while the message is read, the conversation is unchanged; the latter returns false. Throws UsageError, and like
   /// ChatTemplate::render.
   bool say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token);
-  /// Gives another answer in place of the last. Returns and throws as `say`, and UsageError if there is none.
+  /// Replaces the last answer. Returns and throws like `say`, and UsageError if there is no answer.
   bool again(const std::function<bool(const GeneratedToken&)>& on_token);
-  /// An empty text takes the system message away.
+  /// An empty text removes the system message.
   void set_system(std::string text);
-  /// Keeps the system message only.
+  /// Removes all messages except the system message.
   void clear();
 
-  /// Messages as JSON, and back. Throws IoError; FormatError for a file that holds no messages.
+  /// Writes and reads messages as JSON. Throws IoError, and FormatError for a file without messages.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -1,21 +1,49 @@
-#include "command_line.h"
+// Parses the command line. Errors are one line that says what to do.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <regex>
 
-#include "foreign_flags.h"
-#include "help.h"
+#include "commands.h"
 #include "imago/error.h"
+#include "reference.h"
 
 namespace imago::cli {
 
 namespace {
 
-/// Edits between two words: letters put in, left out, changed, or swapped with their neighbour.
+struct Foreign {
+  std::initializer_list<std::string_view> flags;
+  std::string_view answer;
+};
+
+// Flags of llama.cpp's programs that imago does not have.
+const Foreign kForeign[] = {
+    {{"-ngl", "--n-gpu-layers"}, "use --device cuda, and --gpu-layers for part of the layers"},
+    {{"-dev", "-mg", "--main-gpu"}, "use --device cuda:N"},
+    {{"-sm", "--split-mode", "-ts", "--tensor-split"},
+     "a model runs on one GPU, with the rest on the CPU: --gpu-layers"},
+    {{"-nkvo", "--no-kv-offload"}, "keys and values are always on the device of their layer; leave it out"},
+    {{"-i", "--interactive", "-if", "--interactive-first", "-cnv", "--conversation"}, "use the command imago chat"},
+    {{"-no-cnv", "--no-conversation", "-st", "--single-turn"}, "'imago run' is never interactive; leave it out"},
+    {{"--no-display-prompt"}, "the prompt is never repeated; leave it out"},
+    {{"-sys", "-sysf", "--system-prompt-file"}, "use --system TEXT of imago chat"},
+    {{"-ctk", "--cache-type-k", "-ctv", "--cache-type-v"}, "keys and values have the same type: --cache-type"},
+    {{"-ub", "--ubatch-size"}, "there is only one batch size: -b"},
+    {{"-fa", "--flash-attn"}, "there is only one implementation of attention; leave it out"},
+    {{"--mmap", "--no-mmap", "--mlock"}, "weights are repacked into memory while they are loaded; leave it out"},
+    {{"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"},
+     "imago downloads nothing; download the model, then name its file or folder"},
+    {{"--color", "-co"}, "colours are automatic, and NO_COLOR=1 turns them off; leave it out"},
+    {{"--imatrix"}, "use --importance, which reads such files; 'imago calibrate' makes them"},
+    {{"--log-disable", "-lv", "--verbosity"}, "use --quiet for less output"},
+};
+
+/// Edits between two words: letters inserted, deleted, replaced or swapped with their neighbour.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -30,6 +58,20 @@ std::size_t distance(std::string_view a, std::string_view b) {
     }
   }
   return d[a.size()][b.size()];
+}
+
+/// The candidate that `text` most likely meant; empty if none is close.
+std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = (text.size() + 2) / 3 + 1;  // up to one typo per three letters
+  for (const std::string& candidate : candidates) {
+    const bool begun = !text.empty() && candidate.starts_with(text);
+    const std::size_t edits = begun ? 0 : distance(text, candidate);
+    if (edits >= best_distance) continue;
+    best_distance = edits;
+    best = candidate;
+  }
+  return best;
 }
 
 /// The command that was given, or the program itself.
@@ -59,12 +101,12 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-/// What to say about `argument`, which nothing in the command line takes.
+/// The message for an argument that no option accepts.
 std::string explain_unknown(const CLI::App& program, const std::string& argument) {
   const CLI::App& command = innermost(program);
   const bool is_option = argument.size() > 1 && argument.front() == '-';
   if (!is_option && &command != &program) {
-    return fmt::format("'{}' is one argument too many; see '{}'", argument, help_of(program));
+    return fmt::format("unexpected argument '{}'; see '{}'", argument, help_of(program));
   }
   const std::string name = is_option ? argument.substr(0, argument.find('=')) : argument;
   const std::string near = nearest(name, is_option ? option_names(command) : command_names(program));
@@ -73,15 +115,20 @@ std::string explain_unknown(const CLI::App& program, const std::string& argument
       near.empty() ? fmt::format("see '{}'", help_of(program)) : fmt::format("did you mean '{}'?", near));
 }
 
-/// A flag of llama.cpp that made the command line unreadable: CLI11 takes "-ngl" for "-n gl".
+/// The message for the first flag of llama.cpp in the command line. CLI11 reads "-ngl" as "-n gl", so this must be
+/// checked before its errors are reported.
 std::optional<std::string> explain_foreign(int argc, const char* const* argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    if (auto text = explain_foreign_flag(argv[i])) return text;
+    const std::string_view flag(argv[i]), name = flag.substr(0, flag.find('='));
+    for (const Foreign& foreign : kForeign) {
+      if (std::find(foreign.flags.begin(), foreign.flags.end(), name) == foreign.flags.end()) continue;
+      return fmt::format("'{}' is a flag of llama.cpp: {}", name, foreign.answer);
+    }
   }
   return std::nullopt;
 }
 
-/// "imago help" and "imago help COMMAND", as other programs have it; none if that is not what was typed.
+/// The text of "imago help" and "imago help COMMAND"; none for other command lines.
 std::optional<std::string> help_command(const CLI::App& program, int argc, const char* const* argv) {
   if (argc < 2 || std::string_view(argv[1]) != "help") return std::nullopt;
   if (argc == 2) return help_text(program);
@@ -91,18 +138,18 @@ std::optional<std::string> help_command(const CLI::App& program, int argc, const
   return help_text(*found.front());
 }
 
-/// CLI11 takes an empty text for the number 0, and no file has an empty name; only texts may be empty.
+/// CLI11 reads an empty text as the number 0, and files have no empty names; only texts may be empty.
 void refuse_empty_values(const CLI::App& program) {
   for (const CLI::Option* option : innermost(program).get_options()) {
     const std::vector<std::string>& values = option->results();
     const bool text = option->get_type_name() == "TEXT" && !option->get_positional();
     if (text || option->get_items_expected_max() == 0) continue;
     if (std::find(values.begin(), values.end(), "") == values.end()) continue;
-    throw UsageError(fmt::format("{}: its value is empty; see '{}'", option->get_name(), help_of(program)));
+    throw UsageError(fmt::format("{}: the value is empty; see '{}'", option->get_name(), help_of(program)));
   }
 }
 
-/// What CLI11 says, in our words: which option, what was given, what it can be.
+/// Rewrites a message of CLI11: which option, what was given, what is allowed.
 std::string in_plain_words(const std::string& problem) {
   static const std::regex kConversion("Could not convert: (\\S+) = (.*)");
   static const std::regex kRange("(\\S+): Value (.*) not in range (\\S+) to (\\S+)");
@@ -110,10 +157,11 @@ std::string in_plain_words(const std::string& problem) {
   static const std::regex kMissing("(\\S+): 1 required (\\S+) missing");
   std::smatch match;
   if (std::regex_match(problem, match, kConversion)) {
-    return fmt::format("{}: '{}' is no number", match.str(1), match.str(2));
+    return fmt::format("{}: '{}' is not a number", match.str(1), match.str(2));
   }
   if (std::regex_match(problem, match, kRange)) {
-    return fmt::format("{}: '{}' is no number from {} to {}", match.str(1), match.str(2), match.str(3), match.str(4));
+    return fmt::format("{}: '{}' is not a number from {} to {}", match.str(1), match.str(2), match.str(3),
+                       match.str(4));
   }
   if (std::regex_match(problem, match, kMember)) {
     return fmt::format("{} is '{}'; it can be {}", match.str(1), match.str(2), match.str(3));
@@ -124,7 +172,7 @@ std::string in_plain_words(const std::string& problem) {
   return problem;
 }
 
-/// "--temp is given 2 times", if an option is that can be given once.
+/// "--temp is given 2 times", if an option is repeated that may not be.
 std::string explain_repeated(const CLI::App& program) {
   for (const CLI::Option* option : innermost(program).get_options()) {
     const bool once = option->get_items_expected_max() == 1 && !option->get_positional();
@@ -134,19 +182,6 @@ std::string explain_repeated(const CLI::App& program) {
 }
 
 }  // namespace
-
-std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = (text.size() + 2) / 3 + 1;  // one slip per three letters still looks like a slip
-  for (const std::string& candidate : candidates) {
-    const bool begun = !text.empty() && candidate.starts_with(text);
-    const std::size_t edits = begun ? 0 : distance(text, candidate);
-    if (edits >= best_distance) continue;
-    best_distance = edits;
-    best = candidate;
-  }
-  return best;
-}
 
 std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv) {
   if (auto help = help_command(program, argc, argv)) return help;
@@ -163,7 +198,7 @@ std::optional<std::string> read_command_line(CLI::App& program, int argc, const 
   } catch (const CLI::ParseError& error) {
     problem = in_plain_words(error.what());
   }
-  // An argument nobody takes explains more than what is missing because of it.
+  // An unknown argument explains more than whatever is missing because of it.
   const std::vector<std::string> unknown = program.remaining(true);
   if (!unknown.empty() || !problem.empty()) {
     if (const auto foreign = explain_foreign(argc, argv)) throw UsageError(*foreign);

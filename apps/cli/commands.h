@@ -1,8 +1,10 @@
 #pragma once
 
-// The commands, one file each.
+// The commands, one source file each.
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace CLI {
@@ -11,13 +13,17 @@ class App;
 
 namespace imago::cli {
 
-/// A command: its part of the command line, and what it does once that has been read.
+/// A command: its options, and what it does once they are parsed.
 struct Command {
   CLI::App* options;
   std::function<void()> run;
 };
 
-/// The commands of language models: none in a build without them.
+/// Parses the command line. Returns the text to print if it asks for help or the version. Throws UsageError, with a
+/// suggestion for a misspelled name.
+std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv);
+
+/// The commands for language models; none in a build without them.
 std::vector<Command> add_language_commands(CLI::App& program);
 
 Command add_completion(CLI::App& program);

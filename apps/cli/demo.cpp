@@ -1,4 +1,4 @@
-// imago demo: a tour in a minute or two. Every number is computed then and there.
+// imago demo: a tour of a minute or two. Every number is computed on the spot.
 
 #include <fmt/format.h>
 
@@ -10,20 +10,104 @@
 #include <string>
 #include <vector>
 
-#include "bundled_model.h"
 #include "commands.h"
-#include "demo_language.h"
 #include "demo_network.h"
-#include "demo_report.h"
+#include "files.h"
 #include "imago/precision.h"
 #include "imago/system.h"
-#include "network_files.h"
+#include "model_options.h"
 #include "output.h"
 #include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
+std::string percent_of(double share) { return percent(share) + " %"; }
+
+/// Marks the points that no other beats in both size and cost.
+void mark_front(std::vector<CurvePoint>& points) {
+  for (CurvePoint& point : points) {
+    point.on_front = std::none_of(points.begin(), points.end(), [&](const CurvePoint& other) {
+      return other.bytes <= point.bytes && other.cost <= point.cost &&
+             (other.bytes < point.bytes || other.cost < point.cost);
+    });
+  }
+}
+
+QualityCurve network_curve(const std::vector<DemoRow>& rows, std::size_t weights) {
+  QualityCurve curve;
+  curve.heading = "A network in 21 types";
+  curve.explanation =
+      "Each point is the network in one type, after a little training with rounded weights. The table has the share of "
+      "digits that it reads correctly before and after that, and whether its file is identical after a round trip.";
+  curve.cost_name = "share misread";
+  curve.columns = {"cosine", "rounded", "trained", "µs", "file"};
+  for (const DemoRow& row : rows) {
+    CurvePoint point;
+    point.name = std::string(name(row.type));
+    point.bytes = row.bytes;
+    point.bits_per_weight = 8.0 * static_cast<double>(row.bytes) / static_cast<double>(weights);
+    point.cost = 1 - row.trained;
+    point.cells = {fmt::format("{:.5f}", row.cosine), percent_of(row.rounded), percent_of(row.trained),
+                   fmt::format("{:.1f}", row.microseconds), row.same_bytes ? "same" : "DIFFERS"};
+    curve.points.push_back(std::move(point));
+  }
+  mark_front(curve.points);
+  return curve;
+}
+
+QualityCurve model_curve(const std::vector<DemoModel>& models) {
+  QualityCurve curve;
+  curve.heading = "A language model at several precisions";
+  curve.explanation = fmt::format(
+      "How far predictions move from those of the model as stored, and how each continues \"{}\".", kDemoPrompt);
+  curve.cost_name = "mean KL divergence (nats)";
+  curve.columns = {"perplexity", "same first choice", "tokens/s", "it writes"};
+  for (const DemoModel& model : models) {
+    CurvePoint point;
+    point.name = model.type;
+    point.bytes = model.bytes;
+    point.bits_per_weight =
+        8.0 * static_cast<double>(model.bytes) / static_cast<double>(std::max<std::uint64_t>(1, model.parameters));
+    point.cost = model.divergence.mean;
+    point.cells = {fmt::format("{:.1f}", model.divergence.perplexity), percent_of(model.divergence.same_top),
+                   fmt::format("{:.0f}", model.tokens_per_second), printable(shortened(model.text, 90))};
+    curve.points.push_back(std::move(point));
+  }
+  mark_front(curve.points);
+  return curve;
+}
+
+PrecisionReport demo_report(const DemoNetwork& demo, const std::vector<DemoRow>& rows,
+                            const std::vector<DemoModel>& models) {
+  PrecisionReport report;
+  report.title = "imago demo";
+  report.subtitle = fmt::format("imago {}, {}, {} threads", version(), inspect_system().cpu, thread_count());
+  const auto smallest =
+      std::min_element(rows.begin(), rows.end(), [](const DemoRow& a, const DemoRow& b) { return a.bytes < b.bytes; });
+  report.summary = fmt::format(
+      "A network of {} weights learned to read digits and was then converted to every scalar type. Every number on "
+      "this "
+      "page was computed on this machine.",
+      format_count(demo.network.parameters()));
+  report.facts = {{"float32", percent_of(demo.accuracy),
+                   fmt::format("of {} new digits read correctly", format_count(demo.unseen.size()))},
+                  {"training", fmt::format("{:.1f} s", demo.seconds),
+                   fmt::format("on {} drawn digits", format_count(demo.seen.size()))},
+                  {std::string(name(smallest->type)), percent_of(smallest->trained),
+                   fmt::format("in {}, trained with rounded weights; {} before", format_bytes(smallest->bytes),
+                               percent_of(smallest->rounded))}};
+  report.curves.push_back(network_curve(rows, demo.network.parameters()));
+  if (!models.empty()) report.curves.push_back(model_curve(models));
+  for (std::size_t i = 1; i < models.size(); ++i) report.spreads.push_back({models[i].type, models[i].divergence});
+  report.notes = {
+      "Times are for one digit with one thread; on so small a network the overhead of a call is a good part of them.",
+      "The language model is measured on a page that it wrote itself: enough to see a trend, not to compare small "
+      "differences."};
+  return report;
+}
 
 struct Options {
   std::string page = "imago-demo.html";
@@ -32,7 +116,7 @@ struct Options {
   bool quiet = false;
 };
 
-/// A numbered heading, and in a sentence what follows shows.
+/// A numbered heading and a sentence about what follows.
 class Steps {
  public:
   void begin(std::string_view heading, std::string_view meaning) {
@@ -43,12 +127,10 @@ class Steps {
   int number_ = 0;
 };
 
-std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
-
 void show_training(const DemoNetwork& demo) {
   std::string picture;
   for (const std::string& line : draw_digits(demo.unseen, 0, 5)) picture += line + "\n";
-  print(fmt::format("{}\nIt read {} digits 15 times in {:.1f} s, and now tells {} % of {} new ones.\n\n", picture,
+  print(fmt::format("{}\nIt read {} digits 15 times in {:.1f} s, and now recognizes {} % of {} new ones.\n\n", picture,
                     format_count(demo.seen.size()), demo.seconds, percent(demo.accuracy),
                     format_count(demo.unseen.size())));
 }
@@ -60,7 +142,7 @@ void show_types(const std::vector<DemoRow>& rows) {
                {"bytes", right},
                {"cosine", right},
                {"rounded %", right},
-               {"trained on %", right},
+               {"trained %", right},
                {"µs", right},
                {"file"}});
   for (const DemoRow& row : rows) {
@@ -70,10 +152,11 @@ void show_types(const std::vector<DemoRow>& rows) {
   }
   print(table.text() + "\n");
   const auto same = std::count_if(rows.begin(), rows.end(), [](const DemoRow& row) { return row.same_bytes; });
-  print(fmt::format(
-      "Of the {} files, {} came back byte for byte. Types without a sign cannot hold negative weights, so that network "
-      "has to learn anew; µs are those of one digit with one thread.\n\n",
-      rows.size(), same));
+  print(
+      fmt::format("{} of the {} files are identical after a round trip. Unsigned types cannot hold negative weights, "
+                  "so those networks "
+                  "have to learn again; µs are for one digit with one thread.\n\n",
+                  same, rows.size()));
 }
 
 void show_models(const std::vector<DemoModel>& models) {
@@ -109,30 +192,30 @@ void tour(const Options& options) {
   set_thread_count(options.threads);
   Steps steps;
   steps.begin("A network learns to read digits",
-              "Built from three layers and trained here, on digits that are drawn as it goes: no data was downloaded.");
+              "Three layers, trained on digits that are drawn on the spot: nothing is downloaded.");
   const DemoNetwork demo = train_demo_network(options.digits, options.quiet);
   show_training(demo);
 
   steps.begin("The same network in all 21 scalar types",
-              "Fewer bits make it smaller. Rounding costs accuracy below 4 bits, and a little training through the "
-              "rounding wins most of it back.");
+              "Fewer bits make it smaller. Rounding costs accuracy below 4 bits, and a little training with rounded "
+              "weights recovers most of it.");
   const std::vector<DemoRow> rows = measure_demo_types(demo, options.quiet);
   show_types(rows);
 
   steps.begin("A language model at several precisions",
-              "The same weights, rounded further and further: how much its predictions move away from the original, "
-              "and what it writes.");
+              "The same weights, rounded more and more: how far its predictions move from the original, and what it "
+              "writes.");
   const std::string path = language_model_or_none();
   const std::vector<DemoModel> models =
       path.empty() ? std::vector<DemoModel>() : measure_demo_models(path, options.quiet);
   if (models.empty()) {
-    print("There is no language model here, so this part is left out; IMAGO_MODEL=FILE names one.\n\n");
+    print("No language model was found, so this part is skipped; IMAGO_MODEL=FILE names one.\n\n");
   } else {
     show_models(models);
   }
   write_report_html(demo_report(demo, rows, models), options.page);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  print(fmt::format("That took {:.0f} s with {} threads. The same with pictures: {}\n", seconds, thread_count(),
+  print(fmt::format("That took {:.0f} s with {} threads. The same with charts: {}\n", seconds, thread_count(),
                     options.page));
 }
 
@@ -141,16 +224,14 @@ void tour(const Options& options) {
 Command add_demo(CLI::App& program) {
   CLI::App* command = program.add_subcommand("demo", "A tour: train, morph, compare, run");
   const auto options = std::make_shared<Options>();
-  command->add_option("-o,--output,--html", options->page, "The page to write (default: imago-demo.html)")
-      ->type_name("FILE");
-  command->add_option("--digits", options->digits, "Digits that the network learns from (default: 3000)")
-      ->type_name("N")
-      ->check(CLI::Range(30, 1000000));
+  add_file(*command, "-o,--output,--html", options->page, "The page to write (default: imago-demo.html)");
+  add_number(*command, "--digits", options->digits, 30, 1000000, "Digits to train on (default: 3000)");
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);
   command->footer(
-      "Takes a minute or two; every number is computed then and there. The language model is the one that IMAGO_MODEL "
-      "names, else the bundled one.\nExamples:\n  imago demo\n  imago demo -o tour.html -t 1");
+      "Takes a minute or two; every number is computed on the spot. The language model is IMAGO_MODEL, else the "
+      "bundled "
+      "one.\nExamples:\n  imago demo\n  imago demo -o tour.html -t 1");
   return {command, [options] { tour(*options); }};
 }
 

@@ -1,18 +1,18 @@
-#include "demo_language.h"
+// The part of `imago demo` about a language model: one model at several precisions.
 
 #include <algorithm>
 #include <span>
 
-#include "generation_options.h"
+#include "model_options.h"
 #include "progress.h"
 
 namespace imago::cli {
 
 namespace {
 
-constexpr std::size_t kShown = 32, kJudged = 384, kWindow = 64;
+constexpr std::size_t kShown = 32, kMeasured = 384, kWindow = 64;
 
-GenerateResult go_on(const LanguageModel& model, std::size_t tokens, float temperature) {
+GenerateResult continue_prompt(const LanguageModel& model, std::size_t tokens, float temperature) {
   GenerateOptions options{.max_tokens = tokens, .ignore_end = true};
   options.sampler.temperature = temperature;
   options.sampler.seed = 1;
@@ -21,8 +21,8 @@ GenerateResult go_on(const LanguageModel& model, std::size_t tokens, float tempe
   return generate(sequence, prompt, options);
 }
 
-void write_on(const LanguageModel& model, DemoModel& made) {
-  const GenerateResult result = go_on(model, kShown, 0);
+void write_text(const LanguageModel& model, DemoModel& made) {
+  const GenerateResult result = continue_prompt(model, kShown, 0);
   made.text = result.text;
   std::replace(made.text.begin(), made.text.end(), '\n', ' ');
   made.tokens_per_second = static_cast<double>(result.ids.size()) / std::max(result.generate_seconds, 1e-9);
@@ -35,14 +35,14 @@ std::vector<DemoModel> measure_demo_models(const std::string& path, bool quiet) 
   Progress progress(quiet);
   const LanguageModel stored = LanguageModel::load(path);
   std::vector<DemoModel> made = {{.type = "as stored", .parameters = stored.parameters(), .bytes = stored.bytes()}};
-  const std::string text = kDemoPrompt + go_on(stored, kJudged, 0.8f).text;
-  write_on(stored, made.front());
+  const std::string text = kDemoPrompt + continue_prompt(stored, kMeasured, 0.8f).text;
+  write_text(stored, made.front());
   for (const Format type : types) {
     progress.show(made.size(), std::size(types) + 1, std::string(type.name()));
     const LanguageModel model = LanguageModel::load(path, {.type = type});
     DemoModel row{.type = std::string(type.name()), .parameters = model.parameters(), .bytes = model.bytes()};
     row.divergence = measure_divergence(stored, model, text, {.context = kWindow});
-    write_on(model, row);
+    write_text(model, row);
     made.push_back(std::move(row));
   }
   made.front().divergence.perplexity = made.back().divergence.reference_perplexity;

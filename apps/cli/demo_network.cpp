@@ -28,8 +28,7 @@ TrainOptions training(int epochs, float rate) {
   return options;
 }
 
-/// While it lives, work runs on one thread: so small a network gains nothing from more, and loses where others work
-/// too.
+/// While it exists, work runs on one thread: so small a network gains nothing from more.
 class OneThread {
  public:
   OneThread() { set_thread_count(1); }
@@ -52,12 +51,12 @@ std::size_t bytes_of(const Network& network, DType type) {
   return bytes;
 }
 
-/// The median of many.
+/// The median of many runs.
 double microseconds_per_forward(Network& network, const Dataset& data) {
   constexpr int kTimes = 101;
   Tensor<float> digit({1, kInputs});
   std::ranges::copy(data.x.values().first(kInputs), digit.values().begin());
-  network.forward(digit);  // makes what later ones find ready
+  network.forward(digit);  // warm-up
   std::vector<double> times;
   for (int i = 0; i < kTimes; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -90,7 +89,7 @@ DemoNetwork train_demo_network(std::size_t digits, bool quiet) {
                    Network(layer_list(dense(static_cast<int>(kInputs), kWidth, Activation::relu),
                                       dense(kWidth, kWidth, Activation::relu), dense(kWidth, 10)),
                            /*seed=*/1)};
-  // Weights as large as their fan-in allows; with the small ones of a new network it would learn more slowly.
+  // He initialization: with the small weights of a new network it would learn more slowly.
   std::uint64_t seed = 1;
   for (Layer& layer : demo.network.layers()) layer.weights->he_randomize(seed++, layer.weights->cols());
   const OneThread alone;
@@ -124,7 +123,7 @@ std::vector<std::string> draw_digits(const Dataset& data, std::size_t first, std
     for (std::size_t pixel = 0; pixel < kPixels; ++pixel) {
       const float ink = data.x[i * kInputs + pixel];
       const char* const shade = kShades[std::min<std::size_t>(4, static_cast<std::size_t>(ink * 5))];
-      lines[pixel / kSide] += std::string(shade) + shade;  // two columns are about as wide as a line is high
+      lines[pixel / kSide] += std::string(shade) + shade;  // two columns are about as wide as a line is tall
     }
     for (std::string& line : lines) line += "  ";
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of `imago demo` about a network: it learns to read digits, and is then brought into every scalar type.
+// The part of `imago demo` about a network: it learns to read digits and is then converted to every scalar type.
 
 #include <cstddef>
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace imago::cli {
 
-/// The network in one type. Accuracies are on digits that it never saw.
+/// The network in one type. Accuracies are on unseen digits.
 struct DemoRow {
   DType type;
   std::size_t bytes = 0;    ///< of all weights and scales
   double cosine = 0;        ///< mean over the layers, against float32
   double rounded = 0;       ///< accuracy after rounding
-  double trained = 0;       ///< accuracy after a little training through the rounding
-  double microseconds = 0;  ///< of a forward with one digit
-  bool same_bytes = false;  ///< written as a checkpoint, read and written again
+  double trained = 0;       ///< accuracy after a little training with rounded weights
+  double microseconds = 0;  ///< of a forward pass with one digit
+  bool same_bytes = false;  ///< a checkpoint is identical after reading and writing
 };
 
 struct DemoNetwork {
@@ -29,7 +29,7 @@ struct DemoNetwork {
   double accuracy = 0;
 };
 
-/// `digits` to learn from and two thirds as many to be judged by. A bar unless `quiet`. REQUIRES: digits >= 30.
+/// Trains on `digits` digits and tests on two thirds as many others. REQUIRES: digits >= 30.
 DemoNetwork train_demo_network(std::size_t digits, bool quiet);
 
 /// One row for each of the 21 types.

@@ -1,4 +1,4 @@
-// imago doctor: what this machine offers, which kernels would run on it, and what holds it back.
+// imago doctor: what this machine offers, which kernels run on it, and what slows it down.
 
 #include <fmt/format.h>
 
@@ -15,6 +15,7 @@
 #include "imago/error.h"
 #include "imago/system.h"
 #include "output.h"
+#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -30,18 +31,18 @@ struct Options {
 struct Gpu {
   DeviceInfo info;
   double copy_gb_per_s = 0;
-  std::string problem;  ///< why it could not be measured; empty: it was
+  std::string problem;  ///< why it could not be measured; empty if it was
 };
 
 struct Findings {
   SystemReport system;
   std::vector<Gpu> gpus;
-  std::string gpu_problem;  ///< why there are none
+  std::string gpu_problem;  ///< why there are no GPUs
   int threads = 0;
   double read_gb_per_s = 0;
 };
 
-/// What a language model of this size would mean here. Each token reads every weight once, so memory sets the pace.
+/// How a language model of this size would run. Each token reads every weight once, so memory is the limit.
 struct ModelOutlook {
   double billions = 0;
   std::uint64_t bytes = 0;
@@ -74,11 +75,11 @@ Json models_json(const Findings& findings) {
 }
 
 std::vector<std::string> model_lines(const Findings& findings) {
-  std::vector<std::string> lines = {"of q4_k, by size; a token takes at least as long as reading all weights once"};
+  std::vector<std::string> lines = {"in q4_k, by number of weights; each token has to read all of them"};
   for (const ModelOutlook& model : outlooks(findings)) {
     const std::string size = fmt::format("{:>3g} billion  {:>9}", model.billions, format_bytes(model.bytes));
     if (!model.fits) {
-      lines.push_back(size + "  more than the memory that is free");
+      lines.push_back(size + "  more than the free memory");
       break;  // larger ones do not fit either
     }
     lines.push_back(fmt::format("{}  at most {:.3g} tokens/s", size, model.tokens_per_second));
@@ -92,7 +93,7 @@ std::vector<Gpu> inspect_gpus() {
     Gpu gpu{.info = info, .copy_gb_per_s = 0, .problem = {}};
     try {
       gpu.copy_gb_per_s = measure_copy_bandwidth(*open_device(info.name)) * 1e-9;
-    } catch (const DeviceError& error) {  // others may hold all of its memory: that is a finding too
+    } catch (const DeviceError& error) {  // for example because its memory is full
       gpu.problem = error.what();
     }
     gpus.push_back(std::move(gpu));
@@ -122,10 +123,10 @@ std::vector<std::string> gpu_lines(const Findings& findings) {
   for (const Gpu& gpu : findings.gpus) {
     lines.push_back(fmt::format("{}  {}, architecture {}, {} multiprocessors at up to {:.2f} GHz", gpu.info.name,
                                 gpu.info.model, gpu.info.architecture, gpu.info.multiprocessors, gpu.info.clock_ghz));
-    lines.push_back(
-        fmt::format("{}, {} available, {}", format_bytes(gpu.info.memory), format_bytes(gpu.info.free_memory),
-                    gpu.problem.empty() ? fmt::format("copies {:.0f} GB/s, reads and writes counted", gpu.copy_gb_per_s)
-                                        : "not measured: " + gpu.problem));
+    lines.push_back(fmt::format(
+        "{}, {} available, {}", format_bytes(gpu.info.memory), format_bytes(gpu.info.free_memory),
+        gpu.problem.empty() ? fmt::format("copies {:.0f} GB/s, counting reads and writes", gpu.copy_gb_per_s)
+                            : "not measured: " + gpu.problem));
   }
   return lines;
 }
@@ -185,7 +186,7 @@ std::vector<std::string> kernel_lines(const SystemReport& system) {
     }
   }
   lines.push_back(system.kernel_limit.empty()
-                      ? "chosen as the best of those whose instructions this CPU has"
+                      ? "chosen as the best that this CPU supports"
                       : fmt::format("chosen as the best that IMAGO_KERNELS={} allows", system.kernel_limit));
   return lines;
 }
@@ -196,7 +197,7 @@ std::string cache_line(const std::vector<std::uint64_t>& bytes) {
   for (std::size_t level = 0; level < bytes.size() && level < std::size(kNames); ++level) {
     if (bytes[level] != 0) parts.push_back(fmt::format("{} {}", kNames[level], format_bytes(bytes[level])));
   }
-  return parts.empty() ? "the system does not say" : join(parts, ", ");
+  return parts.empty() ? "unknown" : join(parts, ", ");
 }
 
 std::string words_or(const std::vector<std::string>& words, std::string_view otherwise) {
@@ -211,13 +212,14 @@ std::string core_line(const Findings& findings) {
   const SystemReport& system = findings.system;
   std::string line = counted(system.usable_cores, "usable core");
   if (system.cores > 0) line += fmt::format(" of {}", system.cores);
-  if (system.core_quota > 0) line += fmt::format(" (a control group grants the time of {:.2g})", system.core_quota);
+  if (system.core_quota > 0)
+    line += fmt::format(" (limited to the time of {:.2g} by a control group)", system.core_quota);
   return fmt::format("{}, {}", line, counted(findings.threads, "thread"));
 }
 
 std::string load_line(const SystemReport& system) {
   return fmt::format("load average {:.2f}{}", system.load,
-                     system.governor.empty() ? "" : fmt::format(", clock governed by '{}'", system.governor));
+                     system.governor.empty() ? "" : fmt::format(", frequency governor '{}'", system.governor));
 }
 
 std::string to_text(const Findings& findings) {
@@ -230,17 +232,17 @@ std::string to_text(const Findings& findings) {
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : padding) + lines[i] + "\n";
   };
   section("CPU", {system.cpu, core_line(findings), load_line(system),
-                  "has " + words_or(system.cpu_features, "none of the instruction sets that kernels ask for"),
-                  "lacks " + words_or(system.absent_features, "nothing that a kernel asks for")});
+                  "has " + words_or(system.cpu_features, "none of the instruction sets that kernels use"),
+                  "lacks " + words_or(system.absent_features, "nothing that a kernel uses")});
   section("Caches", {cache_line(system.cache_bytes)});
   section("Memory",
           {fmt::format("{}, {} available", format_bytes(system.memory_bytes), format_bytes(system.available_bytes)),
            fmt::format("reads {:.1f} GB/s with {}", findings.read_gb_per_s, counted(findings.threads, "thread")),
-           fmt::format("2 MiB pages {}", system.huge_pages ? "are given when asked for" : "are off")});
+           fmt::format("2 MiB pages {}", system.huge_pages ? "are available" : "are off")});
   section("Kernels", kernel_lines(system));
   section("Models", model_lines(findings));
   section("GPUs", gpu_lines(findings));
-  section("Advice", system.advice.empty() ? std::vector<std::string>{"nothing is missing"} : system.advice);
+  section("Advice", system.advice.empty() ? std::vector<std::string>{"nothing to improve"} : system.advice);
   return text;
 }
 
@@ -258,12 +260,10 @@ void examine(const Options& options) {
 }  // namespace
 
 Command add_doctor(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("doctor", "Show what this machine offers and what holds it back");
+  CLI::App* command = program.add_subcommand("doctor", "Show what this machine offers and what slows it down");
   const auto options = std::make_shared<Options>();
-  command->add_flag("--json", options->json, "Print one JSON object (default: text)");
-  command->add_option("-t,--threads", options->threads, "Threads to measure with (default: 0, the cores it may use)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1024));
+  add_json(*command, options->json);
+  add_threads(*command, options->threads);
   command->footer("Examples:\n  imago doctor\n  imago doctor -t 1 --json\n  IMAGO_KERNELS=ref imago doctor");
   return {command, [options] { examine(*options); }};
 }

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "imago/format.h"
 #include "output.h"
+#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -24,7 +25,7 @@ std::vector<std::string> aliases_of(const DTypeInfo& type) {
   return aliases;
 }
 
-/// "max|w| / 127", or what is left of it when the divisor is 1.
+/// "max|w| / 127", without the divisor if it is 1.
 std::string quotient(std::string_view magnitude, float divisor) {
   return divisor == 1 ? std::string(magnitude) : fmt::format("{} / {:.0f}", magnitude, divisor);
 }
@@ -103,11 +104,12 @@ void print_as_tables() {
                 std::to_string(block.bytes), scale_rule(block.id)});
     if (!block.in_gguf) file_only = block.name;
   }
-  print(fmt::format("{}\n\n{}\n{}\n\n{}\n{} is found in .entity files only.\n",
-                    bold("Scalar types: one code per weight, scales apart (shown: as derived for a whole tensor)"),
-                    scalars.text(),
-                    bold("Block formats: codes and scales together, bits include both (half: a float16 of the block)"),
-                    blocks.text(), file_only));
+  print(fmt::format(
+      "{}\n\n{}\n{}\n\n{}\n{} is only used in .entity files.\n",
+      bold("Scalar types: one code per weight, scales stored apart (shown: one derived for a whole tensor)"),
+      scalars.text(),
+      bold("Block formats: codes and scales together, bits include both (half: a float16 in the block)"), blocks.text(),
+      file_only));
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ void print_as_tables() {
 Command add_dtypes(CLI::App& program) {
   CLI::App* options = program.add_subcommand("dtypes", "List the types that weights can be stored in");
   const auto json = std::make_shared<bool>(false);
-  options->add_flag("--json", *json, "Print one JSON object (default: tables)");
+  add_json(*options, *json);
   options->footer("Examples:\n  imago dtypes\n  imago dtypes --json");
   return {options, [json] { *json ? print_as_json() : print_as_tables(); }};
 }

@@ -7,12 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bundled_model.h"
 #include "commands.h"
+#include "files.h"
 #include "imago/lm.h"
 #include "imago/system.h"
 #include "model_options.h"
-#include "network_files.h"
 #include "output.h"
 #include "progress.h"
 #include "shared_options.h"
@@ -63,10 +62,8 @@ Command add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "Measure the perplexity of a language model on a text");
   const auto options = std::make_shared<Options>();
   add_model(*command, options->model);
-  command->add_option("--text,-f,--file", options->text, "The text")->type_name("FILE")->required();
-  command->add_option("-c,--ctx-size,--ctx", options->context, "Tokens of a window (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(4, 1 << 24));
+  add_file(*command, "--text,-f,--file", options->text, "The text")->required();
+  add_number(*command, "-c,--ctx-size,--ctx", options->context, 4, 1 << 24, "Tokens per window (default: 512)");
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->model.quiet);

@@ -1,4 +1,4 @@
-// imago forward: a network run on a tensor, and backwards where a gradient of its output is given.
+// imago forward: runs a network on a tensor, and backward if the gradient of its output is given.
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/system.h"
-#include "network_files.h"
 #include "output.h"
 #include "shared_options.h"
 
@@ -32,8 +32,8 @@ using Tensors = std::vector<std::pair<std::string, Tensor<float>>>;
 void add_gradients(Network& network, const Tensor<float>& y, const std::string& file, Tensors& tensors) {
   const Tensor<float> dy = read_tensor(file, "dy");
   if (!(dy.shape() == y.shape())) {
-    throw ShapeError(fmt::format("{}: 'dy' has the shape {}, but the network's output {}", file, dy.shape().to_string(),
-                                 y.shape().to_string()));
+    throw ShapeError(fmt::format("{}: 'dy' has the shape {}, but the output of the network has {}", file,
+                                 dy.shape().to_string(), y.shape().to_string()));
   }
   network.clear_gradients();
   tensors.emplace_back("dx", network.backward(dy));
@@ -45,9 +45,9 @@ void add_gradients(Network& network, const Tensor<float>& y, const std::string& 
 
 void forward(const Options& options) {
   set_thread_count(options.threads);
-  const bool backwards = !options.grad_output.empty();
+  const bool backward = !options.grad_output.empty();
   const std::shared_ptr<Device> device = open_chosen(options.device);
-  if (backwards && device) throw UsageError("--grad-output is computed on the CPU; leave out --device");
+  if (backward && device) throw UsageError("--grad-output only works on the CPU; leave out --device");
   LoadOptions load;
   if (options.fp4_legacy) load.fp4 = Fp4Table::legacy;
   Network network = load_runnable(options.network, load);
@@ -56,8 +56,8 @@ void forward(const Options& options) {
   const Tensor<float> x = read_tensor(options.input, "x");
   Tensors tensors;
   blame(fmt::format("{} on {}", options.network, options.input),
-        [&] { tensors.emplace_back("y", backwards ? network.forward_training(x) : network.forward(x)); });
-  if (backwards) {
+        [&] { tensors.emplace_back("y", backward ? network.forward_training(x) : network.forward(x)); });
+  if (backward) {
     blame(options.grad_output, [&] { add_gradients(network, tensors.front().second, options.grad_output, tensors); });
   }
   save_safetensors(options.output, tensors);
@@ -68,15 +68,13 @@ void forward(const Options& options) {
 Command add_forward(CLI::App& program) {
   CLI::App* command = program.add_subcommand("forward", "Run a network on a tensor");
   const auto options = std::make_shared<Options>();
-  command->add_option("NETWORK", options->network, "A checkpoint or .entity file; an architecture without weights")
+  command->add_option("NETWORK", options->network, "A checkpoint or .entity file, or an architecture without weights")
       ->required();
-  command->add_option("--input", options->input, "Safetensors file with the tensor 'x'")->type_name("FILE")->required();
-  command->add_option("-o,--output", options->output, "Safetensors file to write: 'y'")->type_name("FILE")->required();
-  command
-      ->add_option("--grad-output", options->grad_output,
-                   "Safetensors file with 'dy': write 'dx' and 'dw.PATH' of each layer too (default: none)")
-      ->type_name("FILE");
-  add_seed(*command, options->seed, "Of what layers draw while running (default: 0)");
+  add_file(*command, "--input", options->input, "Safetensors file with the tensor 'x'")->required();
+  add_file(*command, "-o,--output", options->output, "Safetensors file to write: 'y'")->required();
+  add_file(*command, "--grad-output", options->grad_output,
+           "Safetensors file with 'dy': also write 'dx' and 'dw.PATH' of each layer (default: none)");
+  add_seed(*command, options->seed, "Of random numbers in layers (default: 0)");
   add_fp4_legacy(*command, options->fp4_legacy);
   add_device(*command, options->device);
   add_threads(*command, options->threads);

@@ -55,7 +55,7 @@ std::string shape_text(const Shape& shape) {
   return text.empty() ? "scalar" : text;
 }
 
-/// A metadata value in one line that is not endless.
+/// A metadata value in one line of limited length.
 std::string short_value(const std::string& json) {
   const Json value = Json::parse(json);
   const std::string text = value.is_string() ? value.get<std::string>() : value.is_structured() ? value.dump() : json;

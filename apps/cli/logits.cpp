@@ -1,4 +1,4 @@
-// imago logits: what a language model says after each of some tokens.
+// imago logits: the logits of a language model after each of the given tokens.
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -29,17 +29,17 @@ void logits(const Options& options) {
   const std::vector<TokenId> ids = parse_ids(options.ids);
   set_thread_count(options.threads);
   const LanguageModel model = load_model(options.model);
-  // float32 keys and values: this command is for comparing.
+  // float32 keys and values, because logits are compared with those of other programs.
   Sequence sequence(model, {.context = ids.size(), .cache = CacheKind::float32, .batch = options.batch});
   SafetensorsWriter writer(options.output, {{"logits", SafetensorsType::f32, Shape{ids.size(), model.vocabulary()}}});
-  // Batch by batch: all logits of a long text need not fit into memory.
-  std::vector<float> piece;
+  // Batch by batch, because all logits of a long text may not fit into memory.
+  std::vector<float> rows;
   Progress progress(options.model.quiet);
   for (std::size_t first = 0; first < ids.size(); first += options.batch) {
     const std::size_t count = std::min(options.batch, ids.size() - first);
-    piece.resize(count * model.vocabulary());
-    sequence.append(std::span(ids).subspan(first, count), piece);
-    writer.write("logits", piece);
+    rows.resize(count * model.vocabulary());
+    sequence.append(std::span(ids).subspan(first, count), rows);
+    writer.write("logits", rows);
     progress.show(first + count, ids.size(), "tokens");
   }
   writer.commit();
@@ -51,13 +51,10 @@ Command add_logits(CLI::App& program) {
   CLI::App* command = program.add_subcommand("logits", "Write the logits of a language model for given tokens");
   const auto options = std::make_shared<Options>();
   add_model(*command, options->model);
-  command->add_option("--ids", options->ids, "Token ids: 1,2,3")->type_name("IDS")->required();
-  command->add_option("-o,--output", options->output, "Safetensors file to write: 'logits', [ids, vocabulary]")
-      ->type_name("FILE")
+  add_value(*command, "--ids", options->ids, "IDS", "Token ids: 1,2,3")->required();
+  add_file(*command, "-o,--output", options->output, "Safetensors file to write: 'logits', [ids, vocabulary]")
       ->required();
-  command->add_option("--batch", options->batch, "Tokens that run together (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 65536));
+  add_number(*command, "--batch", options->batch, 1, 65536, "Tokens that run together (default: 512)");
   add_threads(*command, options->threads);
   add_quiet(*command, options->model.quiet);
   command->footer(

@@ -1,5 +1,5 @@
-// imago: parse, call, print. Every failure ends here as one line and an exit code: 1 the work failed, 2 the command
-// line is wrong.
+// imago: parse, call, print. Every error ends here as one line on standard error and an exit code: 1 the work failed,
+// 2 the command line is wrong.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,7 +11,6 @@
 #include <new>
 #include <vector>
 
-#include "command_line.h"
 #include "commands.h"
 #include "imago/error.h"
 #include "imago/system.h"
@@ -47,12 +46,13 @@ int run(int argc, const char* const* argv) {
   program.set_help_flag("-h,--help", "Show this help and exit");
   program.set_version_flag("--version", fmt::format("imago {}", version()), "Show the version and exit");
   program.require_subcommand(0, 1);
-  program.allow_extras();  // so that read_command_line can say more about them than that they exist
+  program.allow_extras();  // read_command_line explains them better than CLI11
   program.footer(
-      "'imago COMMAND --help' tells more about a command, 'imago man' all.\n"
-      "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
-      "Environment: IMAGO_MODEL names the model where none is given, IMAGO_KERNELS=ref|avx2|avx512|amx|neon limits the "
-      "kernels used, NO_COLOR=1 turns colours off.\n"
+      "'imago COMMAND --help' describes a command, 'imago man' all of them.\n"
+      "Exit codes: 0 success, 1 the work failed, 2 the command line is wrong.\n"
+      "Environment: IMAGO_MODEL names the default model, IMAGO_KERNELS=ref|avx2|avx512|amx|neon limits the kernels "
+      "used, "
+      "NO_COLOR=1 turns colours off.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago morph folder model.gguf --to q4_k\n  imago doctor");
   const std::vector<Command> commands = add_commands(program);
 
@@ -76,14 +76,14 @@ extern "C" void end_at_signal(int signal) {
   ::_exit(128 + signal);  // as a shell reports it
 }
 
-/// Ctrl-C and the like leave old files as they were and nothing unfinished beside them.
+/// Ctrl-C and the like leave old files unchanged and remove unfinished ones.
 void clean_up_at_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction now {};
-    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) continue;  // as nohup wants it
-    struct sigaction wanted {};
-    wanted.sa_handler = end_at_signal;
-    ::sigaction(signal, &wanted, nullptr);
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) continue;  // set by nohup
+    struct sigaction action {};
+    action.sa_handler = end_at_signal;
+    ::sigaction(signal, &action, nullptr);
   }
 }
 
@@ -92,8 +92,8 @@ void clean_up_at_signals() {
 
 int main(int argc, char** argv) {
   using namespace imago::cli;
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an answer of write(), not a death
-  std::signal(SIGXFSZ, SIG_IGN);  // so is a file beyond the limit of this process
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
+  std::signal(SIGXFSZ, SIG_IGN);  // and a file that exceeds the size limit
   clean_up_at_signals();
   try {
     return run(argc, argv);

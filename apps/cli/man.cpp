@@ -1,4 +1,4 @@
-// imago man: the manual page, made of the commands as they are and of what they do not say themselves.
+// imago man: the manual page, generated from the commands and a few fixed sections.
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ namespace imago::cli {
 
 namespace {
 
-/// Text that troff takes literally: backslashes, hyphens that are to stay hyphens, and dots that start a line.
+/// Escapes text for troff: backslashes, hyphens, and dots at the start of a line.
 std::string literal(const std::string& text) {
   std::string made;
   for (const char c : text) {
@@ -62,32 +62,32 @@ std::string section(const CommandReference& command) {
 }
 
 constexpr const char* kDescription = R"(.SH DESCRIPTION
-imago trains, quantizes and runs neural networks and language models in small numeric types, and says what that costs.
-Files are told by their content: GGUF, safetensors, Hugging Face folders, checkpoints of networks, .entity files.
+imago trains, quantizes and runs neural networks and language models in small numeric types, and measures what that costs.
+File formats are detected from the content: GGUF, safetensors, Hugging Face folders, checkpoints of networks, .entity files.
 .PP
 Results go to standard output, progress and notes to standard error.
-A bar is drawn only on a terminal, and colours only there and only unless NO_COLOR is set.
-Output files appear whole or not at all: a run that fails or is stopped leaves what was there before.
+Progress bars and colours appear only on a terminal, colours only if NO_COLOR is not set.
+Output files appear complete or not at all: a run that fails or is stopped leaves the old file unchanged.
 )";
 
 constexpr const char* kClosing = R"(.SH ENVIRONMENT
 .TP
 .B IMAGO_MODEL
-The language model of commands that are given none.
+The default language model.
 .TP
 .B IMAGO_KERNELS
-ref, avx2, avx512, amx or neon: the most that kernels may use of the processor.
+ref, avx2, avx512, amx or neon: the best instruction set that kernels may use.
 .TP
 .B NO_COLOR
-If it is set and not empty, nothing is coloured.
+If it is set and not empty, colours are off.
 .SH FILES
 .TP
 .I PREFIX/share/imago/imago\-20m.gguf
-The bundled language model, of 20.7 million parameters: large enough to try everything with, too small to be right.
+The bundled language model with 20.7 million parameters: large enough to try everything, too small to be right.
 .SH EXIT STATUS
 .TP
 .B 0
-Done.
+Success.
 .TP
 .B 1
 The work failed; one line on standard error says why.
@@ -98,15 +98,14 @@ The command line is wrong.
 .B 130
 Stopped by Ctrl\-C.
 .SH NOTES
-Options have the names of llama.cpp's programs where they mean the same.
+Options have the names of llama.cpp's options where they mean the same.
 )";
 
 std::string manual(const CLI::App& program) {
   const CommandReference about = describe(program);
   std::string text = fmt::format(
       ".TH IMAGO 1 \"\" \"imago {}\" \"User Commands\"\n.SH NAME\nimago \\- train, quantize and run neural networks in "
-      "21 "
-      "numeric types\n.SH SYNOPSIS\n.B imago\n.I COMMAND\n[\\fIOPTIONS\\fR]\n{}.SH COMMANDS\n",
+      "21 numeric types\n.SH SYNOPSIS\n.B imago\n.I COMMAND\n[\\fIOPTIONS\\fR]\n{}.SH COMMANDS\n",
       version(), kDescription);
   for (const CommandReference& command : describe_commands(program)) text += section(command);
   return text + kClosing;

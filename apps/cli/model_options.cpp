@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <system_error>
 
-#include "bundled_model.h"
+#include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "output.h"
 #include "progress.h"
@@ -28,7 +31,7 @@ std::size_t parse_gpu_layers(const std::string& text) {
   return layers;
 }
 
-/// All but the progress bar.
+/// Everything except the progress bar.
 LanguageModelOptions load_options(const ModelOptions& options) {
   LanguageModelOptions load;
   if (!options.type.empty()) load.type = parse_format(options.type);
@@ -36,8 +39,7 @@ LanguageModelOptions load_options(const ModelOptions& options) {
   load.gpu_layers = parse_gpu_layers(options.gpu_layers);
   load.device = open_chosen(options.device);
   if (!options.gpu_layers.empty() && !load.device) {
-    throw UsageError(
-        "--gpu-layers says how much of a model goes to a GPU, and there is none chosen: add --device cuda");
+    throw UsageError("--gpu-layers needs a GPU: add --device cuda");
   }
   return load;
 }
@@ -45,8 +47,7 @@ LanguageModelOptions load_options(const ModelOptions& options) {
 }  // namespace
 
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what) {
-  command.add_option("-m,--model,MODEL", path, what + " (default: what IMAGO_MODEL names, else the bundled model)")
-      ->type_name("FILE");
+  add_file(command, "-m,--model,MODEL", path, what + " (default: IMAGO_MODEL, else the bundled model)");
 }
 
 void add_model(CLI::App& command, ModelOptions& options) {
@@ -55,15 +56,13 @@ void add_model(CLI::App& command, ModelOptions& options) {
 }
 
 void add_model_settings(CLI::App& command, ModelOptions& options) {
-  command.add_option("--type", options.type, "Bring matrices into this type while loading (default: as stored)")
-      ->type_name("TYPE");
+  add_value(command, "--type", options.type, "TYPE",
+            "Convert matrices to this type while loading (default: as stored)");
   command.add_flag("--exact", options.exact,
-                   "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
+                   "Keep activations in float32 (default: int8 or bfloat16 for types that allow it)");
   add_device(command, options.device);
-  command
-      .add_option("--gpu-layers", options.gpu_layers,
-                  "Layers that the GPU computes, the last ones; the CPU has the others (default: all)")
-      ->type_name("N|all");
+  add_value(command, "--gpu-layers", options.gpu_layers, "N|all",
+            "How many of the last layers the GPU computes; the CPU computes the others (default: all)");
 }
 
 LanguageModel load_model(const ModelOptions& options) {
@@ -74,14 +73,15 @@ LanguageModel load_model(const ModelOptions& options) {
   };
   const std::string path = model_path(options.path);
   if (!options.quiet && ::isatty(STDERR_FILENO) == 1 && path == bundled_model()) {
-    fmt::print(stderr, "imago: this is the bundled model, which writes like its books and knows nothing\n");
+    fmt::print(stderr, "imago: this is the bundled model; it imitates its books and knows no facts\n");
   }
   return LanguageModel::load(path, load);
 }
 
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
   if (quiet || model.context() == 0 || context <= model.context()) return;
-  fmt::print(stderr, "imago: warning: a context of {} tokens, and this model was made for {}; expect nonsense beyond\n",
+  fmt::print(stderr,
+             "imago: warning: the context has {} tokens, but the model was trained for {}; expect nonsense beyond\n",
              context, model.context());
 }
 
@@ -100,7 +100,7 @@ std::vector<TokenId> parse_ids(const std::string& text) {
       throw UsageError(fmt::format("--ids: number {} is too large for a token id", ids.size() + 1));
     }
     if (error != std::errc()) {
-      throw UsageError(fmt::format("--ids: number {} is missing or no number; write them as 1,2,3", ids.size() + 1));
+      throw UsageError(fmt::format("--ids: number {} is missing or not a number; write them as 1,2,3", ids.size() + 1));
     }
     ids.push_back(id);
     at = next;
@@ -109,6 +109,144 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
     ++at;
   }
+}
+
+namespace {
+
+std::pair<TokenId, float> parse_bias(const std::string& text) {
+  TokenId id = -1;
+  float bias = 0;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, id);
+  const bool named = error == std::errc() && at != end;
+  if (named && (*at == '=' || *at == '+')) ++at;
+  const auto [last, problem] = std::from_chars(at, end, bias);
+  if (!named || problem != std::errc() || last != end) {
+    throw UsageError(fmt::format("--logit-bias '{}' is not ID=NUMBER, such as 42=-1.5 or 42=-inf", printable(text)));
+  }
+  return {id, bias};
+}
+
+}  // namespace
+
+void add_generation(CLI::App& command, GenerationOptions& options, long long predict) {
+  options.predict = predict;
+  SamplerOptions& sampler = options.sampler;
+  add_model_argument(command, options.model.path, "A GGUF file or a Hugging Face folder");
+  add_number(command, "-n,--predict,--n-predict", options.predict, -1LL, 1LL << 40,
+             fmt::format("Most tokens to generate; -1: until the model stops (default: {})", predict));
+  add_number(command, "-c,--ctx-size", options.context, 0, 1 << 24,
+             predict < 0 ? "Tokens of context (default: 0, that of the model, at most 4096)"
+                         : "Tokens of context (default: 0, what prompt and -n need, at most that of the model)");
+  command.add_option("--temp,--temperature", sampler.temperature,
+                     "Temperature; 0: the most likely token (default: 0.8)");
+  command.add_option("--top-k", sampler.top_k, "Choose among the K most likely tokens; 0: all (default: 40)")
+      ->type_name("K");
+  command.add_option("--top-p", sampler.top_p,
+                     "Choose among the most likely tokens that reach P together; 1: all (default: 0.95)");
+  command.add_option("--min-p", sampler.min_p,
+                     "Choose among tokens with at least P times the largest probability; 0: all (default: 0.05)");
+  command.add_option("--typical", sampler.typical_p,
+                     "Choose among the most typical tokens that reach P together; 1: off (default: 1)");
+  command.add_option("--repeat-penalty", sampler.repeat_penalty,
+                     "Divide the logits of earlier tokens by this; 1: off (default: 1)");
+  command.add_option("--repeat-last-n", sampler.penalty_tokens,
+                     "How many tokens penalties look back; -1: all (default: 64)");
+  command.add_option("--presence-penalty", sampler.presence_penalty,
+                     "Subtract this from the logits of earlier tokens (default: 0)");
+  command.add_option("--frequency-penalty", sampler.frequency_penalty,
+                     "The same for each time a token occurred (default: 0)");
+  add_value(command, "-l,--logit-bias", options.bias, "ID=X",
+            "Add a number to the logit of a token; -inf forbids it (repeatable)")
+      ->allow_extra_args(false);
+  add_seed(command, sampler.seed, "Makes sampling repeatable (default: 0, from the clock)");
+  add_value(command, "-r,--reverse-prompt,--stop", options.stop, "TEXT", "Stop before this text (repeatable)")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", options.ignore_end, "Continue after an end token (default: stop)");
+  add_value(command, "--cache-type", options.cache, "f32|f16|q8_0", "Type of cached keys and values (default: f16)");
+  add_number(command, "-b,--batch-size", options.batch, 1, 65536,
+             "Tokens of a prompt that run together (default: 512; 2048 if all layers are on a GPU)");
+  add_model_settings(command, options.model);
+  add_threads(command, options.threads);
+  add_quiet(command, options.model.quiet);
+}
+
+GenerateOptions generate_options(const GenerationOptions& options) {
+  GenerateOptions made;
+  made.max_tokens =
+      options.predict < 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(options.predict);
+  made.sampler = options.sampler;
+  for (const std::string& bias : options.bias) made.sampler.bias.push_back(parse_bias(bias));
+  made.stop = options.stop;
+  made.ignore_end = options.ignore_end;
+  const Sampler checked(made.sampler);
+  return made;
+}
+
+CacheKind cache_kind(const std::string& name) {
+  if (name == "f32") return CacheKind::float32;
+  if (name == "f16") return CacheKind::float16;
+  if (name == "q8_0") return CacheKind::q8_0;
+  throw UsageError(fmt::format("--cache-type is '{}'; it can be f32, f16 or q8_0", printable(name)));
+}
+
+std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
+  const auto spelled = [&](std::optional<TokenId> id) { return id ? tokenizer.piece(*id, true) : std::string(); };
+  // Templates write the BOS themselves; the tokenizer must not add another.
+  const std::string bos = spelled(tokenizer.bos()), eos = spelled(tokenizer.eos());
+  const bool doubled = tokenizer.adds_bos() && !bos.empty() && text.starts_with(bos);
+  std::vector<TokenId> ids = tokenizer.encode(doubled ? text.substr(bos.size()) : text, true);
+  const bool asked = !eos.empty() && text.ends_with(eos);
+  if (!ids.empty() && ids.size() > 1 && ids.back() == tokenizer.eos() && !asked) ids.pop_back();
+  return ids;
+}
+
+std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<std::size_t>(end - a.begin());
+}
+
+void show(std::string_view text) {
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  if (!terminal) return print(text);
+  std::string safe;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    const bool wide = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;  // U+0080 to U+009F
+    const bool narrow = (byte(i) < 0x20 && byte(i) != '\n' && byte(i) != '\t') || byte(i) == 0x7F;
+    if (wide) ++i;
+    if (!wide && !narrow) safe += text[i];
+  }
+  print(safe);
+}
+
+std::string rate(std::size_t tokens, double seconds) {
+  return fmt::format("{} tokens in {:.2f} s, {:.1f}/s", format_count(tokens), seconds,
+                     seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
+}
+
+std::string_view end_name(EndReason reason) {
+  switch (reason) {
+    case EndReason::max_tokens: return "max_tokens";
+    case EndReason::end_token: return "end_token";
+    case EndReason::stop_string: return "stop_string";
+    case EndReason::context_full: return "context_full";
+    case EndReason::cancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+std::vector<Command> add_language_commands(CLI::App& program) {
+  std::vector<Command> commands;
+  for (const auto add : {add_run, add_chat, add_tokenize, add_logits, add_eval}) {
+    commands.push_back(add(program));
+    commands.back().options->group("Language models");
+  }
+  for (const auto add : {add_calibrate, add_plan}) {
+    commands.push_back(add(program));
+    commands.back().options->group("What precision costs");
+  }
+  return commands;
 }
 
 }  // namespace imago::cli

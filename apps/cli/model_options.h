@@ -1,14 +1,18 @@
 #pragma once
 
-// What the commands that run language models share.
+// What the commands for language models share, and what `bench` and `demo` need of them: builds without language models
+// (IMAGO_LM=OFF) have language_absent.cpp instead.
 
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "imago/lm.h"
-
-namespace CLI {
-class App;
-}
 
 namespace imago::cli {
 
@@ -21,23 +25,82 @@ struct ModelOptions {
   bool quiet = false;
 };
 
-/// `MODEL`, also as `-m`; without it, what IMAGO_MODEL names or the bundled model. `path` stays empty then: see
-/// model_path.
+/// `MODEL`, also as `-m`. If it is not given, `path` stays empty and model_path finds the default.
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
-/// `MODEL`, `--type`, `--exact`, `--device`, `--gpu-layers`. `--quiet` is the command's own.
+/// `MODEL`, `--type`, `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
 void add_model(CLI::App& command, ModelOptions& options);
-/// All but MODEL itself.
+/// The same without MODEL.
 void add_model_settings(CLI::App& command, ModelOptions& options);
 
-/// Loads it, or the model that stands in where none is named, with a bar. Throws UsageError or DeviceError for a type,
-/// a device or a number of layers that cannot be, before anything is read, and as LanguageModel::load.
+/// Loads the model, or the default model, with a progress bar. Throws like LanguageModel::load, and UsageError or
+/// DeviceError for an invalid type, device or number of layers before anything is read.
 LanguageModel load_model(const ModelOptions& options);
 
-/// Says, unless it is to be quiet, that `context` is more than the model was made for: no error, but no good text
-/// either.
+/// Warns, unless `quiet`, that the model was not trained for so long a context.
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);
 
-/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the place for anything else.
+/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the position of anything else.
 std::vector<TokenId> parse_ids(const std::string& text);
+
+/// What `run` and `chat` share.
+struct GenerationOptions {
+  ModelOptions model;
+  SamplerOptions sampler;
+  std::vector<std::string> bias;  ///< "ID=NUMBER"
+  std::vector<std::string> stop;
+  long long predict = 256;  ///< -1: until the model stops or the context is full
+  std::size_t context = 0;
+  std::string cache = "f16";
+  std::optional<std::size_t> batch;  ///< none: chosen by the device
+  bool ignore_end = false;
+  int threads = 0;
+};
+
+/// All options except the prompt; `predict` is the default of -n.
+void add_generation(CLI::App& command, GenerationOptions& options, long long predict);
+
+/// Throws UsageError for values out of range, before any model is loaded.
+GenerateOptions generate_options(const GenerationOptions& options);
+CacheKind cache_kind(const std::string& name);
+
+/// Encodes special tokens, adds BOS if the tokenizer says so, and never adds EOS.
+std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
+
+/// Number of leading tokens that both have in common.
+std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
+
+/// Prints generated text; on a terminal without control characters, which could manipulate it.
+void show(std::string_view text);
+
+/// "31 tokens in 0.52 s, 59.6/s"
+std::string rate(std::size_t tokens, double seconds);
+std::string_view end_name(EndReason reason);
+
+/// imago bench MODEL
+struct ModelBench {
+  ModelOptions model;
+  std::size_t prompt = 512, generate = 128;
+  int repeats = 3;
+};
+
+void add_model_bench(CLI::App& command, ModelBench& options);
+/// Measures and prints. REQUIRES: the number of threads is set.
+void bench_language_model(const ModelBench& options, bool json);
+
+/// A language model at one precision in `imago demo`.
+struct DemoModel {
+  std::string type;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;           ///< in memory
+  DivergenceReport divergence = {};  ///< from the model as stored, on a text that it generated
+  double tokens_per_second = 0;      ///< while it generated `text`
+  std::string text = {};             ///< greedy continuation of the prompt
+};
+
+constexpr const char* kDemoPrompt = "Up betimes, and to the office, where";
+
+/// The model as stored and with fewer and fewer bits; empty in a build without language models. Throws like
+/// LanguageModel::load.
+std::vector<DemoModel> measure_demo_models(const std::string& path, bool quiet);
 
 }  // namespace imago::cli

@@ -12,12 +12,13 @@
 #include <system_error>
 
 #include "imago/error.h"
+#include "imago/lm.h"
 
 namespace imago::cli {
 
 namespace {
 
-/// Writes all of `text`; the error number, 0 when done.
+/// Writes all of `text`; returns errno, or 0 on success.
 int write_all(int descriptor, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -42,6 +43,17 @@ std::string coloured(std::string_view code, std::string_view text) {
   return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
+nlohmann::ordered_json histogram_json(const DivergenceReport& report) {
+  nlohmann::ordered_json bins = nlohmann::ordered_json::array();
+  std::size_t end = report.histogram.size();
+  while (end > 0 && report.histogram[end - 1] == 0) --end;
+  for (std::size_t bin = 0; bin < end; ++bin) {
+    if (bins.empty() && report.histogram[bin] == 0) continue;
+    bins.push_back({{"from", divergence_bin_start(bin)}, {"count", report.histogram[bin]}});
+  }
+  return bins;
+}
+
 }  // namespace
 
 void print(std::string_view text) {
@@ -54,15 +66,24 @@ void print(std::string_view text) {
 }
 
 void print_json(const nlohmann::ordered_json& object) {
-  // Names that the system gives us need not be UTF-8; the object must be.
+  // File names need not be UTF-8, but JSON must be.
   print(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void add_divergence(const DivergenceReport& report, nlohmann::ordered_json& object) {
+  object["kl_mean"] = report.mean;
+  object["kl_median"] = report.median;
+  object["kl_p99"] = report.percentile_99;
+  object["kl_max"] = report.largest;
+  object["same_top"] = report.same_top;
+  object["kl_histogram"] = histogram_json(report);
 }
 
 void print_error(std::string_view message) noexcept try {
   std::string line(message);
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  // Messages quote files, and files may hold what steers a terminal.
+  // Messages quote files, which may contain control characters.
   write_all(STDERR_FILENO, fmt::format("imago: error: {}\n", printable(line)));
 } catch (...) {
   write_all(STDERR_FILENO, "imago: error: out of memory\n");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything the program prints: plain text, tables, JSON, and colour on terminals that want it.
+// Everything the program prints: plain text, tables, JSON, and colour on terminals.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,30 +9,38 @@
 #include <string_view>
 #include <vector>
 
+namespace imago {
+struct DivergenceReport;
+}
+
 namespace imago::cli {
 
-/// Thrown by `print` when the reader of our output has gone: it has seen enough, and nothing is wrong.
+/// Thrown by `print` when the reader of standard output has closed the pipe, which is not an error.
 struct ReaderGone {};
 
-/// Writes to standard output, all of it. Throws IoError if the system refuses, ReaderGone if nobody reads.
+/// Writes all of `text` to standard output. Throws IoError if that fails, ReaderGone if the pipe is closed.
 void print(std::string_view text);
 
 /// One JSON object and a newline.
 void print_json(const nlohmann::ordered_json& object);
 
-/// "imago: error: MESSAGE" on standard error, in one line whatever the message holds.
+/// Adds kl_mean, kl_median, kl_p99, kl_max, same_top and kl_histogram: [{"from":0,"count":12},…] without the empty bins
+/// at both ends.
+void add_divergence(const DivergenceReport& report, nlohmann::ordered_json& object);
+
+/// "imago: error: MESSAGE" on standard error, always as one line.
 void print_error(std::string_view message) noexcept;
 
-/// Emphasis for people; the bare text unless standard output is a terminal and NO_COLOR is unset.
+/// Emphasis; plain text unless standard output is a terminal and NO_COLOR is unset.
 std::string bold(std::string_view text);
 std::string dim(std::string_view text);
 
-/// Columns of the terminal that standard output is; 100 if it is none.
+/// Columns of the terminal; 100 if standard output is not a terminal.
 std::size_t terminal_columns();
-/// Columns that a UTF-8 text takes on the screen, if it holds no wide or combining characters.
+/// Columns that a UTF-8 text takes on the screen, assuming no wide or combining characters.
 std::size_t display_width(std::string_view text);
 
-/// fmt::join, which GCC 12 warns about at -O3 without cause.
+/// Like fmt::join, about which GCC 12 gives a false warning at -O3.
 std::string join(const std::vector<std::string>& words, std::string_view separator);
 
 /// "31.3 GiB"
@@ -41,14 +49,14 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1,234,567"
 std::string format_count(std::uint64_t count);
 
-/// `text` from a file, safe to show: control characters, which could steer a terminal, and what is no UTF-8 become
+/// `text` made safe to print: control characters, which could manipulate a terminal, and invalid UTF-8 are escaped as
 /// "\x1b".
 std::string printable(std::string_view text);
 
-/// At most `characters` of it, the last one "…" where something was left out. REQUIRES: characters > 0.
+/// At most `characters` of the text, ending with "…" if it was cut. REQUIRES: characters > 0.
 std::string shortened(std::string_view text, std::size_t characters);
 
-/// Rows under a heading, columns as wide as their widest cell and two spaces apart.
+/// Rows under headings, in columns as wide as their widest cell and two spaces apart.
 class Table {
  public:
   enum class Align : std::uint8_t { left, right };

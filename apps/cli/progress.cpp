@@ -58,4 +58,12 @@ void Progress::show(std::size_t done, std::size_t total, std::string_view label,
   drawn_ = true;
 }
 
+void PhasedProgress::show(std::string_view phase, std::size_t done, std::size_t total) {
+  if (!progress_ || phase != phase_) {
+    phase_ = phase;
+    progress_.emplace(quiet_);
+  }
+  progress_->show(done, total, phase_);
+}
+
 }  // namespace imago::cli

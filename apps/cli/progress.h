@@ -1,19 +1,21 @@
 #pragma once
 
-// How far a long piece of work is, for people who watch.
+// Progress of long operations, on a terminal.
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace imago::cli {
 
-/// One line on standard error with a bar, what is under way, the rate and the time left. Silent unless standard error
-/// is a terminal and `quiet` is false; drawn anew 20 times a second at most. The line is gone when the object is.
+/// A line on standard error with a bar, a label, the rate and the time left, redrawn at most 20 times a second. Nothing
+/// is shown if standard error is not a terminal or `quiet` is true. The destructor erases the line.
 class Progress {
  public:
-  /// `done_before`: what was done before this run, and says nothing about its rate.
+  /// `done_before`: steps done by an earlier run, which do not count for the rate.
   explicit Progress(bool quiet, std::size_t done_before = 0);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -29,6 +31,19 @@ class Progress {
   bool drawn_ = false;
   std::chrono::steady_clock::time_point drawn_at_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Progress of an operation in several phases, each with its own bar.
+class PhasedProgress {
+ public:
+  explicit PhasedProgress(bool quiet) : quiet_(quiet) {}
+  /// REQUIRES: done <= total, total > 0.
+  void show(std::string_view phase, std::size_t done, std::size_t total);
+
+ private:
+  bool quiet_;
+  std::string phase_;
+  std::optional<Progress> progress_;
 };
 
 }  // namespace imago::cli

@@ -1,16 +1,22 @@
 #include "reference.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstddef>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "imago/format.h"
+#include "output.h"
 
 namespace imago::cli {
 
 namespace {
 
-/// CLI11 joins the ranges of numbers to the name of a value; people need the name alone.
+/// The name of a value without the range that CLI11 appends.
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return {};
   const std::string all = option.get_type_name();
@@ -40,7 +46,7 @@ OptionReference describe_option(const CLI::Option& option, bool positional) {
   return made;
 }
 
-/// The footer is paragraphs, and after "Examples:" one command a line.
+/// A footer consists of paragraphs and, after "Examples:", one command per line.
 void split_footer(const std::string& footer, CommandReference& made) {
   constexpr std::string_view kHeading = "Examples:\n";
   const std::size_t at = footer.find(kHeading);
@@ -110,6 +116,72 @@ std::vector<std::string> type_names() {
     if (block.in_gguf) names.emplace_back(block.name);
   }
   return names;
+}
+
+namespace {
+
+/// `text` in lines of at most `columns`; all but the first are indented. Newlines are kept.
+std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent) {
+  std::string lines;
+  std::istringstream paragraphs(text);
+  for (std::string paragraph; std::getline(paragraphs, paragraph);) {
+    if (!lines.empty()) lines += "\n" + std::string(indent, ' ');
+    std::istringstream words(paragraph);
+    std::size_t used = 0;
+    for (std::string word; words >> word;) {
+      const std::size_t size = display_width(word);
+      if (used != 0 && indent + used + 1 + size > columns) {
+        lines += "\n" + std::string(indent, ' ');
+        used = 0;
+      }
+      lines += (used == 0 ? "" : " ") + word;
+      used += (used == 0 ? 0 : 1) + size;
+    }
+  }
+  return lines;
+}
+
+/// A name and its description in two columns.
+std::string entry(const std::string& name, const std::string& about, std::size_t columns) {
+  constexpr std::size_t kColumn = 26;
+  const std::size_t size = 2 + display_width(name);
+  const std::string gap = size + 2 <= kColumn ? std::string(kColumn - size, ' ') : "\n" + std::string(kColumn, ' ');
+  return fmt::format("  {}{}{}\n", bold(name), gap, wrapped(about, columns, kColumn));
+}
+
+std::string spelled(const OptionReference& option) {
+  std::string text = join(option.names, ", ");
+  if (!option.value.empty()) text += " " + option.value;
+  return text;
+}
+
+std::string commands_by_group(const CLI::App& program, std::size_t columns) {
+  std::vector<std::pair<std::string, std::string>> groups;  // heading and entries, in the order they first come
+  for (const CommandReference& command : describe_commands(program)) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == command.group; });
+    if (group == groups.end()) group = groups.insert(group, {command.group, ""});
+    group->second += entry(command.name, command.about, columns);
+  }
+  std::string text;
+  for (const auto& [heading, entries] : groups) text += "\n" + heading + ":\n" + entries;
+  return text;
+}
+
+}  // namespace
+
+std::string help_text(const CLI::App& command) {
+  const std::size_t columns = std::clamp<std::size_t>(terminal_columns(), 60, 100);
+  const CommandReference about = describe(command);
+  std::string text = wrapped(about.about + ".", columns, 0) + "\n\nUsage: " + about.usage() + "\n";
+  if (about.name.empty()) text += commands_by_group(command, columns);
+  if (!about.positionals.empty()) text += "\nArguments:\n";
+  for (const OptionReference& argument : about.positionals) text += entry(spelled(argument), argument.about, columns);
+  text += "\nOptions:\n";
+  for (const OptionReference& option : about.options) text += entry(spelled(option), option.about, columns);
+  if (!about.notes.empty()) text += "\n" + wrapped(about.notes, columns, 0) + "\n";
+  if (!about.examples.empty()) text += "\nExamples:\n";
+  for (const std::string& example : about.examples) text += "  " + example + "\n";
+  return text;
 }
 
 }  // namespace imago::cli

@@ -1,26 +1,26 @@
 #pragma once
 
-// The commands and their options as plain data: what help texts, the man page and shell completions are made of.
+// The commands and their options as plain data, from which help texts, the man page and shell completions are made.
 
 #include <string>
 #include <vector>
 
 namespace CLI {
 class App;
-}
+}  // namespace CLI
 
 namespace imago::cli {
 
 struct OptionReference {
-  std::vector<std::string> names;  ///< "-n", "--predict"; of a positional argument its name, "MODEL"
-  std::string value;               ///< "N", "FILE", "TYPE", "f16|q8_0"; empty for flags and for files by position
+  std::vector<std::string> names;  ///< "-n", "--predict"; for a positional argument its name, "MODEL"
+  std::string value;               ///< "N", "FILE", "TYPE", "f16|q8_0"; empty for flags and positional files
   std::string about;
   bool required = false;
   bool repeatable = false;
 
-  bool takes_file() const;                   ///< a file or folder is what it wants
-  bool takes_type() const;                   ///< one of the types of `imago dtypes`
-  std::vector<std::string> choices() const;  ///< the values there are, where they are few
+  bool takes_file() const;                   ///< the value is a file or folder
+  bool takes_type() const;                   ///< the value is a type of `imago dtypes`
+  std::vector<std::string> choices() const;  ///< the allowed values, if they are listed
 };
 
 struct CommandReference {
@@ -36,10 +36,13 @@ struct CommandReference {
 };
 
 CommandReference describe(const CLI::App& command);
-/// All commands of a program, in its order.
+/// All commands of a program, in order.
 std::vector<CommandReference> describe_commands(const CLI::App& program);
 
-/// Names of all types that weights can be morphed to.
+/// Names of all types that weights can be converted to.
 std::vector<std::string> type_names();
+
+/// The text of --help for a command or the program, wrapped to the width of the terminal.
+std::string help_text(const CLI::App& command);
 
 }  // namespace imago::cli

@@ -1,4 +1,4 @@
-// imago run: a text, continued.
+// imago run: continues a text.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,12 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bundled_model.h"
 #include "commands.h"
-#include "generation_options.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/system.h"
-#include "network_files.h"
+#include "model_options.h"
 #include "output.h"
 #include "progress.h"
 #include "shared_options.h"
@@ -36,7 +35,7 @@ struct Options {
   bool json = false;
 };
 
-/// What C makes of \n, \t, \r, \\, \' and \"; other backslashes stay.
+/// Replaces \n, \t, \r, \\, \' and \" as C does; other backslashes stay.
 std::string unescaped(const std::string& text) {
   constexpr std::string_view kLetters = "ntr\\'\"", kMeant = "\n\t\r\\'\"";
   std::string made;
@@ -67,7 +66,7 @@ std::string prompt_text(const Options& options) {
     throw UsageError("no prompt given; use -p TEXT, -f FILE or standard input");
   }
   std::string text = options.file.empty() ? read_standard_input() : read_text(options.file);
-  if (text.ends_with('\n')) text.pop_back();  // the end of the last line, not a part of the prompt
+  if (text.ends_with('\n')) text.pop_back();  // ends the last line, not part of the prompt
   return text;
 }
 
@@ -79,16 +78,16 @@ std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const std::string& t
   return {*start};
 }
 
-/// As asked for; else what prompt and answer need, as far as the model goes.
+/// -c, else what prompt and answer need, limited by the model.
 std::size_t context_for(const Options& options, const LanguageModel& model, std::size_t prompt) {
-  constexpr std::size_t kOpenEnd = 4096;  // where nothing says how long it may become
+  constexpr std::size_t kOpenEnd = 4096;  // if the length is not limited
   if (options.generation.context != 0) return options.generation.context;
   const bool open = options.generation.predict < 0 || !options.prompt_cache.empty();
   const std::size_t more = open ? kOpenEnd : static_cast<std::size_t>(options.generation.predict);
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
-void append_with_a_bar(Sequence& sequence, std::span<const TokenId> ids, bool quiet) {
+void append_with_progress(Sequence& sequence, std::span<const TokenId> ids, bool quiet) {
   Progress progress(quiet);
   const auto show = [&](std::size_t done) {
     progress.show(done, ids.size(), "reading the prompt");
@@ -98,7 +97,7 @@ void append_with_a_bar(Sequence& sequence, std::span<const TokenId> ids, bool qu
   sequence.append(ids, show);
 }
 
-/// Evaluates all of the prompt but its last token, from the prompt cache as far as that goes. Seconds it took.
+/// Evaluates the prompt except its last token, starting from the prompt cache. Returns the seconds it took.
 double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& options) {
   const std::string& cache = options.prompt_cache;
   const auto start = std::chrono::steady_clock::now();
@@ -108,7 +107,7 @@ double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& 
   if (!changed && sequence.size() == kept) return 0;
   sequence.truncate(kept);
   if (changed) {
-    append_with_a_bar(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.model.quiet);
+    append_with_progress(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.model.quiet);
   }
   if (!cache.empty()) sequence.save(cache);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -148,7 +147,7 @@ void run(const Options& options) {
   Sequence sequence(
       model, {.context = context_for(options, model, ids.size()), .cache = cache, .batch = options.generation.batch});
   if (ids.size() > sequence.capacity()) {
-    throw UsageError(fmt::format("the prompt has {} tokens and the context room for {}; shorten it, or raise -c",
+    throw UsageError(fmt::format("the prompt has {} tokens, but the context has room for {}; shorten it, or raise -c",
                                  ids.size(), sequence.capacity()));
   }
   double prompt_seconds = 0;
@@ -175,7 +174,7 @@ void run(const Options& options) {
   });
   result.prompt_tokens = ids.size();
   result.prompt_seconds += prompt_seconds;
-  warn_of_long_context(model, sequence.capacity(), load.quiet);  // last: a failure is one line and no more
+  warn_of_long_context(model, sequence.capacity(), load.quiet);  // at the end, so that a failure prints only one line
 
   if (options.json) return print_result(result, log_probabilities, model);
   print("\n");
@@ -194,26 +193,20 @@ Command add_run(CLI::App& program) {
   CLI::App* command = program.add_subcommand("run", "Continue a text with a language model");
   const auto options = std::make_shared<Options>();
   add_generation(*command, options->generation, 256);
-  CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "The text (default: standard input)");
-  prompt->type_name("TEXT");
-  command->add_option("-f,--file", options->file, "A file with the text (default: none)")
-      ->type_name("FILE")
-      ->excludes(prompt);
+  CLI::Option* prompt =
+      add_value(*command, "-p,--prompt", options->prompt, "TEXT", "The text (default: standard input)");
+  add_file(*command, "-f,--file", options->file, "A file with the text (default: none)")->excludes(prompt);
   command->add_flag("-e,--escape", options->escape,
-                    "Read \\n, \\t, \\r, \\\\, \\' and \\\" in the text (default: not)");
-  command
-      ->add_option("--prompt-cache", options->prompt_cache,
-                   "Keep what the model made of the prompt here, and start from it (default: none)")
-      ->type_name("FILE");
-  command
-      ->add_option("--logprobs", options->log_probabilities, "Most likely tokens to report, with --json (default: 0)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1000));
-  command->add_flag("--special", options->special, "Show special tokens by name (default: not at all)");
+                    "Interpret \\n, \\t, \\r, \\\\, \\' and \\\" in the text (default: off)");
+  add_file(*command, "--prompt-cache", options->prompt_cache,
+           "Save the state after the prompt in this file, and start from it (default: none)");
+  add_number(*command, "--logprobs", options->log_probabilities, 0, 1000,
+             "Number of most likely tokens to report, with --json (default: 0)");
+  command->add_flag("--special", options->special, "Show special tokens by name (default: hide them)");
   add_json(*command, options->json);
   command->footer(
-      "Prints the continuation alone, as it comes. The newline that ends a file or standard input is no part of the "
-      "prompt.\n"
+      "Prints only the continuation, as it is generated. The newline that ends a file or standard input is not part of "
+      "the prompt.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago "
       "run folder --temp 0 --type q4_k < "
       "text.txt");

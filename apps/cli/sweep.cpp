@@ -10,14 +10,12 @@
 #include <vector>
 
 #include "commands.h"
-#include "data_options.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
 #include "imago/system.h"
-#include "network_files.h"
 #include "output.h"
-#include "precision_output.h"
 #include "progress.h"
 #include "shared_options.h"
 

@@ -1,4 +1,4 @@
-// imago synth: a llama of random weights, for measuring speed against other programs that read GGUF.
+// imago synth: a llama with random weights, for comparing the speed of programs that read GGUF.
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ struct Options {
 
 constexpr std::size_t kFewestTokens = 512;
 
-/// Byte `byte` as the letter that GPT-2 writes for it: itself where it can be seen, else from U+0100 on.
+/// The letter that GPT-2 writes for a byte: itself if it is printable, else one from U+0100 on.
 std::string letter_of_byte(unsigned byte) {
   const auto visible = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
   unsigned code = byte;
@@ -46,7 +46,7 @@ std::string letter_of_byte(unsigned byte) {
   return {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-/// The smallest tokenizer that every reader takes: all bytes, two merges, the ends of a text, and padding.
+/// The smallest tokenizer that every reader accepts: all bytes, two merges, an end token, and padding.
 void add_tokenizer(std::size_t vocabulary, std::vector<GgufMetadata>& metadata) {
   constexpr std::int32_t kNormal = 1, kControl = 3, kUnused = 5;
   std::vector<std::string> tokens;
@@ -117,8 +117,8 @@ std::vector<GgufEntry> entries_of(const Options& options) {
   return entries;
 }
 
-/// Random weights, packed once; tensors are stretches of them that begin anywhere. Speed does not depend on values, and
-/// drawing and encoding billions of them would take minutes.
+/// Random weights, packed once. Tensors are copied from random positions in them: speed does not depend on values, and
+/// encoding billions of weights would take minutes.
 class Tile {
  public:
   Tile(Format format, double deviation, std::mt19937_64& random) : block_bytes_(packed_bytes(format, unit(format))) {
@@ -153,23 +153,24 @@ class Tile {
 void check(const Options& options) {
   if (options.width % options.heads != 0 || options.width / options.heads % 2 != 0) {
     throw UsageError(
-        fmt::format("--heads: {} heads do not share a width of {} in even parts", options.heads, options.width));
+        fmt::format("--heads: {} heads do not divide a width of {} into even parts", options.heads, options.width));
   }
   if (options.heads % options.kv_heads != 0) {
     throw UsageError(fmt::format("--kv-heads: {} heads cannot share {}", options.heads, options.kv_heads));
   }
   if (options.vocabulary < kFewestTokens) {
-    throw UsageError(fmt::format("--vocabulary: {} tokens; it needs {}", options.vocabulary, kFewestTokens));
+    throw UsageError(
+        fmt::format("--vocabulary: {} tokens are too few; it needs at least {}", options.vocabulary, kFewestTokens));
   }
   for (const std::string& name : {options.type, options.output_type.empty() ? options.type : options.output_type}) {
     const Format format = parse_format(name);
     if (!format.is_block() && is_scaled(format.dtype())) {
-      throw UsageError(fmt::format("--type: GGUF has no {} with scales; take a float or block type", name));
+      throw UsageError(fmt::format("--type: GGUF has no {} with scales; use a float or a block format", name));
     }
     const auto block = static_cast<std::size_t>(format.block_values());
     if (options.width % block != 0 || options.feed_forward % block != 0) {
-      throw UsageError(fmt::format("--type: rows of {} and {} weights are no blocks of {}, which hold {}",
-                                   options.width, options.feed_forward, name, block));
+      throw UsageError(fmt::format("--type: rows of {} and {} weights are not multiples of {}, the block of {}",
+                                   options.width, options.feed_forward, block, name));
     }
   }
 }
@@ -203,30 +204,28 @@ void synth(const Options& options) {
 }  // namespace
 
 Command add_synth(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("synth", "Write a language model of random weights, to measure speed");
+  CLI::App* command = program.add_subcommand("synth", "Write a language model with random weights, to measure speed");
   const auto options = std::make_shared<Options>();
   command->add_option("OUT", options->output, "GGUF file to write")->required();
-  command->add_option("--type", options->type, "Type of the matrices (default: q4_k)")->type_name("TYPE");
-  command->add_option("--output-type", options->output_type, "Type of embedding and output (default: that of --type)")
-      ->type_name("TYPE");
+  add_value(*command, "--type", options->type, "TYPE", "Type of the matrices (default: q4_k)");
+  add_value(*command, "--output-type", options->output_type, "TYPE",
+            "Type of embedding and output (default: that of --type)");
   const auto size = [&](const char* name, std::size_t& value, const char* what, std::size_t most) {
-    command->add_option(name, value, fmt::format("{} (default: {})", what, value))
-        ->type_name("N")
-        ->check(CLI::Range(std::size_t{1}, most));
+    add_number(*command, name, value, std::size_t{1}, most, fmt::format("{} (default: {})", what, value));
   };
-  size("--width", options->width, "Values of a token", 65536);
+  size("--width", options->width, "Width of the model", 65536);
   size("--blocks", options->blocks, "Blocks", 1024);
-  size("--feed-forward", options->feed_forward, "Values within a feed-forward layer", 1 << 20);
-  size("--heads", options->heads, "Heads of queries", 1024);
-  size("--kv-heads", options->kv_heads, "Heads of keys and values", 1024);
-  size("--vocabulary", options->vocabulary, "Tokens", 1 << 20);
-  size("--ctx", options->context, "Positions", 1 << 24);
-  command->add_flag("--untied", options->untied, "An output matrix of its own (default: the embedding)");
+  size("--feed-forward", options->feed_forward, "Width of the feed-forward layers", 1 << 20);
+  size("--heads", options->heads, "Query heads", 1024);
+  size("--kv-heads", options->kv_heads, "Key and value heads", 1024);
+  size("--vocabulary", options->vocabulary, "Size of the vocabulary", 1 << 20);
+  size("--ctx", options->context, "Context length", 1 << 24);
+  command->add_flag("--untied", options->untied, "A separate output matrix (default: the embedding)");
   add_seed(*command, options->seed, "Of the weights (default: 1)");
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);
   command->footer(
-      "The defaults make a llama of 1.0 billion weights.\n"
+      "The defaults make a llama with 1.0 billion weights.\n"
       "Examples:\n  imago synth llama-1b.gguf --type q4_k\n"
       "  imago synth small.gguf --type q8_0 --width 512 --blocks 4 --feed-forward 1536 --heads 8 --kv-heads 4");
   return {command, [options] { synth(*options); }};

@@ -1,20 +1,16 @@
-// imago tokenize: what a model makes of a text.
+// imago tokenize: the tokens of a text.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bundled_model.h"
 #include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "model_options.h"
@@ -34,23 +30,11 @@ struct Options {
   bool json = false;
 };
 
-/// Byte for byte.
-std::string read_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) throw IoError(path, fmt::format("cannot open: {}", std::strerror(errno)));
-  std::string text;
-  std::array<char, 65536> block{};
-  while (const std::size_t bytes = std::fread(block.data(), 1, block.size(), file.get()))
-    text.append(block.data(), bytes);
-  if (std::ferror(file.get()) != 0) throw IoError(path, fmt::format("cannot read: {}", std::strerror(errno)));
-  return text;
-}
-
 void tokenize(const Options& options) {
   if (options.text.has_value() == options.file.has_value()) {
     throw UsageError("tokenize needs a text: either --text or --file");
   }
-  const std::string text = options.text ? *options.text : read_file(*options.file);
+  const std::string text = options.text ? *options.text : read_text(*options.file);
   const Tokenizer tokenizer = Tokenizer::load(model_path(options.model));
   const std::vector<TokenId> ids = tokenizer.encode(text, options.special);
   if (options.json) {
@@ -71,11 +55,10 @@ Command add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand("tokenize", "Show the tokens of a text");
   const auto options = std::make_shared<Options>();
   add_model_argument(*command, options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json");
-  command->add_option("--text,-p,--prompt", options->text, "The text (default: none)")->type_name("TEXT");
-  command->add_option("-f,--file", options->file, "A file with the text, taken byte for byte (default: none)")
-      ->type_name("FILE");
+  add_value(*command, "--text,-p,--prompt", options->text, "TEXT", "The text (default: none)");
+  add_file(*command, "-f,--file", options->file, "A file with the text, read byte for byte (default: none)");
   command->add_flag("--special", options->special,
-                    "Read the names of special tokens as such, and add BOS and EOS where the tokenizer asks for them");
+                    "Recognize special tokens in the text, and add BOS and EOS if the tokenizer says so");
   add_json(*command, options->json);
   command->footer(
       "Examples:\n  imago tokenize -p 'Hello, world!'\n  imago tokenize model.gguf --text 'Hello, world!'\n"

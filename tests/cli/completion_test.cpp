@@ -94,7 +94,7 @@ TEST(FishCompletion, OffersCommandsOptionsAndTypes) {
 }
 
 TEST(Completion, OfAnotherShellIsAMistake) {
-  expect_error(imago_run({"completion", "tcsh"}), 2, "no completion for 'tcsh'; there is bash, zsh and fish");
+  expect_error(imago_run({"completion", "tcsh"}), 2, "no completion for 'tcsh'; use bash, zsh or fish");
   expect_error(imago_run({"completion"}), 2, "SHELL");
 }
 

@@ -83,7 +83,7 @@ TEST_F(LanguageModelCommands, MistakesAreTold) {
   const auto logits = [&](const std::string& ids) {
     return imago_run({"logits", folder, "--ids", ids, "-o", file("out.safetensors"), "-t", "1"});
   };
-  expect_error(logits("1,x"), 2, "--ids: number 2 is missing or no number; write them as 1,2,3");
+  expect_error(logits("1,x"), 2, "--ids: number 2 is missing or not a number; write them as 1,2,3");
   expect_error(logits("1,,2"), 2, "--ids: number 2 is missing");
   expect_error(logits(""), 2, "--ids");
   expect_error(logits("1 2"), 2, "--ids: '2' after number 1");

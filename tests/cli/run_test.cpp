@@ -166,13 +166,13 @@ TEST_F(Run, ChatSavesAndLoads) {
 TEST_F(Run, ChatThatDoesNotFitSaysSo) {
   const ProcessResult result = chat("a message that is far too long for so small a context\n", {"-c", "16"});
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_NE(result.err.find("/clear starts anew"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("/clear starts over"), std::string::npos) << result.err;
   EXPECT_NE(chat("/frobnicate\n").err.find("unknown command '/frobnicate'"), std::string::npos);
 }
 
 TEST_F(Run, AContextBeyondTheModelsIsWarnedOfAndQuietIsQuiet) {
   const std::vector<std::string> words = {"-p", "the", "-n", "1", "--temp", "0", "-c", "129"};
-  const std::string warning = "a context of 129 tokens, and this model was made for 128";
+  const std::string warning = "the context has 129 tokens, but the model was trained for 128";
   EXPECT_NE(run(words).err.find(warning), std::string::npos);
   EXPECT_EQ(run({"-p", "the", "-n", "1", "-c", "128"}).err.find("warning"), std::string::npos);
   EXPECT_NE(chat("hello\n", {"-c", "129"}).err.find(warning), std::string::npos);
@@ -224,7 +224,7 @@ TEST_F(Run, ChatFollowsTheTemplateAndEvaluatesOnlyWhatIsNew) {
   const ProcessResult refused = talk("{{ raise_exception('only systems speak') }}", "abc\n");
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_NE(refused.err.find("only systems speak"), std::string::npos) << refused.err;
-  EXPECT_NE(talk("{% for %}", "abc\n").err.find("written plainly"), std::string::npos);
+  EXPECT_NE(talk("{% for %}", "abc\n").err.find("written as"), std::string::npos);
 }
 
 TEST_F(Run, CtrlCEndsTheAnswerAndTwiceTheProgram) {
@@ -274,7 +274,7 @@ TEST_F(Run, CtrlCStopsTheReadingOfALongMessage) {
   terminal.type("hello\n");
   ASSERT_TRUE(terminal.shows("reading")) << terminal.shown();
   terminal.type(kCtrlC);
-  ASSERT_TRUE(terminal.shows("the conversation is as before")) << terminal.shown();
+  ASSERT_TRUE(terminal.shows("the conversation is unchanged")) << terminal.shown();
   terminal.type("/stats\n");
   EXPECT_TRUE(terminal.shows("messages: 1")) << terminal.shown();
   terminal.type("/exit\n");

@@ -1,9 +1,8 @@
-// What stands in for language models in a build without them (IMAGO_LM=OFF).
+// Stubs for a build without language models (IMAGO_LM=OFF).
 
-#include "bench_model.h"
 #include "commands.h"
-#include "demo_language.h"
 #include "imago/error.h"
+#include "model_options.h"
 
 namespace imago::cli {
 

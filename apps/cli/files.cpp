@@ -1,10 +1,11 @@
-#include "network_files.h"
+#include "files.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +13,7 @@
 
 #include "imago/error.h"
 #include "imago/files.h"
+#include "output.h"
 
 namespace imago::cli {
 
@@ -70,7 +72,7 @@ void check_folder(const std::string& path) {
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    throw IoError(path, fmt::format("there is no folder {}; make it first", folder.string()));
+    throw IoError(path, fmt::format("there is no folder {}; create it first", folder.string()));
   }
 }
 
@@ -84,10 +86,50 @@ Tensor<float> read_tensor(const std::string& path, const std::string& name) {
   const auto wrong = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
   if (wrong != values.end()) {
     throw FormatError(path, 8,
-                      fmt::format("element {} of '{}' {} is NaN; replace what is no number", wrong - values.begin(),
-                                  name, tensor.shape().to_string()));
+                      fmt::format("element {} of '{}' {} is NaN; replace it", wrong - values.begin(), name,
+                                  tensor.shape().to_string()));
   }
   return tensor;
+}
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFile = "imago-20m.gguf";
+
+/// Where to look for the bundled model, first to last; empty if the system does not say where this program is.
+std::vector<fs::path> bundled_places() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const fs::path above = program.parent_path().parent_path();
+  return {above / "share" / "imago" / kFile,        // PREFIX/bin/imago
+          above.parent_path() / "models" / kFile};  // SOURCE/build/bin/imago
+}
+
+}  // namespace
+
+std::string bundled_model() {
+  for (const fs::path& place : bundled_places()) {
+    std::error_code ignored;
+    if (fs::is_regular_file(place, ignored)) return place.string();
+  }
+  return {};
+}
+
+std::string model_path(const std::string& given) {
+  if (!given.empty()) return given;
+  if (const char* named = std::getenv("IMAGO_MODEL"); named != nullptr && *named != '\0') return named;
+  std::string bundled = bundled_model();
+  if (!bundled.empty()) return bundled;
+  std::vector<std::string> places;
+  for (const fs::path& place : bundled_places()) places.push_back(place.string());
+  throw UsageError(
+      fmt::format("no MODEL given; name a GGUF file or a Hugging Face folder, or set IMAGO_MODEL (the bundled model is "
+                  "missing: there "
+                  "is no {})",
+                  join(places, " and no ")));
 }
 
 }  // namespace imago::cli

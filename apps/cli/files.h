@@ -1,0 +1,45 @@
+#pragma once
+
+// Reading and checking files, with errors that name the file, and finding the default language model.
+
+#include <functional>
+#include <string>
+
+#include "imago/files.h"
+#include "imago/numeric.h"
+
+namespace imago::cli {
+
+/// Runs `work` and prefixes errors about shapes and settings with the name of the file. They then count as failures of
+/// the work (exit code 1), not as mistakes in the command line.
+void blame(const std::string& file, const std::function<void()>& work);
+
+/// Loads a network that can run: a checkpoint, or an architecture without layers that need weights. Throws
+/// UnsupportedError that says what to do otherwise.
+Network load_runnable(const std::string& path, const LoadOptions& options = {});
+
+/// Whether files of this format hold a network of layers.
+bool is_network(FileForm form) noexcept;
+
+/// All bytes of a file. Throws IoError.
+std::string read_text(const std::string& path);
+
+/// Throws IoError if the folder of `path` does not exist.
+void check_folder(const std::string& path);
+
+/// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
+/// save_network does not know, IoError if the folder does not exist.
+void check_output(const std::string& path);
+
+/// Tensor `name` of a safetensors file as float32. Throws FormatError for NaN in it.
+Tensor<float> read_tensor(const std::string& path, const std::string& name);
+
+/// `given`, else IMAGO_MODEL, else the bundled model. Throws UsageError that lists the places it looked at if there is
+/// none.
+std::string model_path(const std::string& given);
+
+/// The bundled model: in the source tree for a program in its build folder, in share/imago for an installed one. Empty
+/// if there is none. Ignores IMAGO_MODEL.
+std::string bundled_model();
+
+}  // namespace imago::cli
