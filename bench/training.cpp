@@ -221,7 +221,7 @@ void compare_forward(DType dtype) {
   const Tensor<float> x = random_reals({1, kWidth});
   std::vector<float> y(kWidth);
   const Layer& layer = network.layers()[0];
-  const auto matrix = run_form(*layer.weights, layer.config.scheme(), {.rows = kWidth, .cols = kWidth});
+  const auto matrix = host_matrix(*layer.weights, layer.config.scheme(), {.rows = kWidth, .cols = kWidth});
   std::vector<double> whole, bare, ratios;
   for (int turn = 0; turn < 25; ++turn) {
     whole.push_back(measure(kProducts, [&] { network.forward(x); }).median);

@@ -57,17 +57,19 @@ if(imago_chips AND IMAGO_CUDA AND NOT CMAKE_CROSSCOMPILING)
   endif()
 endif()
 
-# imago_cuda_sources(NAME SOURCES a.cu b.cpp ... [ABSENT stubs.cpp ...] [TESTS c_test.cpp ...]): files of a module for the GPU,
-# and what takes their place in a build without CUDA. C++ files among them may include the headers of the CUDA runtime. The
-# tests make one program NAME_cuda_test with the label `cuda`; each of them must skip where there is no device.
+# imago_cuda_sources(NAME [SOURCES a.cu b.cpp ...] [TESTS c_test.cpp ...]): files of a module for the GPU. C++ files among
+# them may include the headers of the CUDA runtime. A build without CUDA leaves them out; functions that the rest of the
+# library calls are then defined in src/none. The tests make one program NAME_cuda_test with the label `cuda`; each of them
+# must skip where there is no device.
 function(imago_cuda_sources NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ABSENT;TESTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;TESTS" ${ARGN})
   if(NOT IMAGO_HAS_CUDA)
-    target_sources(imago_${NAME} PRIVATE ${ARG_ABSENT})
     return()
   endif()
-  target_sources(imago_${NAME} PRIVATE ${ARG_SOURCES})
-  set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(ARG_SOURCES)
+    target_sources(imago_${NAME} PRIVATE ${ARG_SOURCES})
+    set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_include_directories(imago_${NAME} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   list(TRANSFORM ARG_TESTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   set_property(GLOBAL APPEND PROPERTY IMAGO_CUDA_TESTS_${NAME} ${ARG_TESTS})

@@ -10,7 +10,6 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/scheme.h"
-#include "weights/calibrate.h"
 
 namespace imago::guided {
 

@@ -11,7 +11,6 @@
 #include "imago/error.h"
 #include "quant/scheme.h"
 #include "testing/random_values.h"
-#include "weights/calibrate.h"
 
 namespace imago::guided {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
-#include "weights/calibrate.h"
+#include "weights/scheme.h"
 
 namespace imago::guided {
 

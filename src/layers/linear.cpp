@@ -47,7 +47,7 @@ void linear_forward(const Layer& layer, const Linear& part, std::span<const floa
       part.bias_first == kNoBias ? std::span<const float>() : weights_of(layer, part.bias_first, rows);
   const Scheme scheme = layer.config.scheme();
   if (!run.for_backward) {
-    run_form(*layer.weights, scheme, part.matrix)->multiply(x, batch, y, {.bias = bias});
+    host_matrix(*layer.weights, scheme, part.matrix)->multiply(x, batch, y, {.bias = bias});
     return;
   }
   const std::span<const float> matrix = decoded_weights(*layer.weights, scheme).subspan(first, rows * cols);

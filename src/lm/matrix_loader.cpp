@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "imago/codec.h"
 #include "quant/scheme.h"
-#include "weights/calibrate.h"
 
 namespace imago::lm {
 

@@ -66,22 +66,22 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
 
 void Network::run_on(std::shared_ptr<Device> device) {
   if (device == nullptr || device->is_host()) {
-    state_->accelerator.reset();
-  } else if (state_->accelerator == nullptr || state_->accelerator->device() != device) {
-    state_->accelerator = network::make_accelerator(std::move(device));
+    state_->device_runner.reset();
+  } else if (state_->device_runner == nullptr || state_->device_runner->device() != device) {
+    state_->device_runner = network::make_device_runner(std::move(device));
   }
 }
 
 const Tensor<float>& Network::forward(const Tensor<float>& x) {
   if (!state_->is_checked) check();
   state_->is_checked = true;
-  if (state_->accelerator == nullptr || state_->observer != nullptr) return state_->run(x, false);
+  if (state_->device_runner == nullptr || state_->observer != nullptr) return state_->run(x, false);
   layers::Run run{state_.get(), false, state_->run_seed};
   state_->can_go_back = false;
-  state_->accelerator->forward(state_->grid, state_->states, run, x, state_->accelerator_result);
+  state_->device_runner->forward(state_->grid, state_->states, run, x, state_->device_result);
   state_->run_seed = run.seed;
-  state_->result = &state_->accelerator_result;
-  return state_->accelerator_result;
+  state_->result = &state_->device_result;
+  return state_->device_result;
 }
 
 const Tensor<float>& Network::forward_training(const Tensor<float>& x) {

@@ -1,15 +1,38 @@
 #pragma once
 
-// What a Network holds, for the files of this module.
+// What a Network holds, and how it reaches an accelerator.
 
 #include <deque>
 #include <vector>
 
 #include "imago/network.h"
 #include "layers/layer_functions.h"
-#include "network/accelerator.h"
 
 namespace imago {
+
+namespace network {
+
+/// Runs the layers of a grid on an accelerator.
+class DeviceRunner {
+ public:
+  virtual ~DeviceRunner() = default;
+
+  virtual const std::shared_ptr<Device>& device() const = 0;
+  /// Runs the enabled layers of the grid on `x` and waits for the result. `states`: of layers that run on the host.
+  /// `result` may be `x`.
+  virtual void forward(std::span<Layer> grid, std::span<layers::LayerState> states, layers::Run& run,
+                       const Tensor<float>& x, Tensor<float>& result) = 0;
+
+ protected:
+  DeviceRunner() = default;
+  DeviceRunner(const DeviceRunner&) = default;
+  DeviceRunner& operator=(const DeviceRunner&) = default;
+};
+
+/// Throws UnsupportedError for a device that layers do not run on.
+std::unique_ptr<DeviceRunner> make_device_runner(std::shared_ptr<Device> device);
+
+}  // namespace network
 
 struct Network::State final : layers::Grid {
   int depth = 0, rows = 0, cols = 0, layers_per_cell = 0;
@@ -23,8 +46,8 @@ struct Network::State final : layers::Grid {
   const Tensor<float>* result = nullptr;       // of the last forward
   bool can_go_back = false;                    // the last forward was forward_training
   layers::MatrixObserver* observer = nullptr;  // of forward; null: nobody
-  std::unique_ptr<network::Accelerator> accelerator;  // of forward; null: the host
-  Tensor<float> accelerator_result;
+  std::unique_ptr<network::DeviceRunner> device_runner;  // of forward; null: the host
+  Tensor<float> device_result;
 
   std::size_t index(const Coordinates& at) const;
   const Tensor<float>& run(const Tensor<float>& x, bool for_backward);

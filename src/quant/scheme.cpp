@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cassert>
 #include <cmath>
 
+#include "base/parallel.h"
 #include "imago/error.h"
+#include "imago/numeric.h"
 
 namespace imago {
 
@@ -40,7 +44,7 @@ void check_calibrator(const Scheme& scheme) {
 
 void check_row_multiple(std::size_t cols, std::size_t unit, std::string_view what) {
   if (cols % unit != 0) {
-    throw ShapeError(fmt::format("a row of {} weights is no multiple of the {} of {}", cols, what, unit));
+    throw ShapeError(fmt::format("a row of {} weights is not a multiple of the {} of {}", cols, what, unit));
   }
 }
 
@@ -55,6 +59,41 @@ std::size_t find_ternary_hole(std::span<const std::byte> codes, std::size_t coun
     return index;
   }
   return count;
+}
+
+// Weights worth a thread: absmax, the cheapest calibrator, takes some 10 µs for them.
+constexpr std::size_t kGrainWeights = 16384;
+
+float derive_one(const Scheme& scheme, std::span<const float> weights) {
+  const DType dtype = scheme.format.dtype();
+  switch (scheme.calibrator) {
+    case Calibrator::absmax: return derive_scale(dtype, weights);
+    case Calibrator::percentile: return derive_percentile_scale(dtype, weights, scheme.percentile);
+    case Calibrator::mse: return derive_mse_scale(dtype, weights);
+    case Calibrator::absmean: break;
+  }
+  return derive_absmean_scale(weights);
+}
+
+/// The lowest and the highest weight of each chunk, with 0 between them. The absmax scale of these few is that of all
+/// weights: it is max|w| / Q, or max(w) / Q for unsigned types, and 0 changes neither.
+std::vector<float> extremes(std::span<const float> weights) {
+  const std::size_t chunks = (weights.size() + kGrainWeights - 1) / kGrainWeights;
+  std::vector<float> found(2 * chunks);
+  parallel_for(chunks, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t chunk = begin; chunk < end; ++chunk) {
+      const std::size_t first = chunk * kGrainWeights;
+      float low = 0;
+      float high = 0;
+      for (const float w : weights.subspan(first, std::min(kGrainWeights, weights.size() - first))) {
+        low = w < low ? w : low;  // false for NaN, which is passed over
+        high = w > high ? w : high;
+      }
+      found[2 * chunk] = low;
+      found[2 * chunk + 1] = high;
+    }
+  });
+  return found;
 }
 
 }  // namespace
@@ -86,6 +125,23 @@ ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t col
   return {count == 0 ? 0 : count / group, group};
 }
 
+std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights) {
+  if (layout.count == 0) return {};
+  assert(layout.count * layout.group == weights.size());
+  const bool averages = info(scheme.format.dtype()).kind == NumberKind::binary;
+  if (layout.count == 1 && scheme.calibrator == Calibrator::absmax && !averages) {
+    return {derive_one(scheme, extremes(weights))};
+  }
+  std::vector<float> scales(layout.count);
+  const std::size_t grain = std::max<std::size_t>(1, kGrainWeights / std::max<std::size_t>(1, layout.group));
+  parallel_for(layout.count, grain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      scales[i] = derive_one(scheme, weights.subspan(i * layout.group, layout.group));
+    }
+  });
+  return scales;
+}
+
 bool is_master(const Scheme& scheme) noexcept { return scheme.format == Format(DType::float32); }
 
 void check_scale(float scale) {
@@ -105,12 +161,11 @@ void check_codes(Format format, std::size_t count, std::span<const std::byte> co
   const unsigned unused = bits >= 8 ? 0 : static_cast<unsigned>((8 / bits - count % (8 / bits)) % (8 / bits) * bits);
   if ((std::to_integer<unsigned>(codes.back()) & ((1u << unused) - 1)) != 0) {
     throw UsageError(
-        fmt::format("the {} bits behind the last of {} weights in {} must be 0", unused, count, format.name()));
+        fmt::format("the {} bits after the last of {} weights in {} must be 0", unused, count, format.name()));
   }
   if (format == Format(DType::ternary)) {
     const std::size_t hole = find_ternary_hole(codes, count);
-    if (hole != count)
-      throw UsageError(fmt::format("ternary weight {} has the code 10, which stands for no value", hole));
+    if (hole != count) throw UsageError(fmt::format("ternary weight {} has the code 10, which has no value", hole));
   }
 }
 

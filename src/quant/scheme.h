@@ -1,15 +1,16 @@
 #pragma once
 
-// What a scheme means for a matrix of given rows and columns.
+// What a scheme means for a matrix of given rows and columns: how many scales there are, and what they are.
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "imago/codec.h"
 
 namespace imago {
 
-/// `count` scales, each for `group` weights that follow each other. Both 0 where the type has no scales.
+/// `count` scales, each for `group` consecutive weights. Both 0 for formats without scales of their own.
 struct ScaleLayout {
   std::size_t count = 0;
   std::size_t group = 0;
@@ -23,14 +24,18 @@ Scheme checked_scheme(const Scheme& scheme);
 /// Throws ShapeError if rows of `cols` weights do not fit the block or the group. REQUIRES: a checked scheme.
 ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t cols);
 
-/// float32 with its master: the one scheme that has no version.
+/// True for float32: the one scheme that has no version, since it is the master itself.
 bool is_master(const Scheme& scheme) noexcept;
+
+/// The scales that `scheme` derives for `weights`, one per group of `layout`. Runs on all threads of the pool; the
+/// scales do not depend on how many there are. REQUIRES: a checked scheme and its layout for these weights.
+std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights);
 
 /// Scales are finite and not negative; 0 stands for 1. Throws UsageError for any other.
 void check_scale(float scale);
 
 /// Throws ShapeError if `codes` are not the bytes of `count` weights, UsageError if they hold what no encoder writes:
-/// bits set behind the last weight, or the ternary code 10. The code types alone are checked, not block formats.
+/// bits set after the last weight, or the ternary code 10. Block formats are not checked for that.
 void check_codes(Format format, std::size_t count, std::span<const std::byte> codes);
 
 }  // namespace imago

@@ -29,7 +29,7 @@ class HostStepper final : public Stepper {
     return evaluate_loss(loss, network_.forward(x_), y_);
   }
 
-  void bring_home() override {}
+  void sync_to_host() override {}
 
   std::uint64_t steps() const override { return optimizer_.steps(); }
   std::vector<Optimizer::Moment> save() override { return optimizer_.save(); }

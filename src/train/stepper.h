@@ -26,7 +26,7 @@ class Stepper {
   virtual double evaluate(std::span<const std::size_t> examples, const Loss& loss) = 0;
 
   /// Gives the network the weights of the last step, if it does not have them yet.
-  virtual void bring_home() = 0;
+  virtual void sync_to_host() = 0;
 
   /// As Optimizer has them.
   virtual std::uint64_t steps() const = 0;
@@ -42,7 +42,7 @@ class Stepper {
 /// Network and dataset must outlive them.
 std::unique_ptr<Stepper> make_host_stepper(Network& network, const Dataset& data, const OptimizerOptions& options);
 
-/// Weights, moments and, where it fits, the dataset are in the memory of `device` until `bring_home`. Throws
+/// Weights, moments and, where it fits, the dataset are in the memory of `device` until `sync_to_host`. Throws
 /// UnsupportedError, naming the layer, for networks that are not trained there, and for a device that trains none;
 /// UsageError for settings of the optimizer without meaning.
 std::unique_ptr<Stepper> make_device_stepper(Network& network, const Dataset& data, const OptimizerOptions& options,

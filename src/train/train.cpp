@@ -137,7 +137,7 @@ class Trainer {
     const bool better = std::isfinite(loss) && (nothing_to_beat || loss < state_.best_validation);
     if (better || nothing_to_beat) state_.best_validation = loss;
     if (better && options_.patience > 0) {
-      stepper_->bring_home();
+      stepper_->sync_to_host();
       state_.best_weights = copy_weights(network_);
     }
     state_.epochs_without_gain = better ? 0 : state_.epochs_without_gain + 1;
@@ -160,7 +160,7 @@ class Trainer {
   }
 
   void check_weights() {
-    stepper_->bring_home();
+    stepper_->sync_to_host();
     if (!has_finite_weights(network_)) throw DivergedError("the weights are", state_.steps);
   }
 

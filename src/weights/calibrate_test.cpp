@@ -1,4 +1,4 @@
-#include "weights/calibrate.h"
+#include "weights/scheme.h"
 
 #include <gtest/gtest.h>
 

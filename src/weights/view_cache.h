@@ -1,10 +1,13 @@
 #pragma once
 
+// What a WeightStore keeps beside its versions: the views that weights/views.h hands out.
+
 #include <compare>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "imago/device.h"
 #include "imago/weights.h"
@@ -15,103 +18,84 @@
 
 namespace imago {
 
-/// Decoded weights, 64-byte aligned.
+/// Weights in float32, 64-byte aligned, in the memory of one device.
 struct DecodedWeights {
-  explicit DecodedWeights(std::size_t count);
-  std::span<float> values() noexcept;
-  std::span<const float> values() const noexcept;
+  /// All zero.
+  DecodedWeights(Device& device, std::size_t count);
   std::size_t bytes() const noexcept { return buffer.size(); }
+  /// REQUIRES: host memory.
+  std::span<float> values() const noexcept {
+    return {reinterpret_cast<float*>(buffer.address()), buffer.size() / sizeof(float)};
+  }
 
   Buffer buffer;
 };
 
-/// Decoded weights in the memory of an accelerator.
-struct DeviceWeights {
-  Buffer buffer;
-  std::size_t bytes() const noexcept { return buffer.size(); }
-};
-
-/// The views (weights/views.h) of one store.
+/// The views of one store.
 class ViewCache {
  public:
-  struct RunFormKey {
+  struct Key {
+    const Device* device;  ///< null: the host. Values hold their device, so no other one can have its address
     Scheme scheme;
-    std::size_t first, rows, cols;
-    kernels::Arithmetic arithmetic;
-    friend auto operator<=>(const RunFormKey&, const RunFormKey&) = default;
-  };
-  struct DecodedKey {
-    Scheme scheme;
-    std::size_t first, count;
-    friend auto operator<=>(const DecodedKey&, const DecodedKey&) = default;
-  };
-  // Values hold their device, so its address is no other's as long as the entry is there.
-  struct DeviceFormKey {
-    const Device* device;
-    Scheme scheme;
-    std::size_t first, rows, cols;
-    friend auto operator<=>(const DeviceFormKey&, const DeviceFormKey&) = default;
-  };
-  struct DeviceWeightsKey {
-    const Device* device;
-    Scheme scheme;
-    std::size_t first, count;
-    friend auto operator<=>(const DeviceWeightsKey&, const DeviceWeightsKey&) = default;
+    std::size_t first, rows, cols;  ///< decoded weights: one row
+    kernels::Arithmetic arithmetic = kernels::Arithmetic::exact;
+    friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  OnceMap<RunFormKey, kernels::RunMatrix> run_forms;
-  OnceMap<DecodedKey, DecodedWeights> decoded;
-  OnceMap<DeviceFormKey, kernels::cuda::GpuMatrix> device_forms;
-  OnceMap<DeviceWeightsKey, DeviceWeights> device_weights;
+  OnceMap<Key, kernels::RunMatrix> host_matrices;
+  OnceMap<Key, kernels::cuda::GpuMatrix> device_matrices;
+  OnceMap<Key, DecodedWeights> decoded;
 
   void drop(const Scheme& scheme) {
-    const auto of_scheme = [&](const auto& key) { return key.scheme == scheme; };
-    run_forms.drop_if(of_scheme);
-    decoded.drop_if(of_scheme);
-    device_forms.drop_if(of_scheme);
-    device_weights.drop_if(of_scheme);
+    drop_if([&](const Key& key) { return key.scheme == scheme; });
   }
   void drop(const Device& device) {
-    const auto of_device = [&](const auto& key) { return key.device == &device; };
-    device_forms.drop_if(of_device);
-    device_weights.drop_if(of_device);
+    drop_if([&](const Key& key) { return key.device == &device; });
   }
-  /// Drops all but what accelerators have of `scheme`.
+  /// Drops everything except the views of `scheme` on accelerators.
   void keep_devices(const Scheme& scheme) {
-    const auto of_others = [&](const auto& key) { return key.scheme != scheme; };
-    run_forms.clear();
-    decoded.clear();
-    device_forms.drop_if(of_others);
-    device_weights.drop_if(of_others);
+    drop_if([&](const Key& key) { return key.device == nullptr || key.scheme != scheme; });
   }
   void clear() {
-    run_forms.clear();
-    decoded.clear();
-    device_forms.clear();
-    device_weights.clear();
+    drop_if([](const Key&) { return true; });
   }
-  /// In host memory.
-  std::size_t bytes() const noexcept { return run_forms.bytes() + decoded.bytes(); }
-  std::size_t bytes(const Device& device) const noexcept {
+  /// Bytes in the memory of `device`; null: of the host.
+  std::size_t bytes(const Device* device) const noexcept {
     std::size_t total = 0;
-    const auto add = [&](const auto& key, const auto& value) { total += key.device == &device ? value->bytes() : 0; };
-    device_forms.for_each(add);
-    device_weights.for_each(add);
+    const auto add = [&](const Key& key, const auto& value) { total += key.device == device ? value->bytes() : 0; };
+    host_matrices.for_each(add);
+    device_matrices.for_each(add);
+    decoded.for_each(add);
     return total;
+  }
+
+ private:
+  template <class Condition>
+  void drop_if(const Condition& condition) {
+    host_matrices.drop_if(condition);
+    device_matrices.drop_if(condition);
+    decoded.drop_if(condition);
   }
 };
 
 ViewCache& view_cache(const WeightStore& store) noexcept;
 
-/// A slice in the form that kernels are made from, with what its bytes belong to.
-struct PackedSlice {
-  kernels::PackedMatrix matrix;
-  std::shared_ptr<const Version> version;  ///< null: the master's bytes, or those of `decoded`
-  std::optional<DecodedWeights> decoded;   ///< where no kernel reads the codes
+/// The only copy of a store's weights when it is in the memory of an accelerator: the views that layers asked for where
+/// those cover the store, else one view of the whole.
+struct DeviceSource {
+  struct View {  // one of the two pointers is set
+    std::size_t first, count;
+    std::shared_ptr<const kernels::cuda::GpuMatrix> matrix;
+    std::shared_ptr<const DecodedWeights> weights;
+  };
+  std::shared_ptr<Device> device;
+  std::vector<View> views;  ///< in order; they may overlap
+
+  /// Wq of all weights. Throws DeviceError.
+  void download(std::span<float> weights) const;
 };
 
-/// Makes the version if it is absent. Throws ShapeError if the slice leaves the store or is empty. `scheme` is a
-/// checked one.
-PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const MatrixSlice& slice);
+/// Makes the views that are missing. Throws like device_matrix.
+DeviceSource device_source(const WeightStore& store, const Scheme& scheme, const std::shared_ptr<Device>& device);
 
 }  // namespace imago

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/checked.h"
@@ -15,7 +16,7 @@ namespace imago {
 
 namespace {
 
-/// Weights of any dtype that start at a byte: 8 of them fill whole bytes.
+/// Weights of every dtype that together fill whole bytes.
 constexpr std::size_t kWholeBytes = 8;
 
 void check_slice(const WeightStore& store, std::size_t first, std::size_t count) {
@@ -86,7 +87,8 @@ void decode_version(const Version& version, std::size_t first, std::span<float> 
   if (first % group == 0 && first % kWholeBytes == 0) {
     return decode_codes(version, first, {.values = scales.subspan(first / group), .group = group}, out);
   }
-  // One scale at a time: what is decoded in front of a piece, to begin at a byte, is thrown away whatever its scale.
+  // One scale at a time. Weights decoded before `first` only because they share its byte are discarded, so their scale
+  // does not matter.
   while (!out.empty()) {
     const std::size_t count = std::min(out.size(), group - first % group);
     decode_codes(version, first, {.values = scales.subspan(first / group, 1), .group = count + kWholeBytes},
@@ -96,19 +98,15 @@ void decode_version(const Version& version, std::size_t first, std::span<float> 
   }
 }
 
-}  // namespace
+/// A slice as kernels take it, with the owner of its bytes.
+struct PackedSlice {
+  kernels::PackedMatrix matrix;
+  std::shared_ptr<const Version> version;  ///< null: the bytes belong to the master or to `decoded`
+  std::optional<DecodedWeights> decoded;   ///< set where no kernel can read the codes
+};
 
-DecodedWeights::DecodedWeights(std::size_t count)
-    : buffer(host_device()->allocate(checked_mul(count, sizeof(float), "decoded weights"))) {}
-
-std::span<float> DecodedWeights::values() noexcept {
-  return {reinterpret_cast<float*>(buffer.address()), buffer.size() / sizeof(float)};
-}
-
-std::span<const float> DecodedWeights::values() const noexcept {
-  return {reinterpret_cast<const float*>(buffer.address()), buffer.size() / sizeof(float)};
-}
-
+/// Makes the version if it is absent. Throws ShapeError if the slice leaves the store or is empty.
+/// REQUIRES: a checked scheme.
 PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const MatrixSlice& slice) {
   check_slice(store, slice.first, checked_mul(slice.rows, slice.cols, "a slice"));
   if (slice.rows == 0 || slice.cols == 0) {
@@ -125,7 +123,7 @@ PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const M
     made.matrix.scales = {.values = made.version->scales(), .group = made.version->scale_group()};
     made.matrix.first = slice.first;
   } else {
-    made.decoded.emplace(slice.rows * slice.cols);
+    made.decoded.emplace(*host_device(), slice.rows * slice.cols);
     decode_version(*made.version, slice.first, made.decoded->values());
     made.matrix.packed = made.decoded->buffer.host();
     made.version.reset();
@@ -133,12 +131,48 @@ PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const M
   return made;
 }
 
-std::shared_ptr<const kernels::RunMatrix> run_form(const WeightStore& store, const Scheme& requested,
-                                                   const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
+void check_device(const std::shared_ptr<Device>& device) {
+  if (!device || device->is_host()) throw UsageError("the weights are in host memory already: name an accelerator");
+}
+
+MatrixSlice whole(const WeightStore& store) { return {.first = 0, .rows = store.rows(), .cols = store.cols()}; }
+
+std::shared_ptr<const DecodedWeights> make_device_weights(const WeightStore& store, const Scheme& scheme,
+                                                          std::size_t first, std::size_t count,
+                                                          const std::shared_ptr<Device>& device) {
+  auto made = std::make_shared<DecodedWeights>(*device, count);
+  const MatrixSlice all = whole(store);
+  if (first == 0 && count == store.count() && count != 0) {
+    const auto matrix = view_cache(store).device_matrices.find({device.get(), scheme, all.first, all.rows, all.cols});
+    if (matrix) {
+      matrix->decode_into(made->buffer);
+      return made;
+    }
+    const PackedSlice packed = packed_slice(store, scheme, all);
+    if (packed.version) {  // fewer bytes travel packed
+      kernels::cuda::GpuMatrix(device, packed.matrix).decode_into(made->buffer);
+    } else {
+      device->upload(packed.matrix.packed.first(count * sizeof(float)), made->buffer, 0);
+    }
+    return made;
+  }
+  std::vector<float> decoded(count);
+  decode_slice(store, scheme, first, decoded);
+  device->upload(std::as_bytes(std::span(decoded)), made->buffer, 0);
+  return made;
+}
+
+}  // namespace
+
+DecodedWeights::DecodedWeights(Device& device, std::size_t count)
+    : buffer(device.allocate(checked_mul(count, sizeof(float), "decoded weights"))) {}
+
+std::shared_ptr<const kernels::RunMatrix> host_matrix(const WeightStore& store, const Scheme& requested,
+                                                      const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
   const Scheme scheme = checked_scheme(requested);
-  return view_cache(store).run_forms.get({scheme, slice.first, slice.rows, slice.cols, arithmetic}, [&] {
+  return view_cache(store).host_matrices.get({nullptr, scheme, slice.first, slice.rows, slice.cols, arithmetic}, [&] {
     const PackedSlice packed = packed_slice(store, scheme, slice);
-    // What was decoded for want of a kernel has none for the fast arithmetic either.
+    // Decoded weights have no kernel with fast arithmetic.
     return std::make_shared<const kernels::RunMatrix>(packed.matrix,
                                                       packed.decoded ? kernels::Arithmetic::exact : arithmetic);
   });
@@ -153,8 +187,8 @@ std::span<const float> decoded_slice(const WeightStore& store, const Scheme& req
   const Scheme scheme = checked_scheme(requested);
   check_slice(store, first, count);
   if (is_master(scheme)) return store.master().subspan(first, count);
-  const auto decoded = view_cache(store).decoded.get({scheme, first, count}, [&] {
-    auto values = std::make_shared<DecodedWeights>(count);
+  const auto decoded = view_cache(store).decoded.get({nullptr, scheme, first, 1, count}, [&] {
+    auto values = std::make_shared<DecodedWeights>(*host_device(), count);
     decode_version(*store.morph(scheme), first, values->values());
     return values;
   });
@@ -168,6 +202,65 @@ void decode_slice(const WeightStore& store, const Scheme& requested, std::size_t
     std::ranges::copy(store.master().subspan(first, out.size()), out.begin());
   } else {
     decode_version(*store.morph(scheme), first, out);
+  }
+}
+
+// ---- accelerators
+
+std::shared_ptr<const kernels::cuda::GpuMatrix> device_matrix(const WeightStore& store, const Scheme& requested,
+                                                              const MatrixSlice& slice,
+                                                              const std::shared_ptr<Device>& device) {
+  check_device(device);
+  const Scheme scheme = checked_scheme(requested);
+  return view_cache(store).device_matrices.get({device.get(), scheme, slice.first, slice.rows, slice.cols}, [&] {
+    return std::make_shared<const kernels::cuda::GpuMatrix>(device, packed_slice(store, scheme, slice).matrix);
+  });
+}
+
+std::shared_ptr<const Buffer> device_weights(const WeightStore& store, const Scheme& requested, std::size_t first,
+                                             std::size_t count, const std::shared_ptr<Device>& device) {
+  check_device(device);
+  const Scheme scheme = checked_scheme(requested);
+  const auto found = view_cache(store).decoded.get({device.get(), scheme, first, 1, count}, [&] {
+    return make_device_weights(store, scheme, first, count, device);
+  });
+  return {found, &found->buffer};
+}
+
+DeviceSource device_source(const WeightStore& store, const Scheme& scheme, const std::shared_ptr<Device>& device) {
+  check_device(device);
+  DeviceSource source{.device = device, .views = {}};
+  const auto fits = [&](const ViewCache::Key& key) { return key.device == device.get() && key.scheme == scheme; };
+  ViewCache& cache = view_cache(store);
+  cache.device_matrices.for_each([&](const ViewCache::Key& key, const auto& matrix) {
+    if (fits(key)) source.views.push_back({key.first, key.rows * key.cols, matrix, nullptr});
+  });
+  cache.decoded.for_each([&](const ViewCache::Key& key, const auto& weights) {
+    if (fits(key)) source.views.push_back({key.first, key.cols, nullptr, weights});
+  });
+  std::ranges::sort(source.views, {}, &DeviceSource::View::first);
+  std::size_t covered = 0;
+  for (const DeviceSource::View& view : source.views) {
+    if (view.first > covered) break;
+    covered = std::max(covered, view.first + view.count);
+  }
+  if (covered < store.count()) {
+    source.views.assign(1, {0, store.count(), device_matrix(store, scheme, whole(store), device), nullptr});
+  }
+  return source;
+}
+
+void DeviceSource::download(std::span<float> weights) const {
+  std::size_t done = 0;
+  for (const View& view : views) {
+    if (view.first + view.count <= done) continue;
+    const std::span<float> out = weights.subspan(view.first, view.count);
+    if (view.matrix) {
+      view.matrix->download(out);
+    } else {
+      device->download(view.weights->buffer, 0, std::as_writable_bytes(out));
+    }
+    done = view.first + view.count;
   }
 }
 

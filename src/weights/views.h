@@ -1,7 +1,7 @@
 #pragma once
 
-// What layers compute with: forms of a WeightStore that are made by the first reader, kept beside its versions and
-// dropped with them whenever the master changes. Safe from many threads, as `morph` is.
+// The weights of a WeightStore as layers compute with them. A view is made by its first reader, kept beside the
+// versions of the store and dropped with them when the master changes. Safe from many threads, as `morph` is.
 
 #include <cstddef>
 #include <memory>
@@ -21,12 +21,12 @@ struct MatrixSlice {
   std::size_t first = 0, rows = 0, cols = 0;
 };
 
-/// The slice packed in `scheme`, laid out for the best kernel. Where blocks or scales of the scheme do not line up with
-/// the rows of the slice, no kernel reads the codes: the run form is then the decoded weights in float32. Throws
-/// ShapeError if the slice leaves the store.
-std::shared_ptr<const kernels::RunMatrix> run_form(const WeightStore& store, const Scheme& scheme,
-                                                   const MatrixSlice& slice,
-                                                   kernels::Arithmetic arithmetic = kernels::Arithmetic::exact);
+/// The slice packed in `scheme`, in the panel layout of the best kernel. Where blocks or groups of the scheme do not
+/// line up with the rows of the slice, no kernel can read the codes: the matrix then holds decoded float32. Throws
+/// ShapeError if the slice leaves the store or is empty.
+std::shared_ptr<const kernels::RunMatrix> host_matrix(const WeightStore& store, const Scheme& scheme,
+                                                      const MatrixSlice& slice,
+                                                      kernels::Arithmetic arithmetic = kernels::Arithmetic::exact);
 
 /// Wq, decoded once and kept: the whole array, for training. The master itself for float32. Valid until the master
 /// changes.
@@ -39,12 +39,12 @@ std::span<const float> decoded_slice(const WeightStore& store, const Scheme& sch
 /// Wq of the weights from `first` on, as many as `out` holds, decoded anew at each call: rows of large tables.
 void decode_slice(const WeightStore& store, const Scheme& scheme, std::size_t first, std::span<float> out);
 
-// The same in the memory of an accelerator. Throw UsageError for the host, DeviceError if there is no room.
+// The same in the memory of an accelerator. Throw UsageError for the host, DeviceError if they do not fit.
 
-/// The slice packed in `scheme`, laid out for the kernels of `device`; decoded where run_form is.
-std::shared_ptr<const kernels::cuda::GpuMatrix> device_form(const WeightStore& store, const Scheme& scheme,
-                                                            const MatrixSlice& slice,
-                                                            const std::shared_ptr<Device>& device);
+/// The slice packed in `scheme`, in the device layout; decoded where host_matrix is.
+std::shared_ptr<const kernels::cuda::GpuMatrix> device_matrix(const WeightStore& store, const Scheme& scheme,
+                                                              const MatrixSlice& slice,
+                                                              const std::shared_ptr<Device>& device);
 
 /// Wq of `count` weights from `first` on, float32, decoded once and kept.
 std::shared_ptr<const Buffer> device_weights(const WeightStore& store, const Scheme& scheme, std::size_t first,

@@ -55,7 +55,7 @@ void expect_product(const WeightStore& store, const Scheme& scheme, const Matrix
   std::vector<float> x(2 * slice.cols);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(std::sin(static_cast<double>(i) * 1.7 + 0.3));
   std::vector<float> y(2 * slice.rows);
-  run_form(store, scheme, slice)->multiply(x, 2, y);
+  host_matrix(store, scheme, slice)->multiply(x, 2, y);
   for (std::size_t t = 0; t < 2; ++t) {
     for (std::size_t r = 0; r < slice.rows; ++r) {
       double sum = 0;
@@ -101,29 +101,29 @@ TEST(RunForm, OfFlatArraysOfOddLength) {
 
 TEST(RunForm, StaysPackedWhereKernelsCanReadIt) {
   const WeightStore store = random_store(4, 768);
-  EXPECT_EQ(run_form(store, DType::int4, {3, 5, 64})->kernel().format, Format(DType::int4));
-  EXPECT_EQ(run_form(store, BlockFormat::q4_0, {32, 5, 64})->kernel().format, Format(BlockFormat::q4_0));
-  EXPECT_EQ(run_form(store, BlockFormat::q4_0, {3, 5, 64})->kernel().format, Format(DType::float32));
+  EXPECT_EQ(host_matrix(store, DType::int4, {3, 5, 64})->kernel().format, Format(DType::int4));
+  EXPECT_EQ(host_matrix(store, BlockFormat::q4_0, {32, 5, 64})->kernel().format, Format(BlockFormat::q4_0));
+  EXPECT_EQ(host_matrix(store, BlockFormat::q4_0, {3, 5, 64})->kernel().format, Format(DType::float32));
   const Scheme grouped = with_scales(DType::int8, Granularity::group, 32);
-  EXPECT_EQ(run_form(store, grouped, {32, 5, 64})->kernel().format, Format(DType::int8));
-  EXPECT_EQ(run_form(store, grouped, {3, 5, 64})->kernel().format, Format(DType::float32));
+  EXPECT_EQ(host_matrix(store, grouped, {32, 5, 64})->kernel().format, Format(DType::int8));
+  EXPECT_EQ(host_matrix(store, grouped, {3, 5, 64})->kernel().format, Format(DType::float32));
 }
 
 TEST(RunForm, TakesTheArithmeticAskedFor) {
   const WeightStore store = random_store(8, 64);
-  const auto fast = run_form(store, DType::int8, {0, 8, 64}, kernels::Arithmetic::fast);
+  const auto fast = host_matrix(store, DType::int8, {0, 8, 64}, kernels::Arithmetic::fast);
   EXPECT_EQ(fast->kernel().arithmetic, kernels::Arithmetic::fast);
-  EXPECT_NE(fast, run_form(store, DType::int8, {0, 8, 64}));
+  EXPECT_NE(fast, host_matrix(store, DType::int8, {0, 8, 64}));
 }
 
 TEST(RunForm, IsMadeOnceAndDroppedWithTheMaster) {
   for (const DType dtype : {DType::float32, DType::int8}) {
     WeightStore store = random_store(8, 64);
-    const auto first = run_form(store, dtype, {0, 8, 64});
-    EXPECT_EQ(run_form(store, dtype, {0, 8, 64}), first);
-    EXPECT_NE(run_form(store, dtype, {0, 4, 64}), first) << "another slice";
+    const auto first = host_matrix(store, dtype, {0, 8, 64});
+    EXPECT_EQ(host_matrix(store, dtype, {0, 8, 64}), first);
+    EXPECT_NE(host_matrix(store, dtype, {0, 4, 64}), first) << "another slice";
     store.edit_master()[0] = 3;
-    EXPECT_NE(run_form(store, dtype, {0, 8, 64}), first);
+    EXPECT_NE(host_matrix(store, dtype, {0, 8, 64}), first);
     expect_product(store, dtype, {0, 8, 64});
   }
 }
@@ -131,12 +131,12 @@ TEST(RunForm, IsMadeOnceAndDroppedWithTheMaster) {
 TEST(RunForm, SlicesThatLeaveTheStoreAreShapeErrors) {
   const WeightStore store = random_store(4, 8);
   constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
-  EXPECT_THROW(run_form(store, DType::int8, {0, 5, 8}), ShapeError);
-  EXPECT_THROW(run_form(store, DType::int8, {1, 4, 8}), ShapeError);
-  EXPECT_THROW(run_form(store, DType::int8, {33, 1, 1}), ShapeError);
-  EXPECT_THROW(run_form(store, DType::int8, {kMost, 1, 1}), ShapeError);
-  EXPECT_THROW(run_form(store, DType::int8, {0, kMost, 2}), ShapeError);
-  EXPECT_THROW(run_form(store, DType::int8, {0, 0, 8}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {0, 5, 8}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {1, 4, 8}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {33, 1, 1}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {kMost, 1, 1}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {0, kMost, 2}), ShapeError);
+  EXPECT_THROW(host_matrix(store, DType::int8, {0, 0, 8}), ShapeError);
   EXPECT_THROW(decoded_slice(store, DType::int8, 30, 3), ShapeError);
   std::vector<float> out(3);
   EXPECT_THROW(decode_slice(store, DType::int8, 30, out), ShapeError);
@@ -205,7 +205,7 @@ TEST(DecodedWeights, OfAReleasedMaster) {
   const std::vector<float> wanted = store.active(DType::int4);
   store.release_master(DType::int4);
   EXPECT_EQ(copy(decoded_weights(store, DType::int4)), wanted);
-  run_form(store, DType::int4, {0, 4, 64});
+  host_matrix(store, DType::int4, {0, 4, 64});
   EXPECT_FALSE(store.has_master()) << "nothing needs it";
 }
 
@@ -216,7 +216,7 @@ TEST(DecodedWeights, AndRunFormsCountInBytes) {
   const std::size_t with_version = store.bytes();
   decoded_weights(store, DType::int8);
   EXPECT_EQ(store.bytes(), with_version + 4 * 64 * sizeof(float));
-  const auto form = run_form(store, DType::int8, {0, 4, 64});
+  const auto form = host_matrix(store, DType::int8, {0, 4, 64});
   EXPECT_EQ(store.bytes(), with_version + 4 * 64 * sizeof(float) + form->bytes());
   EXPECT_GT(with_version, before);
 }
@@ -228,7 +228,7 @@ TEST(Views, AreMadeOnceForManyThreads) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     threads.emplace_back([&, i] {
-      forms[i] = run_form(store, DType::int4, {0, 64, 640});
+      forms[i] = host_matrix(store, DType::int4, {0, 64, 640});
       decoded[i] = decoded_weights(store, DType::int4).data();
     });
   }

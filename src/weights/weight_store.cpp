@@ -15,8 +15,6 @@
 #include "imago/error.h"
 #include "imago/weights.h"
 #include "quant/scheme.h"
-#include "weights/calibrate.h"
-#include "weights/device_source.h"
 #include "weights/once_map.h"
 #include "weights/random.h"
 #include "weights/view_cache.h"
@@ -25,7 +23,7 @@ namespace imago {
 
 namespace {
 
-// A part of a gradient step for one thread: bound by memory, some 10 µs.
+// Weights worth a thread in a gradient step, which memory bounds: some 10 µs.
 constexpr std::size_t kGrain = 16384;
 
 std::span<float> as_floats(Buffer& buffer) {
@@ -39,9 +37,9 @@ bool is_unsigned(Format format) noexcept {
 
 }  // namespace
 
-/// Invariant: there is a master, or a `source` or `device_source` to unpack it from. What is not atomic changes only in
-/// calls that the contract keeps apart from all others, except that the first reader of a released master makes it,
-/// under `unpacking`.
+/// Invariant: there is a master, or a `source` or `device_source` to unpack it from. Members that are not atomic change
+/// only in calls that must not run beside any other, with one exception: the first reader of a released master makes
+/// it, under the lock `unpacking`.
 struct WeightStore::State {
   State(std::size_t row_count, std::size_t col_count)
       : rows(row_count),
@@ -57,12 +55,12 @@ struct WeightStore::State {
   Buffer master;
   std::shared_ptr<const Version> source;
   std::optional<DeviceSource> device_source;
-  // Of the version that was given up for its form on a device: with them its codes are found again exactly.
+  // Scales of the version that release_host gave up: encoding with them gives the same codes again.
   std::optional<std::pair<Scheme, std::vector<float>>> released_scales;
 
-  std::map<Scheme, std::vector<float>> explicit_scales;  // outlive the versions [D12]
+  std::map<Scheme, std::vector<float>> explicit_scales;  // kept when versions are dropped
   OnceMap<Scheme, Version> versions;
-  ViewCache views;  // of the versions and the master: they go with them
+  ViewCache views;  // dropped with the versions
 
   std::span<float> read_master() {
     if (!has_master.load(std::memory_order_acquire)) {
@@ -85,7 +83,7 @@ struct WeightStore::State {
     released_scales.reset();
   }
 
-  /// The master to be overwritten as a whole: it is not unpacked first, and nothing derived from the old one stays.
+  /// The master, to be overwritten as a whole: it is not unpacked first, and everything derived from it is dropped.
   std::span<float> new_master() {
     if (!has_master.load(std::memory_order_relaxed)) {
       master = host_device()->allocate(master_bytes);
@@ -97,7 +95,7 @@ struct WeightStore::State {
     return as_floats(master);
   }
 
-  /// Makes `version` the only truth: the master is unpacked from it when next asked for.
+  /// Makes `version` the source of the master, which is unpacked from it when next asked for.
   void adopt(std::shared_ptr<const Version> version) {
     drop_all();
     keep_only(std::move(version));
@@ -116,7 +114,7 @@ struct WeightStore::State {
     has_master.store(false, std::memory_order_relaxed);
   }
 
-  /// Drops one version. It may be all there is: the master is made first.
+  /// Drops one version. The master is made first, since that version may be its only source.
   void drop(const Scheme& scheme) {
     read_master();
     versions.drop(scheme);
@@ -149,6 +147,26 @@ struct WeightStore::State {
     if (length != count) throw ShapeError(fmt::format("{} {} for a store of {}", length, what, count));
   }
 };
+
+Version::Version(Scheme scheme, std::size_t count, Buffer codes, std::vector<float> scales, std::size_t scale_group,
+                 bool explicit_scale)
+    : scheme_(scheme),
+      count_(count),
+      codes_(std::move(codes)),
+      scales_(std::move(scales)),
+      scale_group_(scale_group),
+      explicit_scale_(explicit_scale) {}
+
+void Version::decode_into(std::span<float> weights) const {
+  if (weights.size() != count_) {
+    throw ShapeError(fmt::format("a version of {} weights cannot be decoded into {}", count_, weights.size()));
+  }
+  if (scheme_.format.is_block()) {
+    decode(scheme_.format.block(), codes(), weights);
+  } else {
+    decode(scheme_.format.dtype(), codes(), {.values = scales_, .group = scale_group_}, weights);
+  }
+}
 
 WeightStore::WeightStore(std::size_t rows, std::size_t cols) : state_(std::make_unique<State>(rows, cols)) {}
 WeightStore::WeightStore(WeightStore&&) noexcept = default;
@@ -183,7 +201,7 @@ void WeightStore::release_master(const Scheme& scheme) {
     state_->released_scales.reset();
     state_->keep_only(std::move(version));
   } else {
-    edit_master();  // float32: the master is what stays
+    edit_master();  // float32 is the master itself
   }
 }
 
@@ -253,7 +271,7 @@ std::vector<float> WeightStore::active(const Scheme& scheme) const {
 Distortion WeightStore::distortion(const Scheme& scheme) const { return measure_distortion(master(), active(scheme)); }
 
 std::size_t WeightStore::bytes() const noexcept {
-  return (has_master() ? state_->master_bytes : 0) + state_->versions.bytes() + state_->views.bytes();
+  return (has_master() ? state_->master_bytes : 0) + state_->versions.bytes() + state_->views.bytes(nullptr);
 }
 
 ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->views; }
@@ -261,7 +279,7 @@ ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->
 // ---- accelerators
 
 void WeightStore::sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const {
-  if (count() != 0) device_form(*this, scheme, {.first = 0, .rows = rows(), .cols = cols()}, device);
+  if (count() != 0) device_matrix(*this, scheme, {.first = 0, .rows = rows(), .cols = cols()}, device);
 }
 
 std::shared_ptr<const Buffer> WeightStore::dequantized_for(const std::shared_ptr<Device>& device,
@@ -288,7 +306,7 @@ void WeightStore::release_device(const Device& device) {
   state_->views.drop(device);
 }
 
-std::size_t WeightStore::device_bytes(const Device& device) const noexcept { return state_->views.bytes(device); }
+std::size_t WeightStore::device_bytes(const Device& device) const noexcept { return state_->views.bytes(&device); }
 
 // ---- loaded codes and explicit scales
 
@@ -316,7 +334,7 @@ void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte>
 void WeightStore::set_loaded(DType dtype, std::span<const std::byte> codes, float scale) {
   check_scale(scale);
   set_loaded(Scheme(dtype), codes, is_scaled(dtype) ? std::span(&scale, 1) : std::span<const float>());
-  state_->explicit_scales[dtype] = {scale};  // types without a scale carry it along: a file has it, nothing applies it
+  state_->explicit_scales[dtype] = {scale};  // also for types without a scale: files have one, and it is written back
 }
 
 void WeightStore::set_scale(DType dtype, float scale) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <vector>
 
 #include "base/parallel.h"
@@ -101,6 +102,31 @@ GpuMatrix::GpuMatrix(std::shared_ptr<Device> device, const PackedMatrix& source)
     copy(staged.row_scales, rows, layout.row_scales_at, layout.row_scales_row);
   }
   for (auto& s : streams) s.wait();
+}
+
+void GpuMatrix::decode_into(Buffer& to) const {
+  Stream stream(to.device());
+  dequantize(*this, reinterpret_cast<float*>(to.address()), stream);
+  stream.wait();
+}
+
+void GpuMatrix::download(std::span<float> out) const {
+  // All weights in float32 may not fit beside the packed ones, so they are decoded and copied in chunks of rows.
+  constexpr std::size_t kChunkBytes = std::size_t{32} << 20;
+  const std::shared_ptr<Device>& device = data_.device();
+  const std::size_t chunk_rows = std::clamp<std::size_t>(kChunkBytes / sizeof(float) / cols(), 1, rows());
+  Stream stream(device);
+  imago::cuda::Array<std::int32_t> ids(*device, chunk_rows);
+  imago::cuda::Array<float> chunk(*device, chunk_rows * cols());
+  std::vector<std::int32_t> row_ids(chunk_rows);
+  for (std::size_t first = 0; first < rows(); first += chunk_rows) {
+    const std::size_t count = std::min(chunk_rows, rows() - first);
+    std::iota(row_ids.begin(), row_ids.end(), static_cast<std::int32_t>(first));
+    device->upload(std::as_bytes(std::span(row_ids).first(count)), ids.buffer(), 0);
+    dequantize_rows(*this, ids.data(), count, 1.0f, chunk.data(), stream);
+    stream.wait();
+    device->download(chunk.buffer(), 0, std::as_writable_bytes(out.subspan(first * cols(), count * cols())));
+  }
 }
 
 // ---- products

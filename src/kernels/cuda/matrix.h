@@ -30,6 +30,12 @@ class GpuMatrix {
   std::size_t bytes() const noexcept { return data_.size(); }
   const Planes& planes() const noexcept { return planes_; }
 
+  /// Decodes all weights to float32, row by row, into `to` on the same device, and waits for it. REQUIRES: room for
+  /// rows() · cols() floats.
+  void decode_into(Buffer& to) const;
+  /// The same into host memory, some rows at a time. REQUIRES: out.size() == rows() · cols().
+  void download(std::span<float> out) const;
+
  private:
   Format format_;
   Buffer data_;

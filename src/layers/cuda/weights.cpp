@@ -4,7 +4,7 @@ namespace imago::layers::cuda {
 
 const kernels::cuda::GpuMatrix& device_matrix(const WeightStore& store, const Scheme& scheme, const MatrixSlice& slice,
                                               DeviceRun& run) {
-  auto matrix = imago::device_form(store, scheme, slice, run.device);
+  auto matrix = imago::device_matrix(store, scheme, slice, run.device);
   const kernels::cuda::GpuMatrix& form = *matrix;
   run.held.push_back(std::move(matrix));
   return form;

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "network/accelerator.h"
-
 namespace imago::network {
 
 namespace cuda {
@@ -15,13 +13,14 @@ GridRun::GridRun(std::shared_ptr<Device> device, layers::cuda::TrainedLayers* tr
   run_.host.for_backward = trained != nullptr;
 }
 
-const DeviceTensor& GridRun::forward(std::span<Layer> grid, std::span<layers::LayerState> host, const DeviceTensor& x) {
+const DeviceTensor& GridRun::forward(std::span<Layer> grid, std::span<layers::LayerState> states,
+                                     const DeviceTensor& x) {
   if (states_.size() != grid.size()) states_.resize(grid.size());
   x_ = &x;
   const DeviceTensor* current = &x;
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i].config.is_disabled) continue;
-    layers::cuda::forward_layer(grid[i], *current, nullptr, states_[i], host[i], run_);
+    layers::cuda::forward_layer(grid[i], *current, nullptr, states_[i], states[i], run_);
     current = &states_[i].post;
   }
   return *current;
@@ -46,39 +45,24 @@ void GridRun::wait() {
   run_.held.clear();
 }
 
-namespace {
-
-class CudaNetwork final : public Accelerator {
- public:
-  explicit CudaNetwork(std::shared_ptr<Device> device) : run_(std::move(device)) {}
-
-  const std::shared_ptr<Device>& device() const override { return run_.device(); }
-
-  void forward(std::span<Layer> grid, std::span<layers::LayerState> states, layers::Run& run, const Tensor<float>& x,
-               Tensor<float>& result) override {
-    run_.host() = run;
-    x_.resize(*run_.device(), x.shape());
-    run_.stream().copy_in(std::as_bytes(x.values()), x_.data());
-    const DeviceTensor& post = run_.forward(grid, states, x_);
-    const Shape shape = post.shape();
-    run_.stream().wait();  // `x` may be `result`
-    result.resize(shape);
-    run_.stream().copy_out(post.data(), std::as_writable_bytes(result.values()));
-    run_.wait();
-    run = run_.host();
-  }
-
- private:
-  GridRun run_;
-  DeviceTensor x_;
-};
-
-}  // namespace
+void GridRun::forward(std::span<Layer> grid, std::span<layers::LayerState> states, layers::Run& run,
+                      const Tensor<float>& x, Tensor<float>& result) {
+  run_.host = run;
+  host_x_.resize(*run_.device, x.shape());
+  stream_.copy_in(std::as_bytes(x.values()), host_x_.data());
+  const DeviceTensor& post = forward(grid, states, host_x_);
+  const Shape shape = post.shape();
+  stream_.wait();  // `x` may be `result`
+  result.resize(shape);
+  stream_.copy_out(post.data(), std::as_writable_bytes(result.values()));
+  wait();
+  run = run_.host;
+}
 
 }  // namespace cuda
 
-std::unique_ptr<Accelerator> make_accelerator(std::shared_ptr<Device> device) {
-  return std::make_unique<cuda::CudaNetwork>(std::move(device));
+std::unique_ptr<DeviceRunner> make_device_runner(std::shared_ptr<Device> device) {
+  return std::make_unique<cuda::GridRun>(std::move(device));
 }
 
 }  // namespace imago::network

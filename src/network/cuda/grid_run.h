@@ -8,29 +8,33 @@
 #include <vector>
 
 #include "layers/cuda/run.h"
+#include "network/network_state.h"
 
 namespace imago::network::cuda {
 
 using layers::cuda::DeviceState;
 using layers::cuda::DeviceTensor;
 
-class GridRun {
+class GridRun final : public DeviceRunner {
  public:
-  /// With `trained`, weights are those, and `backward` may follow a `forward`.
+  /// With `trained`, layers use those weights, and `backward` may follow a `forward`.
   explicit GridRun(std::shared_ptr<Device> device, layers::cuda::TrainedLayers* trained = nullptr);
   GridRun(const GridRun&) = delete;  // the run refers to the stream beside it
   GridRun& operator=(const GridRun&) = delete;
 
   imago::cuda::Stream& stream() noexcept { return stream_; }
-  const std::shared_ptr<Device>& device() const noexcept { return run_.device; }
+  const std::shared_ptr<Device>& device() const override { return run_.device; }
   layers::Run& host() noexcept { return run_.host; }
 
-  /// Queues the enabled layers on `x`, which must stay until `backward` is done. `host`: states of layers that run
-  /// there.
-  const DeviceTensor& forward(std::span<Layer> grid, std::span<layers::LayerState> host, const DeviceTensor& x);
-  /// Queues the gradients of the last forward: weights' into `trained`, and the input's, where it is wanted.
+  void forward(std::span<Layer> grid, std::span<layers::LayerState> states, layers::Run& run, const Tensor<float>& x,
+               Tensor<float>& result) override;
+  /// Queues the enabled layers on `x`, which must stay until `backward` is done. `states`: of layers that run on the
+  /// host.
+  const DeviceTensor& forward(std::span<Layer> grid, std::span<layers::LayerState> states, const DeviceTensor& x);
+  /// Queues the gradients of the last forward: those of the weights into `trained`, and that of the input if it is
+  /// asked for (else null).
   const DeviceTensor* backward(std::span<Layer> grid, const DeviceTensor& grad_output, bool input_gradient);
-  /// Waits for all, and lets go of weights that were in use.
+  /// Waits for the stream and releases the weights that were in use.
   void wait();
 
  private:
@@ -38,7 +42,8 @@ class GridRun {
   kernels::cuda::ProductScratch products_;
   layers::cuda::DeviceRun run_;
   std::vector<DeviceState> states_;
-  const DeviceTensor* x_ = nullptr;  // of the last forward
+  DeviceTensor host_x_;              // the input of the forward that takes host tensors
+  const DeviceTensor* x_ = nullptr;  // the input of the last forward
 };
 
 }  // namespace imago::network::cuda

@@ -197,7 +197,7 @@ Stepper::Result GpuStepper::step(std::span<const std::size_t> examples, const Lo
   const bool updated = std::isfinite(found.loss) && std::isfinite(found.squares);
   if (updated) {
     ++steps_;
-    is_home_ = false;
+    is_synced_ = false;
     is_rounded_ = false;
   }
   return {found.loss, updated};
@@ -209,12 +209,12 @@ double GpuStepper::evaluate(std::span<const std::size_t> examples, const Loss& l
   return figures().loss;
 }
 
-void GpuStepper::bring_home() {
-  if (is_home_) return;
+void GpuStepper::sync_to_host() {
+  if (is_synced_) return;
   for (const Slot& slot : slots_) {
     device_->download(slot.trained->master.buffer(), 0, std::as_writable_bytes(slot.layer->weights->edit_master()));
   }
-  is_home_ = true;
+  is_synced_ = true;
 }
 
 std::vector<std::vector<float>> GpuStepper::gradients(std::span<const std::size_t> examples, const Loss& loss) {

@@ -18,7 +18,7 @@ class GpuStepper final : public Stepper {
 
   Result step(std::span<const std::size_t> examples, const Loss& loss, float rate, std::uint64_t seed) override;
   double evaluate(std::span<const std::size_t> examples, const Loss& loss) override;
-  void bring_home() override;
+  void sync_to_host() override;
   std::uint64_t steps() const override { return steps_; }
   std::vector<Optimizer::Moment> save() override;
   void restore(std::uint64_t steps, std::vector<Optimizer::Moment> moments) override;
@@ -56,7 +56,7 @@ class GpuStepper final : public Stepper {
   DeviceLoss loss_;
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
-  bool is_home_ = true;      // the network has the weights
+  bool is_synced_ = true;    // the network has the weights
   bool is_rounded_ = false;  // Wq are those of the masters
 
   Array<float> all_x_, all_y_;  // the dataset; empty where it does not fit

@@ -415,7 +415,7 @@ TEST_F(TrainCudaTest, LeavesWeightsAloneWhenNothingIsFinite) {
   const Stepper::Result result = stepper.step(all_of(data), {}, 0.1f, 0);
   EXPECT_FALSE(result.updated);
   EXPECT_EQ(stepper.steps(), 0u);
-  stepper.bring_home();
+  stepper.sync_to_host();
   EXPECT_TRUE(std::ranges::equal(network.layers()[0].weights->master(), before));
 }
 

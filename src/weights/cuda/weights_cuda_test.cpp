@@ -79,8 +79,8 @@ TEST_F(WeightsOnGpu, RowsOfAnyLengthGoThere) {
 TEST_F(WeightsOnGpu, AreMadeOnceAndDroppedWithTheMaster) {
   WeightStore store = random_store(8, 256);
   store.sync_to(device(), DType::int8);
-  const auto form = device_form(store, DType::int8, {.first = 0, .rows = 8, .cols = 256}, device());
-  EXPECT_EQ(form, device_form(store, DType::int8, {.first = 0, .rows = 8, .cols = 256}, device()));
+  const auto form = device_matrix(store, DType::int8, {.first = 0, .rows = 8, .cols = 256}, device());
+  EXPECT_EQ(form, device_matrix(store, DType::int8, {.first = 0, .rows = 8, .cols = 256}, device()));
   EXPECT_EQ(form->format(), Format(DType::int8));
   EXPECT_EQ(store.device_bytes(*device()), form->bytes());
   const auto before = store.dequantized_for(device(), DType::int8);
@@ -134,7 +134,7 @@ TEST_F(WeightsOnGpu, TheHostCopyCanGoAndComeBack) {
 TEST_F(WeightsOnGpu, SlicesThatCoverTheStoreAreItsOnlyCopy) {
   WeightStore store = random_store(1, 64 * 32 + 64);  // a matrix and its bias, as layers keep them
   const std::vector<float> expected = store.active(DType::int8);
-  device_form(store, DType::int8, {.first = 0, .rows = 64, .cols = 32}, device());
+  device_matrix(store, DType::int8, {.first = 0, .rows = 64, .cols = 32}, device());
   device_weights(store, DType::int8, 64 * 32, 64, device());
   const std::size_t used = store.device_bytes(*device());
   store.release_host(device(), DType::int8);
@@ -143,7 +143,7 @@ TEST_F(WeightsOnGpu, SlicesThatCoverTheStoreAreItsOnlyCopy) {
   EXPECT_LE(worst_error(expected, store.master()), 1e-6);
 
   WeightStore gap = random_store(2, 64);
-  device_form(gap, DType::int8, {.first = 0, .rows = 1, .cols = 64}, device());
+  device_matrix(gap, DType::int8, {.first = 0, .rows = 1, .cols = 64}, device());
   const std::vector<float> all = gap.active(DType::int8);
   gap.release_host(device(), DType::int8);
   EXPECT_LE(worst_error(all, gap.master()), 1e-6);
