@@ -21,7 +21,7 @@
 #include "imago/error.h"
 #include "imago/system.h"
 #include "imago/train.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 #include "torch_child.h"
 #include "weights/views.h"
 
@@ -136,7 +136,7 @@ class Training {
       file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
     };
     for (Layer& outer : network_.layers()) {
-      network::for_each_layer(outer, [&](Layer& layer) {
+      layers::for_each_layer(outer, [&](Layer& layer) {
         if (layer.weights) put(layer.weights->master());
       });
     }

@@ -1,4 +1,4 @@
-#include "base/machine_advice.h"
+#include "base/system.h"
 
 #include <gtest/gtest.h>
 

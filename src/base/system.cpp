@@ -1,5 +1,6 @@
 #include "base/system.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ void apply_control_groups(const fs::path& root, Machine& machine) {
     if (const auto cores = cores_of_quota(read_text(group / "cpu.max"))) {
       machine.core_quota = std::min(machine.core_quota.value_or(*cores), *cores);
     }
-    const auto limit = leading_number(read_text(group / "memory.max"));  // "max" is no number
+    const auto limit = leading_number(read_text(group / "memory.max"));  // "max" is not a number
     if (!limit) continue;
     machine.memory_bytes = std::min(machine.memory_bytes, *limit);
     const std::uint64_t used = leading_number(read_text(group / "memory.current")).value_or(0);
@@ -135,7 +136,7 @@ class Mapping {
   explicit Mapping(std::size_t bytes) : bytes_(bytes) {
     memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(memory_, bytes, MADV_HUGEPAGE);  // a wish: without it the measurement is lower, and truthful
+    ::madvise(memory_, bytes, MADV_HUGEPAGE);  // a request: without huge pages the measurement is lower, and right
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -148,8 +149,8 @@ class Mapping {
   void* memory_;
 };
 
-/// Eight independent sums, so that the loop waits for memory and not for its own additions. It asks for memory as
-/// kernels do, or else they would be faster than what is said to be the limit.
+/// Eight independent sums, so that the loop waits for memory and not for its own additions. It prefetches as kernels
+/// do; otherwise they would be faster than the limit that this measures.
 std::uint64_t sum_words(const std::uint64_t* words, std::size_t begin, std::size_t end) noexcept {
   const std::size_t ahead = prefetch_distance() / sizeof(std::uint64_t);
   std::uint64_t sums[8] = {};
@@ -161,6 +162,8 @@ std::uint64_t sum_words(const std::uint64_t* words, std::size_t begin, std::size
   for (const std::uint64_t sum : sums) total += sum;
   return total;
 }
+
+std::string count_cores(int count) { return fmt::format("{} core{}", count, count == 1 ? "" : "s"); }
 
 }  // namespace
 
@@ -182,6 +185,49 @@ Machine inspect_machine(const fs::path& root) {
   return machine;
 }
 
+std::vector<std::string> machine_advice(const Machine& machine, int allowed_cores, int threads) {
+  std::vector<std::string> lines;
+  if (machine.cores > allowed_cores) {
+    lines.push_back(fmt::format("this process may run on {} of {}; 'taskset' or the container's settings allow more",
+                                allowed_cores, count_cores(machine.cores)));
+  }
+  int usable = allowed_cores;
+  if (machine.core_quota && *machine.core_quota < allowed_cores) {
+    usable = std::max(1, static_cast<int>(std::ceil(*machine.core_quota)));
+    lines.push_back(
+        fmt::format("a control group grants the time of {:.2g} cores, though {} are there; raise its cpu.max",
+                    *machine.core_quota, allowed_cores));
+  }
+  if (threads > usable) {
+    lines.push_back(fmt::format("{} threads share {} usable cores; use {} threads", threads, usable, usable));
+  }
+  // Other work slows us down once it needs more than the cores that we leave idle.
+  const double idle = machine.cores - machine.load.value_or(0);
+  if (machine.cores > 0 && idle < 0.75 * usable) {
+    lines.push_back(
+        fmt::format("a load average of {:.1f} on {} says that other work takes its share; measure again when it is "
+                    "done, or use fewer threads",
+                    *machine.load, count_cores(machine.cores)));
+  }
+  if (machine.governor == "powersave" || machine.governor == "conservative") {
+    lines.push_back(
+        fmt::format("the clock is governed by '{}', which is slow to rise; 'cpupower frequency-set -g performance' as "
+                    "root lifts it",
+                    machine.governor));
+  }
+  if (!machine.huge_pages) {
+    lines.push_back(
+        "transparent huge pages are off; 'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' as root speeds "
+        "up large weights");
+  }
+  if (machine.memory_bytes > 0 && machine.available_bytes < machine.memory_bytes / 8) {
+    lines.push_back(
+        "less than an eighth of the memory is free; models that do not fit are read from disk again and again, so end "
+        "other programs first");
+  }
+  return lines;
+}
+
 void read_all(std::span<const std::byte> bytes) {
   constexpr std::size_t kGrain = std::size_t{1} << 18;  // 2 MiB: no page is shared by two threads
   const std::uint64_t* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
@@ -192,28 +238,28 @@ void read_all(std::span<const std::byte> bytes) {
 }
 
 double measure_read_bandwidth() {
-  constexpr std::size_t kBytes = std::size_t{256} << 20;  // far beyond any cache that one process is given
+  constexpr std::size_t kBytes = std::size_t{256} << 20;  // larger than any cache
   constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
   constexpr std::size_t kGrain = std::size_t{1} << 18;  // 2 MiB: no page is shared by two threads
-  // Timed in pieces far shorter than a time slice, so that on a busy machine some of them have the cores for
-  // themselves. Between two readings of a piece lies all the rest: no cache holds it.
-  constexpr std::size_t kPieceWords = kWords / 8;
+  // Timed in chunks far shorter than a time slice, so that on a busy machine some of them have the cores to themselves.
+  // All other chunks are read before a chunk is read again, so no cache holds it.
+  constexpr std::size_t kChunkWords = kWords / 8;
   constexpr int kPasses = 6;
 
   const Mapping memory(kBytes);
   std::uint64_t* const words = memory.words();
-  // The threads that will read a part also write it first, so that it lies on their memory node.
+  // The threads that will read a range also write it first, so that it is on their memory node.
   parallel_for(kWords, kGrain,
                [&](std::size_t begin, std::size_t end) { std::fill(words + begin, words + end, std::uint64_t{1}); });
 
   double best = std::numeric_limits<double>::infinity();
-  for (std::size_t first = 0; first < kPasses * kWords; first += kPieceWords) {
+  for (std::size_t first = 0; first < kPasses * kWords; first += kChunkWords) {
     const auto start = std::chrono::steady_clock::now();
-    read_all(std::as_bytes(std::span(words + first % kWords, kPieceWords)));
+    read_all(std::as_bytes(std::span(words + first % kWords, kChunkWords)));
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     best = std::min(best, elapsed.count());
   }
-  return static_cast<double>(kPieceWords * sizeof(std::uint64_t)) / best;
+  return static_cast<double>(kChunkWords * sizeof(std::uint64_t)) / best;
 }
 
 }  // namespace imago

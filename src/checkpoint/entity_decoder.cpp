@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "imago/error.h"
-#include "layers/attention_shape.h"
+#include "layers/settings.h"
 
 namespace imago::checkpoint {
 
@@ -133,7 +133,7 @@ std::vector<Place> places_of(const LayerConfig& config) {
   std::vector<Shape> shapes;
   if (config.type == LayerType::multi_head_attention) {
     const layers::AttentionDims dims = layers::attention_dims(config);
-    layers::attention_weights(dims);  // throws if a product overflows
+    weight_shape(config);  // throws if a product overflows
     const Shape keys{dims.keys, dims.width};
     shapes = {Shape{dims.queries, dims.width}, keys, keys, Shape{dims.width, dims.queries}};
   } else if (config.type == LayerType::swiglu) {

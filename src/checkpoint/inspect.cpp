@@ -19,7 +19,7 @@
 #include "files/tensor_file.h"
 #include "imago/error.h"
 #include "network/network_state.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 
 namespace imago {
 
@@ -187,7 +187,7 @@ std::vector<std::pair<std::string, std::vector<float>>> named_gradients(Network&
   const auto walk = [&](const auto& self, const Layer& layer, const LayerGradient& gradient) -> void {
     gradient_of[&layer] = &gradient;
     std::size_t child = 0;
-    network::for_each_child(layer, [&](const Layer& inner) {
+    layers::for_each_child(layer, [&](const Layer& inner) {
       if (child < gradient.children.size()) self(self, inner, gradient.children[child]);
       ++child;
     });

@@ -14,7 +14,7 @@
 #include "testing/blocks.h"
 #include "testing/safetensors.h"
 #include "testing/temp_dir.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::convert {
 namespace {

@@ -13,7 +13,7 @@
 #include "guided/encode_matrix.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::convert {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <regex>
 
-#include "base/near_names.h"
+#include "base/names.h"
 #include "convert/source.h"
 #include "guided/compensate.h"
 #include "imago/codec.h"

@@ -7,7 +7,7 @@
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 namespace imago::guided {
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "base/cpu.h"
-#include "base/machine_advice.h"
 #include "base/parallel.h"
 #include "base/system.h"
 #include "imago/system.h"

@@ -1,18 +1,18 @@
-// MultiHeadAttention (spec/layers.md §4.1): the projections, and the spread of heads over threads. What the settings
-// mean is in attention_shape, the arithmetic of one head in attention_core, its way in and out in attention_heads.
+// MultiHeadAttention: its settings, its projections, and the distribution of heads over threads. The arithmetic of one
+// head is in attention_core.
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "layers/attention_core.h"
-#include "layers/attention_heads.h"
-#include "layers/attention_shape.h"
-#include "layers/fixed_norm.h"
-#include "layers/linear.h"
 #include "layers/settings.h"
-#include "layers/types.h"
 
 namespace imago::layers {
 
@@ -24,21 +24,83 @@ struct AttentionTable {
 
 namespace {
 
+[[noreturn]] void refuse(const std::string& problem) { throw UsageError("MultiHeadAttention: " + problem); }
+
+void check_norm(const std::vector<float>& norm, const char* field, std::size_t one, std::size_t all) {
+  if (norm.empty() || norm.size() == one || norm.size() == all) return;
+  refuse(fmt::format("{} has {} values, not {} or {}", field, norm.size(), one, all));
+}
+
+}  // namespace
+
+AttentionDims attention_dims(const LayerConfig& c) {
+  AttentionDims dims{};
+  dims.width = required(c, c.d_model, "d_model");
+  dims.heads = required(c, c.num_heads, "num_heads");
+  dims.kv_heads = c.num_kv_heads == 0 ? dims.heads : required(c, c.num_kv_heads, "num_kv_heads");
+  if (dims.heads % dims.kv_heads != 0) {
+    refuse(fmt::format("num_heads {} is not a multiple of num_kv_heads {}", dims.heads, dims.kv_heads));
+  }
+  if (c.head_dim == 0 && dims.width % dims.heads != 0) {
+    refuse(
+        fmt::format("d_model {} is not a multiple of num_heads {}, and head_dim is not set", dims.width, dims.heads));
+  }
+  dims.head_values = c.head_dim == 0 ? dims.width / dims.heads : required(c, c.head_dim, "head_dim");
+  dims.queries = dims.heads * dims.head_values;  // factors below 2^31: no overflow
+  dims.keys = dims.kv_heads * dims.head_values;
+  if (c.query_dim != 0 && required(c, c.query_dim, "query_dim") != dims.queries) {
+    refuse(fmt::format("query_dim is {}, but {} heads of {} values make {}", c.query_dim, dims.heads, dims.head_values,
+                       dims.queries));
+  }
+  check_norm(c.q_norm, "q_norm", dims.head_values, dims.queries);
+  check_norm(c.k_norm, "k_norm", dims.head_values, dims.keys);
+  check_norm(c.inner_norm, "inner_norm", dims.queries, dims.queries);
+  if (std::isinf(c.rope_freq_base)) refuse("rope_freq_base is infinite");
+  dims.rope_base = c.rope_freq_base > 0 ? c.rope_freq_base : 10000;
+  dims.eps = effective_eps(c.rms_norm_eps);
+  return dims;
+}
+
+Linear attention_projection(const AttentionDims& dims) {
+  return {.matrix = {.first = 0, .rows = dims.projected(), .cols = dims.width},
+          .bias_first = (dims.projected() + dims.queries) * dims.width};
+}
+
+Linear attention_output(const AttentionDims& dims) {
+  return {.matrix = {.first = dims.projected() * dims.width, .rows = dims.width, .cols = dims.queries},
+          .bias_first = (dims.projected() + dims.queries) * dims.width + dims.projected()};
+}
+
+AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Shape& shape) {
+  if (shape.rank() == 3 && shape.last() == dims.width) return {.sequences = shape[0], .steps = shape[1]};
+  if (shape.rank() == 2 && shape.last() == dims.width) return {.sequences = 1, .steps = shape[0]};
+  const std::size_t tokens = rows_of(layer, shape, dims.width);
+  const int given = layer.config.seq_length;
+  const std::size_t steps = given > 0 ? static_cast<std::size_t>(given) : std::max<std::size_t>(tokens, 1);
+  if (tokens % steps != 0) {
+    throw ShapeError(
+        fmt::format("{}: an input of shape {} has {} positions of {} values, which do not divide into sequences of {}",
+                    describe(layer), shape.to_string(), tokens, dims.width, steps));
+  }
+  return {.sequences = tokens / steps, .steps = steps};
+}
+
+namespace {
+
 // In LayerState::saved. Only training keeps the probabilities, only layers with an inner norm its result.
 enum Saved : std::size_t { kProjected, kProbabilities, kAttended, kNormed, kSavedCount };
 // In LayerState::scratch: tiles of the heads at work, gradients of kProjected and kAttended.
 enum Scratch : std::size_t { kTiles, kGradProjected, kGradAttended, kScratchCount };
 
 WeightShape weight_shape_of(const LayerConfig& config) {
-  return {.rows = 1, .cols = attention_weights(attention_dims(config))};
+  constexpr std::string_view kWhat = "the weights of MultiHeadAttention";
+  const AttentionDims dims = attention_dims(config);
+  const std::size_t matrices = checked_mul(2 * (dims.queries + dims.keys), dims.width, kWhat);
+  return {.rows = 1, .cols = checked_add(matrices, dims.projected() + dims.width, kWhat)};
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {
   initialize_uniform(weights, seed, 0, attention_projection(attention_dims(config)).bias_first);
-}
-
-void ensure(Tensor<float>& tensor, std::size_t count) {
-  if (tensor.size() != count) tensor.resize(Shape{count});
 }
 
 const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, LayerState& state) {
@@ -52,7 +114,7 @@ const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, 
   return &state.attention_table->rope;
 }
 
-/// The tiles of one thread, cut off one after the other.
+/// Hands out the tiles of one thread from its scratch memory.
 class Tiles {
  public:
   explicit Tiles(std::span<float> values) : left_(values) {}
@@ -66,7 +128,7 @@ class Tiles {
   std::span<float> left_;
 };
 
-/// What both directions know of a call.
+/// What forward and backward have in common.
 struct Call {
   const LayerConfig& config;
   AttentionDims dims;
@@ -103,7 +165,7 @@ void for_each_group(const Call& call, Tensor<float>& scratch, std::size_t values
   const std::size_t groups = call.groups();
   const std::size_t parts = std::min(groups, static_cast<std::size_t>(pool_threads()));
   const std::size_t wanted = checked_mul(parts, values, "attention tiles");
-  if (scratch.size() < wanted) scratch.resize(Shape{wanted});  // backward takes more than forward: never shrinks
+  if (scratch.size() < wanted) scratch.resize(Shape{wanted});  // never shrinks, since backward takes more than forward
   parallel_for(parts, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t part = begin; part < end; ++part) {
       for (std::size_t group = groups * part / parts; group < groups * (part + 1) / parts; ++group) {
@@ -122,7 +184,7 @@ void attend_all(const Call& call, LayerState& state, bool keep) {
   const std::span<const float> rows = state.saved[kProjected].values();
   const std::span<float> attended = state.saved[kAttended].values();
   if (keep) {
-    ensure(state.saved[kProbabilities], checked_mul(call.batch.sequences * dims.heads, kept, "attention"));
+    resize_to(state.saved[kProbabilities], {checked_mul(call.batch.sequences * dims.heads, kept, "attention")});
   }
   const std::span<float> probabilities = state.saved[kProbabilities].values();
   const auto gather = [&](std::size_t at, const HeadTransform& transform, std::span<float> to) {
@@ -199,14 +261,14 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
   }
   if (tokens == 0) return;
 
-  ensure(state.saved[kProjected], checked_mul(tokens, dims.projected(), "attention"));
-  ensure(state.saved[kAttended], checked_mul(tokens, dims.queries, "attention"));
+  resize_to(state.saved[kProjected], {checked_mul(tokens, dims.projected(), "attention")});
+  resize_to(state.saved[kAttended], {checked_mul(tokens, dims.queries, "attention")});
   linear_forward(layer, attention_projection(dims), x.values(), tokens, state.saved[kProjected].values(), run);
   const Call call{layer.config, dims, batch, rope_of(dims, batch.steps, state)};
   attend_all(call, state, run.for_backward);
   std::span<const float> attended = state.saved[kAttended].values();
   if (!layer.config.inner_norm.empty()) {
-    ensure(state.saved[kNormed], attended.size());
+    resize_to(state.saved[kNormed], {attended.size()});
     norm_rows(attended, layer.config.inner_norm, dims.eps, state.saved[kNormed].values());
     attended = state.saved[kNormed].values();
   }
@@ -227,8 +289,8 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
     throw UsageError(describe(layer) + ": backward without a forward for training on the same input");
   }
   const bool normed = !layer.config.inner_norm.empty();
-  ensure(state.scratch[kGradAttended], state.saved[kAttended].size());
-  ensure(state.scratch[kGradProjected], state.saved[kProjected].size());
+  resize_to(state.scratch[kGradAttended], {state.saved[kAttended].size()});
+  resize_to(state.scratch[kGradProjected], {state.saved[kProjected].size()});
   const std::span<float> grad_attended = state.scratch[kGradAttended].values();
   linear_backward(layer, attention_output(dims), state.saved[normed ? kNormed : kAttended].values(), tokens,
                   grad_output.values(), gradient.weights, grad_attended);
@@ -244,12 +306,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kMultiHeadAttention = {
-    .type = LayerType::multi_head_attention,
-    .weight_shape = weight_shape_of,
-    .initialize = initialize,
-    .forward = forward,
-    .backward = backward,
-};
+const LayerFunctions kMultiHeadAttention{LayerType::multi_head_attention, weight_shape_of, initialize, forward,
+                                         backward};
 
 }  // namespace imago::layers

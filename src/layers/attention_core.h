@@ -1,14 +1,16 @@
 #pragma once
 
-// softmax(q · kᵀ / sqrt(width)) · v of one head, causal, and its exact gradient. Everything here is a dense tile
-// [steps][width] of one head of one sequence.
+// softmax(q · kᵀ / sqrt(width)) · v of one head, causal, and its exact gradient, on dense tiles [steps][width] of one
+// head of one sequence; and how heads get into tiles and out of them.
 //
-// The queries are taken in blocks of kBlockRows, each against the keys up to its own end: that leaves out nearly half
-// of the products which the mask would throw away, and keeps every operand dense. The probabilities of a block are
+// Queries are multiplied in blocks of kBlockRows, each with the keys up to its own end: that leaves out nearly half of
+// the products, which the mask would discard, and keeps every operand dense. The probabilities of a block are
 // [rows of the block][keys up to its end], block after block.
 
 #include <cstddef>
 #include <span>
+
+#include "kernels/ops.h"
 
 namespace imago::layers {
 
@@ -16,7 +18,7 @@ namespace imago::layers {
 /// blocks save fewer products than their calls cost.
 inline constexpr std::size_t kBlockRows = 64;
 
-/// Probabilities of all blocks; of the largest block. Throw ShapeError on overflow.
+/// How many probabilities all blocks have, and the largest block. Throw ShapeError on overflow.
 std::size_t probability_count(std::size_t steps);
 std::size_t block_probability_count(std::size_t steps);
 
@@ -38,5 +40,35 @@ struct HeadGradient {
 /// `probabilities` are those that `attend` kept; `scratch` has block_probability_count values.
 void attend_backward(const HeadTile& head, std::span<const float> probabilities, std::span<float> scratch,
                      const HeadGradient& gradient);
+
+/// The pair (j, j + d/2) of a head of d values turns by t / base^(2j/d) at position t. An odd head keeps its last
+/// value.
+kernels::RopeTable attention_rope(std::size_t head_values, double base, std::size_t positions);
+
+/// What happens to a head after its projection.
+struct HeadTransform {
+  std::span<const float> norm;               ///< weights of its RMS norm; empty: none
+  double eps = 0;                            ///< of the norm
+  const kernels::RopeTable* rope = nullptr;  ///< null: none
+};
+
+/// A head's part of consecutive rows: values i of row t at first[t · stride + i].
+struct HeadRows {
+  const float* first;
+  std::size_t stride;
+};
+
+/// Copies a head out of the rows of a projection, [tokens][all heads], into a tile, normalised and turned on the way.
+/// Row t is at position t.
+void gather_head(const HeadRows& from, std::size_t steps, std::size_t width, const HeadTransform& transform,
+                 float* tile);
+
+/// Copies a tile back into rows, without a transform.
+void scatter_head(const float* tile, std::size_t steps, std::size_t width, float* first, std::size_t stride);
+
+/// Turns the gradient of the tile that `gather_head` made of `from` into the gradient of those rows, laid out like
+/// them.
+void scatter_gradient(const float* grad_tile, const HeadRows& from, std::size_t steps, std::size_t width,
+                      const HeadTransform& transform, float* grad_first);
 
 }  // namespace imago::layers

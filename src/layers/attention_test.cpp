@@ -336,8 +336,8 @@ TEST(Attention, SettingsThatMakeNoLayer) {
   };
   refuse("d_model", [](LayerConfig& c) { c.d_model = 0; });
   refuse("num_heads", [](LayerConfig& c) { c.num_heads = -4; });
-  refuse("num_heads 4 is no multiple of num_kv_heads 3", [](LayerConfig& c) { c.num_kv_heads = 3; });
-  refuse("d_model 12 is no multiple of num_heads 5", [](LayerConfig& c) { c.num_heads = c.num_kv_heads = 5; });
+  refuse("num_heads 4 is not a multiple of num_kv_heads 3", [](LayerConfig& c) { c.num_kv_heads = 3; });
+  refuse("d_model 12 is not a multiple of num_heads 5", [](LayerConfig& c) { c.num_heads = c.num_kv_heads = 5; });
   refuse("head_dim", [](LayerConfig& c) { c.head_dim = -1; });
   refuse("query_dim is 13", [](LayerConfig& c) { c.query_dim = 13; });
   refuse("q_norm has 5", [](LayerConfig& c) { c.q_norm.resize(5); });

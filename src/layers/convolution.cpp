@@ -1,14 +1,21 @@
-#include "layers/convolution.h"
+// CNN1–3: post = f(z), z[b][f][o] = Σ x[b][c][o·s + k - p] · W[f][c][k].
+//
+// ConvTransposed1D–3D: post = f(z), z[b][f][i·s - p + k] += x[b][c][i] · W[f][c][k]. That is the gradient that a
+// convolution from the filters to the channels gives its input, with x as the gradient of its result: the roles are
+// swapped everywhere, and the weights are passed as [C][F][k…].
+//
+// saved[0]: z, kept for backward unless f is linear. scratch[1], [2] of transposed convolutions: the swapped weights
+// and their gradient.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "imago/error.h"
-#include "layers/linear.h"
 #include "layers/settings.h"
-#include "layers/shapes.h"
+#include "math/products.h"
 
 namespace imago::layers {
 
@@ -31,7 +38,7 @@ struct Fields {
   int depth, height, width;
 };
 
-/// The fields in the order depth, height, width; 0 where neither the field nor its stand-in is set.
+/// Depth, height and width; 0 where neither the field nor the height that stands in for it is set.
 void read_axes(const LayerConfig& config, const Fields& fields, bool height_stands_in, std::size_t (&extents)[3]) {
   const std::size_t axes = axes_of(config.type);
   const std::size_t height = optional_setting(config, fields.height, 0, "a height");
@@ -42,7 +49,7 @@ void read_axes(const LayerConfig& config, const Fields& fields, bool height_stan
   extents[2] = config.type == LayerType::cnn1 ? height : width;
 }
 
-/// The output size that the others make.
+/// The output size that follows from the other settings.
 std::size_t natural_output(const LayerConfig& config, const ConvolutionSizes& s, std::size_t in) {
   const auto wide = [](std::size_t value) { return static_cast<std::int64_t>(value); };  // all come from int
   const std::size_t more = optional_setting(config, config.output_padding, 0, "output_padding");
@@ -98,7 +105,27 @@ math::ConvolutionExtents extents_of(const ConvolutionSizes& s, std::size_t batch
   return e;
 }
 
-WeightShape convolution_weights(const LayerConfig& config) {
+math::ConvolutionExtents swapped_extents(ConvolutionSizes sizes, std::size_t batch) {
+  std::swap(sizes.channels, sizes.filters);
+  std::swap(sizes.in, sizes.out);
+  return extents_of(sizes, batch);
+}
+
+std::span<const std::size_t> convolution_result(const Layer& layer, const ConvolutionSizes& sizes, std::size_t batch,
+                                                std::size_t (&extents)[5]) {
+  // Output sizes and paddings are settings, and nothing else bounds them.
+  check_memory(checked_mul(batch, sizes.filters * sizes.out_values(), "the result of a convolution"), describe(layer),
+               "values of its result");
+  extents[0] = batch;
+  extents[1] = sizes.filters;
+  std::copy(std::end(sizes.out) - sizes.axes, std::end(sizes.out), extents + 2);
+  return std::span(extents, 2 + sizes.axes);
+}
+
+namespace {
+
+/// [F][C · k^axes], for both kinds.
+WeightShape shape_of(const LayerConfig& config) {
   const std::size_t filters = required(config, config.filters, "filters");
   const std::size_t kernel = optional_setting(config, config.kernel_size, 1, "kernel_size");
   std::size_t cols = required(config, config.input_channels, "input_channels");
@@ -109,35 +136,100 @@ WeightShape convolution_weights(const LayerConfig& config) {
   return {.rows = filters, .cols = cols};
 }
 
-void initialize_convolution(const LayerConfig&, WeightStore& weights, std::uint64_t seed) {
-  initialize_uniform(weights, seed, 0, weights.count());
-}
-
-std::size_t convolution_batch(const Layer& layer, const ConvolutionSizes& sizes, const Shape& x) {
+std::size_t batch_of(const Layer& layer, const ConvolutionSizes& sizes, const Tensor<float>& x) {
   return rows_of(layer, x, sizes.channels * sizes.in_values());
 }
 
-std::span<float> prepare_convolution(const Layer& layer, const ConvolutionSizes& sizes, std::size_t batch,
-                                     LayerState& state, const Run& run) {
-  // Output sizes and paddings are settings, and nothing else bounds them.
-  check_memory(checked_mul(batch, sizes.filters * sizes.out_values(), "the result of a convolution"), describe(layer),
-               "values of its result");
-  std::size_t extents[5] = {batch, sizes.filters};
-  std::copy(std::end(sizes.out) - sizes.axes, std::end(sizes.out), extents + 2);
-  resize_to(state.post, std::span(extents, 2 + sizes.axes));
-  if (!run.for_backward || layer.config.activation == Activation::linear) return state.post.values();
-  state.saved.resize(1);
-  state.saved[0].resize(state.post.shape());
-  return state.saved[0].values();
+/// Gives the result its shape; what comes back takes z.
+std::span<float> prepare(const Layer& layer, const ConvolutionSizes& sizes, std::size_t batch, LayerState& state,
+                         const Run& run) {
+  std::size_t extents[5];
+  resize_to(state.post, convolution_result(layer, sizes, batch, extents));
+  return pre_activation(layer, state, run);
 }
 
-std::span<const float> convolution_grad_z(const Layer& layer, const Tensor<float>& grad_output, LayerState& state) {
-  if (layer.config.activation == Activation::linear) return grad_output.values();
-  state.scratch.resize(std::max<std::size_t>(1, state.scratch.size()));
-  state.scratch[0].resize(state.post.shape());
-  activation_backward(layer.config.activation, state.saved[0].values(), grad_output.values(),
-                      state.scratch[0].values());
-  return state.scratch[0].values();
+void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+  const ConvolutionSizes sizes = convolution_sizes(layer.config);
+  const std::size_t batch = batch_of(layer, sizes, x);
+  const std::span<float> z = prepare(layer, sizes, batch, state, run);
+  math::convolve(extents_of(sizes, batch), x.values(), decoded_weights(*layer.weights, layer.config.scheme()), z);
+  apply_activation(layer.config.activation, z, state.post.values());
 }
+
+void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+              LayerState& state, LayerGradient& gradient, Run&) {
+  const ConvolutionSizes sizes = convolution_sizes(layer.config);
+  const math::ConvolutionExtents extents = extents_of(sizes, batch_of(layer, sizes, x));
+  const std::span<const float> grad_z = grad_pre_activation(layer, grad_output, state);
+  math::convolve_backward_weights(extents, x.values(), grad_z, gradient.weights);
+  if (!state.needs_grad_input) return;
+  state.grad_input.resize(x.shape());
+  math::convolve_backward_data(extents, grad_z, decoded_weights(*layer.weights, layer.config.scheme()),
+                               state.grad_input.values());
+}
+
+// ---- transposed
+
+/// Calls body(index in [F][C][k…], index in [C][F][k…], values) for each kernel.
+template <class Body>
+void for_each_kernel(const ConvolutionSizes& s, std::size_t weights, Body&& body) {
+  const std::size_t values = weights / (s.filters * s.channels);
+  for (std::size_t f = 0; f < s.filters; ++f) {
+    for (std::size_t c = 0; c < s.channels; ++c) {
+      body((f * s.channels + c) * values, (c * s.filters + f) * values, values);
+    }
+  }
+}
+
+std::span<const float> swapped_weights(const Layer& layer, const ConvolutionSizes& sizes, LayerState& state) {
+  const std::span<const float> weights = decoded_weights(*layer.weights, layer.config.scheme());
+  state.scratch.resize(3);
+  resize_to(state.scratch[1], {weights.size()});
+  const std::span<float> swapped = state.scratch[1].values();
+  for_each_kernel(sizes, weights.size(), [&](std::size_t from, std::size_t to, std::size_t values) {
+    std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(from), values,
+                swapped.begin() + static_cast<std::ptrdiff_t>(to));
+  });
+  return swapped;
+}
+
+void transposed_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+  const ConvolutionSizes sizes = convolution_sizes(layer.config);
+  const std::size_t batch = batch_of(layer, sizes, x);
+  const std::span<float> z = prepare(layer, sizes, batch, state, run);
+  math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights(layer, sizes, state), z);
+  apply_activation(layer.config.activation, z, state.post.values());
+}
+
+void transposed_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+                         LayerState& state, LayerGradient& gradient, Run&) {
+  const ConvolutionSizes sizes = convolution_sizes(layer.config);
+  const math::ConvolutionExtents extents = swapped_extents(sizes, batch_of(layer, sizes, x));
+  const std::span<const float> weights = swapped_weights(layer, sizes, state);
+  const std::span<const float> grad_z = grad_pre_activation(layer, grad_output, state);
+  resize_to(state.scratch[2], {weights.size()});
+  const std::span<float> grad_weights = state.scratch[2].values();
+  std::ranges::fill(grad_weights, 0.0f);
+  math::convolve_backward_weights(extents, grad_z, x.values(), grad_weights);
+  for_each_kernel(sizes, weights.size(), [&](std::size_t to, std::size_t from, std::size_t values) {
+    for (std::size_t i = 0; i < values; ++i) gradient.weights[to + i] += grad_weights[from + i];
+  });
+  state.grad_input.resize(x.shape());
+  math::convolve(extents, grad_z, weights, state.grad_input.values());
+}
+
+constexpr LayerFunctions convolution(LayerType type) { return {type, shape_of, initialize_matrix, forward, backward}; }
+constexpr LayerFunctions transposed(LayerType type) {
+  return {type, shape_of, initialize_matrix, transposed_forward, transposed_backward};
+}
+
+}  // namespace
+
+const LayerFunctions kCnn1 = convolution(LayerType::cnn1);
+const LayerFunctions kCnn2 = convolution(LayerType::cnn2);
+const LayerFunctions kCnn3 = convolution(LayerType::cnn3);
+const LayerFunctions kConvTransposed1D = transposed(LayerType::conv_transposed_1d);
+const LayerFunctions kConvTransposed2D = transposed(LayerType::conv_transposed_2d);
+const LayerFunctions kConvTransposed3D = transposed(LayerType::conv_transposed_3d);
 
 }  // namespace imago::layers

@@ -1,5 +1,5 @@
-// A row of the table for each id in x. saved[0]: the rows as they are in the table, kept for backward unless the
-// activation is linear.
+// Embedding: f(row of the table) for each id in x. saved[0]: the rows as they are in the table, kept for backward
+// unless f is linear.
 
 #include <algorithm>
 #include <optional>
@@ -7,32 +7,26 @@
 
 #include "base/parallel.h"
 #include "layers/linear.h"
-#include "layers/settings.h"
-#include "layers/types.h"
 
 namespace imago::layers {
 
 namespace {
 
-constexpr std::size_t kGrain = 16384;  // values copied, or added, that are worth a thread
+constexpr std::size_t kGrain = 16384;  // values worth a thread to add
 
 WeightShape shape_of(const LayerConfig& config) {
   return {.rows = required(config, config.vocab_size, "vocab_size"),
           .cols = required(config, config.embedding_dim, "embedding_dim")};
 }
 
-void initialize(const LayerConfig&, WeightStore& weights, std::uint64_t seed) {
-  initialize_uniform(weights, seed, 0, weights.count());
-}
-
-/// The row that a value of the input names: cut off towards zero; none outside the table, and for NaN.
+/// The row that an id names: truncated toward zero; none outside the table, and for NaN.
 std::optional<std::size_t> row_of(float id, std::size_t rows) {
   const double value = static_cast<double>(id);
   if (!(value > -1 && value < static_cast<double>(rows))) return std::nullopt;
   return static_cast<std::size_t>(std::max(0.0, value));
 }
 
-/// The shape of x with `width` behind it; nothing is allocated if `result` has it already.
+/// Gives `result` the shape of x with `width` as one more extent; nothing is allocated if it has that already.
 void resize_with(Tensor<float>& result, const Tensor<float>& x, std::size_t width) {
   const std::span<const std::size_t> from = x.shape().extents();
   const std::span<const std::size_t> now = result.shape().extents();
@@ -48,45 +42,31 @@ void look_up(const Layer& layer, const WeightShape& shape, std::span<const float
   // Training reads the table again and again, and decodes it once; a forward alone decodes the few rows it needs.
   const std::span<const float> table =
       for_backward ? decoded_weights(*layer.weights, scheme) : std::span<const float>();
-  parallel_for(ids.size(), kGrain / shape.cols + 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::span<float> to = rows.subspan(i * shape.cols, shape.cols);
-      const std::optional<std::size_t> row = row_of(ids[i], shape.rows);
-      if (!row) {
-        std::ranges::fill(to, 0.0f);
-      } else if (for_backward) {
-        std::ranges::copy(table.subspan(*row * shape.cols, shape.cols), to.begin());
-      } else {
-        decode_slice(*layer.weights, scheme, *row * shape.cols, to);
-      }
+  parallel_rows(ids.size(), shape.cols, [&](std::size_t i) {
+    const std::span<float> to = rows.subspan(i * shape.cols, shape.cols);
+    const std::optional<std::size_t> row = row_of(ids[i], shape.rows);
+    if (!row) {
+      std::ranges::fill(to, 0.0f);
+    } else if (for_backward) {
+      std::ranges::copy(table.subspan(*row * shape.cols, shape.cols), to.begin());
+    } else {
+      decode_slice(*layer.weights, scheme, *row * shape.cols, to);
     }
   });
 }
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const WeightShape shape = shape_of(layer.config);
-  const Activation activation = layer.config.activation;
   resize_with(state.post, x, shape.cols);
-  std::span<float> rows = state.post.values();
-  if (run.for_backward && activation != Activation::linear) {
-    state.saved.resize(1);
-    state.saved[0].resize(state.post.shape());
-    rows = state.saved[0].values();
-  }
+  const std::span<float> rows = pre_activation(layer, state, run);
   look_up(layer, shape, x.values(), rows, run.for_backward);
-  apply_activation(activation, rows, state.post.values());
+  apply_activation(layer.config.activation, rows, state.post.values());
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
               LayerState& state, LayerGradient& gradient, Run&) {
   const WeightShape shape = shape_of(layer.config);
-  std::span<const float> grad_rows = grad_output.values();
-  if (layer.config.activation != Activation::linear) {
-    state.scratch.resize(1);
-    state.scratch[0].resize(state.post.shape());
-    activation_backward(layer.config.activation, state.saved[0].values(), grad_rows, state.scratch[0].values());
-    grad_rows = state.scratch[0].values();
-  }
+  const std::span<const float> grad_rows = grad_pre_activation(layer, grad_output, state);
   state.grad_input.resize(x.shape());
   std::ranges::fill(state.grad_input.values(), 0.0f);
   // Ids may repeat: threads share columns, not ids, and each sum runs in the order of the ids.
@@ -103,6 +83,6 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kEmbedding{LayerType::embedding, shape_of, initialize, forward, backward};
+const LayerFunctions kEmbedding{LayerType::embedding, shape_of, initialize_matrix, forward, backward};
 
 }  // namespace imago::layers

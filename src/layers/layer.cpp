@@ -7,14 +7,13 @@
 #include "base/checked.h"
 #include "imago/error.h"
 #include "layers/layer_functions.h"
-#include "layers/settings.h"
 #include "weights/random.h"
 
 namespace imago {
 
 Scheme LayerConfig::scheme() const {
   Scheme result(dtype);
-  if (!is_scaled(dtype)) return result;  // a layer may pass through such a type and come back
+  if (!is_scaled(dtype)) return result;  // the settings stay, for when the layer gets a scaled type again
   result.granularity = granularity;
   result.group = group;
   return result;
@@ -30,18 +29,14 @@ WeightShape weight_shape(const LayerConfig& config) { return layers::functions_o
 
 namespace {
 
-/// Calls `body(child, index)` for the layers inside `layer`; links are left out, for what they name is elsewhere.
+/// Calls body(child, index) for the layers inside `layer`, but not for links, which name a layer elsewhere.
 template <class Body>
 void for_each_own_child(Layer& layer, Body&& body) {
   std::uint64_t index = 0;
-  const auto visit = [&](Layer& child) {
+  layers::for_each_child(layer, [&](Layer& child) {
     if (!child.config.is_remote_link) body(child, index);
     ++index;
-  };
-  for (Layer& branch : layer.branches) visit(branch);
-  if (layer.filter_gate) visit(*layer.filter_gate);
-  for (Layer& sub_layer : layer.sub_layers) visit(sub_layer);
-  if (layer.observed) visit(*layer.observed);
+  });
 }
 
 Layer layer_of(LayerType type, Activation activation = Activation::linear) {

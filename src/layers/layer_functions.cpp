@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <vector>
 
+#include "base/system.h"
 #include "imago/error.h"
-#include "layers/types.h"
+#include "weights/random.h"
 
 namespace imago::layers {
 
@@ -65,11 +67,7 @@ void check_weights(const Layer& layer) {
 LayerGradient zero_gradient(const Layer& layer) {
   LayerGradient gradient;
   if (layer.weights) gradient.weights.resize(layer.weights->count());
-  const auto add = [&](const Layer& child) { gradient.children.push_back(zero_gradient(child)); };
-  std::ranges::for_each(layer.branches, add);
-  if (layer.filter_gate) add(*layer.filter_gate);
-  std::ranges::for_each(layer.sub_layers, add);
-  if (layer.observed) add(*layer.observed);
+  for_each_child(layer, [&](const Layer& child) { gradient.children.push_back(zero_gradient(child)); });
   return gradient;
 }
 
@@ -93,7 +91,7 @@ void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* s
     copy(grad_output, state.grad_input);
     return;
   }
-  // A Metacognition command may have changed the layer since; what its forward kept is then of no use.
+  // A Metacognition command may have changed the layer since; what its forward kept does not fit it then.
   if (state.ran_as != layer.config.type) {
     throw UsageError(
         fmt::format("{} ran as {} in the forward that this backward belongs to", describe(layer), name(state.ran_as)));
@@ -104,6 +102,41 @@ void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* s
 std::string describe(const Layer& layer) {
   const Coordinates& at = layer.at;
   return fmt::format("layer ({},{},{},{}), {}", at.z, at.y, at.x, at.l, name(layer.config.type));
+}
+
+std::size_t required(const LayerConfig& config, int value, std::string_view field) {
+  if (value <= 0) throw UsageError(fmt::format("{} needs {} of 1 or more, not {}", name(config.type), field, value));
+  return static_cast<std::size_t>(value);
+}
+
+WeightShape no_weights(const LayerConfig&) { return {}; }
+
+void initialize_uniform(WeightStore& weights, std::uint64_t seed, std::size_t first, std::size_t count) {
+  constexpr float kRange = 0.1f;
+  fill_uniform(weights.edit_master().subspan(first, count), derive_seed(seed, first), kRange);
+}
+
+void check_memory(std::size_t values, std::string_view who, std::string_view what) {
+  constexpr std::size_t kNotWorthAsking = std::size_t{1} << 28;
+  if (values <= kNotWorthAsking) return;
+  const std::uint64_t memory = inspect_machine().memory_bytes;
+  if (memory == 0 || values <= memory / sizeof(float)) return;
+  constexpr double kGiB = 1 << 30;
+  throw UsageError(fmt::format("{}: {} {} take {:.1f} GiB, and this machine has {:.1f} GiB", who, values, what,
+                               static_cast<double>(values) * sizeof(float) / kGiB, static_cast<double>(memory) / kGiB));
+}
+
+void initialize_constant(WeightStore& weights, std::size_t first, std::size_t count, float value) {
+  std::ranges::fill(weights.edit_master().subspan(first, count), value);
+}
+
+void initialize_matrix(const LayerConfig&, WeightStore& weights, std::uint64_t seed) {
+  initialize_uniform(weights, seed, 0, weights.count());
+}
+
+void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents) {
+  if (std::ranges::equal(tensor.shape().extents(), extents)) return;
+  tensor.resize(Shape(std::vector(extents.begin(), extents.end())));
 }
 
 }  // namespace imago::layers

@@ -1,12 +1,17 @@
 #pragma once
 
-// What a layer type is made of: one row of functions per type, one file per type. Everything above (containers, grid,
-// training) works through forward_layer and backward_layer.
+// What a layer type is made of: one row of functions per type. Containers, the grid and training work through
+// forward_layer and backward_layer.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "imago/layer.h"
@@ -14,30 +19,30 @@
 
 namespace imago::layers {
 
-/// Figures of a tensor that Metacognition rules look at.
+/// Statistics of a tensor that the rules of Metacognition look at.
 struct TensorStats {
   double average = 0, deviation = 0, maximum = 0, minimum = 0;
   std::size_t active = 0, total = 0;
 };
 
-/// Of Metacognition, so many are kept.
+/// Entries in the history of Metacognition.
 inline constexpr std::size_t kMetaHistory = 100;
 
 struct AttentionTable;  // layers/attention.cpp
 
-/// What a layer keeps between calls: its result, what its backward needs, and the same for the layers inside it. Reused
-/// call after call, so that memory is allocated only when shapes change.
+/// What a layer keeps between calls: its result, what its backward needs, and the same for the layers inside it. Each
+/// call reuses it, so that memory is allocated only when shapes change.
 struct LayerState {
   LayerType ran_as = {};             ///< the type of the layer at the last forward
   Tensor<float> post;                ///< the result of forward
-  std::vector<Tensor<float>> saved;  ///< of forward, for backward; each type's file says what is where
+  std::vector<Tensor<float>> saved;  ///< by forward, for backward; the file of each type says what is where
   Tensor<float> grad_input;          ///< the result of backward
   bool needs_grad_input = true;      ///< false: nobody will read it, and backward may leave it as it is
-  Tensor<float> grad_skip;           ///< of Residual: what goes to its skip
+  Tensor<float> grad_skip;           ///< Residual: the gradient of its skip
   std::vector<Tensor<float>> scratch;
   std::vector<LayerState> children;                       ///< in the order of LayerGradient::children
-  std::vector<int> counters;                              ///< of Metacognition: fire counts of its rules
-  std::shared_ptr<const AttentionTable> attention_table;  ///< of MultiHeadAttention: the angles of RoPE
+  std::vector<int> counters;                              ///< Metacognition: forwards since each rule fired
+  std::shared_ptr<const AttentionTable> attention_table;  ///< MultiHeadAttention: the angles of RoPE
 };
 
 /// The grid that a layer is part of, as containers see it.
@@ -54,7 +59,7 @@ class Grid {
   virtual const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) = 0;
 };
 
-/// Told, while a network runs, of the inputs of layers whose weights are one matrix.
+/// Is shown the inputs of layers whose weights are one matrix, while a network runs.
 class MatrixObserver {
  public:
   virtual ~MatrixObserver() = default;
@@ -69,9 +74,9 @@ class MatrixObserver {
 
 struct Run {
   Grid* grid = nullptr;                ///< null for a layer that stands alone
-  bool for_backward = false;           ///< keep what backward needs; products of decoded weights instead of packed ones
-  std::uint64_t seed = 0;              ///< of random numbers; advanced by what draws them
-  MatrixObserver* observer = nullptr;  ///< null: nobody
+  bool for_backward = false;           ///< keep what backward needs, and multiply with decoded weights, not packed ones
+  std::uint64_t seed = 0;              ///< of random numbers; layers that draw some advance it
+  MatrixObserver* observer = nullptr;  ///< may be null
 };
 
 using Forward = void (*)(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run);
@@ -87,7 +92,10 @@ struct LayerFunctions {
   Backward backward;
 };
 
-/// The row of a type.
+extern const LayerFunctions kDense, kMultiHeadAttention, kSwiGlu, kRmsNorm, kCnn1, kCnn2, kCnn3, kRnn, kLstm,
+    kLayerNorm, kConvTransposed1D, kConvTransposed2D, kConvTransposed3D, kEmbedding, kKMeans, kSoftmax, kParallel,
+    kSequential, kResidual, kMetacognition;
+
 const LayerFunctions& functions_of(LayerType type) noexcept;
 
 /// Throws UsageError if an enabled layer that needs weights has none, ShapeError if they have another size than its
@@ -105,5 +113,48 @@ void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* s
 
 /// "layer (0,0,0,3), MultiHeadAttention", for messages.
 std::string describe(const Layer& layer);
+
+// ---- For the files of the types.
+
+/// The setting as a size. Throws UsageError, naming the type and the field, if it is not positive.
+std::size_t required(const LayerConfig& config, int value, std::string_view field);
+
+/// weight_shape of layers without weights.
+WeightShape no_weights(const LayerConfig& config);
+
+/// `count` weights from `first` on become uniform in [-0.1, 0.1], the rule for matrices of fresh layers. Parts of one
+/// array may use one seed: `first` is mixed into it.
+void initialize_uniform(WeightStore& weights, std::uint64_t seed, std::size_t first, std::size_t count);
+/// … become `value`. Fresh stores hold zeros already.
+void initialize_constant(WeightStore& weights, std::size_t first, std::size_t count, float value);
+/// LayerFunctions::initialize of layers whose weights are one matrix.
+void initialize_matrix(const LayerConfig& config, WeightStore& weights, std::uint64_t seed);
+
+/// Throws UsageError, saying who asks for what, if so many float32 values are more than this machine has memory for:
+/// settings come from files, and a small file must not take all memory there is.
+void check_memory(std::size_t values, std::string_view who, std::string_view what);
+
+/// Gives the tensor these extents; nothing is allocated if it has them already.
+void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents);
+inline void resize_to(Tensor<float>& tensor, std::initializer_list<std::size_t> extents) {
+  resize_to(tensor, std::span(extents.begin(), extents.size()));
+}
+
+/// Calls visit(child) for every layer directly inside `layer`, in the order of LayerGradient::children; meta networks
+/// are networks of their own and left out.
+template <class AnyLayer, class Visit>
+void for_each_child(AnyLayer& layer, Visit&& visit) {
+  for (auto& branch : layer.branches) visit(branch);
+  if (layer.filter_gate != nullptr) visit(*layer.filter_gate);
+  for (auto& sub_layer : layer.sub_layers) visit(sub_layer);
+  if (layer.observed != nullptr) visit(*layer.observed);
+}
+
+/// Calls visit(inner) for `layer` and every layer inside it, outer ones first.
+template <class AnyLayer, class Visit>
+void for_each_layer(AnyLayer& layer, Visit&& visit) {
+  visit(layer);
+  for_each_child(layer, [&](auto& child) { for_each_layer(child, visit); });
+}
 
 }  // namespace imago::layers

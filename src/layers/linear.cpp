@@ -1,23 +1,24 @@
+// Dense, and what other layers with matrices share with it.
+
 #include "layers/linear.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
-#include "base/parallel.h"
 #include "imago/error.h"
-#include "layers/column_sums.h"
+#include "kernels/ops.h"
+#include "layers/settings.h"
 #include "math/products.h"
 
 namespace imago::layers {
 
 namespace {
-
-// Values that are worth a thread: some 10 µs of adding.
-constexpr std::size_t kGrain = 16384;
 
 void check_size(const Layer& layer, std::string_view what, std::size_t size, std::size_t batch, std::size_t width) {
   if (size != checked_mul(batch, width, "a batch")) {
@@ -25,14 +26,62 @@ void check_size(const Layer& layer, std::string_view what, std::size_t size, std
   }
 }
 
-/// Adds `bias` to each row of y.
-void add_bias(std::span<const float> bias, std::span<float> y) {
-  const std::size_t width = bias.size();
-  parallel_for(y.size() / width, kGrain / width + 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t row = begin; row < end; ++row) {
-      for (std::size_t c = 0; c < width; ++c) y[row * width + c] += bias[c];
+constexpr std::size_t kGrain = 16384;  // values worth a thread: some 10 µs
+constexpr std::size_t kChunk = 512;    // values at a time, on the stack: they stay in the first-level cache
+
+void check_sizes(std::size_t a, std::size_t b) {
+  if (a != b) throw ShapeError(fmt::format("an activation of {} values into {}", a, b));
+}
+
+/// grad_z = grad_y · derivative(z).
+template <class Derivative>
+void multiply(std::span<const float> z, std::span<const float> grad_y, std::span<float> grad_z, Derivative derivative) {
+  parallel_for(z.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) grad_z[i] = grad_y[i] * derivative(z[i]);
+  });
+}
+
+/// grad_z = grad_y · derivative(z, f(argument(z))), with f by the kernels.
+template <class Argument, class Derivative>
+void multiply_through(kernels::Activation f, std::span<const float> z, std::span<const float> grad_y,
+                      std::span<float> grad_z, Argument argument, Derivative derivative) {
+  parallel_for(z.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+    std::array<float, kChunk> values;
+    for (std::size_t at = begin; at < end; at += kChunk) {
+      const std::size_t count = std::min(kChunk, end - at);
+      for (std::size_t i = 0; i < count; ++i) values[i] = argument(z[at + i]);
+      const std::span<float> chunk(values.data(), count);
+      kernels::activate(f, chunk, chunk);
+      for (std::size_t i = 0; i < count; ++i) grad_z[at + i] = grad_y[at + i] * derivative(z[at + i], values[i]);
     }
   });
+}
+
+constexpr auto kIdentity = [](float z) { return z; };
+
+/// Beyond ±limit the result is constant in float32; without the bound, ∞ · 0 would make it NaN.
+float bounded(float z, float limit) { return z > limit ? limit : z < -limit ? -limit : z; }
+
+void gelu_backward(std::span<const float> z, std::span<const float> grad_y, std::span<float> grad_z) {
+  constexpr float k = 0.7978845608f;  // sqrt(2 / pi)
+  constexpr float a = 0.044715f;
+  constexpr float kLimit = 16;  // tanh u is ±1 from |z| = 6 on
+  multiply_through(
+      kernels::Activation::tanh, z, grad_y, grad_z,
+      [](float v) {
+        const float x = bounded(v, kLimit);
+        return k * (x + a * x * x * x);
+      },
+      [](float v, float t) {
+        const float x = bounded(v, kLimit);
+        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * k * (1 + 3 * a * x * x);
+      });
+}
+
+double reciprocal_rms(const float* x, std::size_t width, double eps) noexcept {
+  double squares = 0;
+  for (std::size_t i = 0; i < width; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return 1 / std::sqrt(squares / static_cast<double>(width) + eps);
 }
 
 }  // namespace
@@ -52,7 +101,10 @@ void linear_forward(const Layer& layer, const Linear& part, std::span<const floa
   }
   const std::span<const float> matrix = decoded_weights(*layer.weights, scheme).subspan(first, rows * cols);
   math::gemm({.m = batch, .n = rows, .k = cols, .b = math::Transpose::yes}, x, matrix, y);
-  if (!bias.empty()) add_bias(bias, y);
+  if (bias.empty()) return;
+  parallel_rows(batch, rows, [&](std::size_t row) {
+    for (std::size_t c = 0; c < rows; ++c) y[row * rows + c] += bias[c];
+  });
 }
 
 void linear_backward(const Layer& layer, const Linear& part, std::span<const float> x, std::size_t batch,
@@ -65,9 +117,8 @@ void linear_backward(const Layer& layer, const Linear& part, std::span<const flo
   math::gemm({.m = rows, .n = cols, .k = batch, .a = math::Transpose::yes}, grad_y, x,
              gradient.subspan(first, rows * cols), math::Write::add);
   if (part.bias_first != kNoBias) {
-    // `width`, because clang 14 cannot capture a structured binding.
     add_column_sums(batch, gradient.subspan(part.bias_first, rows),
-                    [&, width = part.matrix.rows](std::size_t row, std::size_t c) { return grad_y[row * width + c]; });
+                    [&](std::size_t row, std::size_t c) { return grad_y[row * rows + c]; });
   }
   if (grad_x.empty()) return;
   check_size(layer, "the gradient of the input", grad_x.size(), batch, cols);
@@ -83,8 +134,8 @@ std::span<const float> weights_of(const Layer& layer, std::size_t first, std::si
 
 std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width) {
   if (width == 0 || x.elements() % width != 0) {
-    throw ShapeError(
-        fmt::format("{}: an input of shape {} is no rows of {} values", describe(layer), x.to_string(), width));
+    throw ShapeError(fmt::format("{}: an input of shape {} does not divide into rows of {} values", describe(layer),
+                                 x.to_string(), width));
   }
   return x.elements() / width;
 }
@@ -103,5 +154,142 @@ void resize_rows(Tensor<float>& result, const Tensor<float>& x, std::size_t widt
   extents.push_back(new_width);
   result.resize(Shape(std::move(extents)));
 }
+
+// ---- activation functions
+
+kernels::Activation kernel_function(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::linear: return kernels::Activation::linear;
+    case Activation::relu: return kernels::Activation::relu;
+    case Activation::silu: return kernels::Activation::silu;
+    case Activation::gelu: return kernels::Activation::gelu;
+    case Activation::tanh: return kernels::Activation::tanh;
+    case Activation::sigmoid: return kernels::Activation::sigmoid;
+    case Activation::leaky_relu: return kernels::Activation::leaky_relu;
+    case Activation::relu2: return kernels::Activation::relu2;
+  }
+  return kernels::Activation::linear;
+}
+
+void apply_activation(Activation activation, std::span<const float> z, std::span<float> y) {
+  check_sizes(z.size(), y.size());
+  if (kernel_function(activation) == kernels::Activation::linear && z.data() == y.data()) return;
+  kernels::activate(kernel_function(activation), z, y);
+}
+
+void activation_backward(Activation activation, std::span<const float> z, std::span<const float> grad_y,
+                         std::span<float> grad_z) {
+  check_sizes(z.size(), grad_y.size());
+  check_sizes(z.size(), grad_z.size());
+  constexpr float kLimit = 120;  // exp(-120) is 0 in float32
+  switch (kernel_function(activation)) {
+    case kernels::Activation::linear:
+      if (grad_z.data() != grad_y.data()) std::ranges::copy(grad_y, grad_z.begin());
+      return;
+    case kernels::Activation::relu: return multiply(z, grad_y, grad_z, [](float v) { return v <= 0 ? 0.0f : 1.0f; });
+    case kernels::Activation::leaky_relu:
+      return multiply(z, grad_y, grad_z, [](float v) { return v <= 0 ? 0.01f : 1.0f; });
+    case kernels::Activation::relu2: return multiply(z, grad_y, grad_z, [](float v) { return v <= 0 ? 0.0f : 2 * v; });
+    case kernels::Activation::tanh:
+      return multiply_through(kernels::Activation::tanh, z, grad_y, grad_z, kIdentity,
+                              [](float, float t) { return 1 - t * t; });
+    case kernels::Activation::sigmoid:
+      return multiply_through(kernels::Activation::sigmoid, z, grad_y, grad_z, kIdentity,
+                              [](float, float s) { return s * (1 - s); });
+    case kernels::Activation::silu:
+      return multiply_through(kernels::Activation::sigmoid, z, grad_y, grad_z, kIdentity,
+                              [](float v, float s) { return s * (1 + bounded(v, kLimit) * (1 - s)); });
+    case kernels::Activation::gelu: return gelu_backward(z, grad_y, grad_z);
+  }
+}
+
+std::span<float> pre_activation(const Layer& layer, LayerState& state, const Run& run) {
+  if (!run.for_backward || layer.config.activation == Activation::linear) return state.post.values();
+  state.saved.resize(1);
+  state.saved[0].resize(state.post.shape());
+  return state.saved[0].values();
+}
+
+std::span<const float> grad_pre_activation(const Layer& layer, const Tensor<float>& grad_output, LayerState& state) {
+  if (layer.config.activation == Activation::linear) return grad_output.values();
+  if (state.scratch.empty()) state.scratch.resize(1);
+  state.scratch[0].resize(state.post.shape());
+  activation_backward(layer.config.activation, state.saved[0].values(), grad_output.values(),
+                      state.scratch[0].values());
+  return state.scratch[0].values();
+}
+
+// ---- norms inside layers
+
+void norm_row(const float* x, std::span<const float> weight, double eps, float* y) noexcept {
+  const float factor = static_cast<float>(reciprocal_rms(x, weight.size(), eps));
+  for (std::size_t i = 0; i < weight.size(); ++i) y[i] = x[i] * factor * weight[i];
+}
+
+void norm_row_backward(const float* x, std::span<const float> weight, double eps, const float* grad_y,
+                       float* grad_x) noexcept {
+  const std::size_t width = weight.size();
+  const double factor = reciprocal_rms(x, width, eps);
+  double along = 0;  // the part of the gradient that lies along x: the norm takes it away
+  for (std::size_t i = 0; i < width; ++i)
+    along += static_cast<double>(grad_y[i] * weight[i]) * static_cast<double>(x[i]);
+  const float straight = static_cast<float>(factor);
+  const float inward = static_cast<float>(along * factor * factor * factor / static_cast<double>(width));
+  for (std::size_t i = 0; i < width; ++i) grad_x[i] = grad_y[i] * weight[i] * straight - x[i] * inward;
+}
+
+void norm_rows(std::span<const float> x, std::span<const float> weight, double eps, std::span<float> y) {
+  const std::size_t width = weight.size();
+  parallel_rows(x.size() / width, width,
+                [&](std::size_t row) { norm_row(&x[row * width], weight, eps, &y[row * width]); });
+}
+
+void norm_rows_backward(std::span<const float> x, std::span<const float> weight, double eps,
+                        std::span<const float> grad_y, std::span<float> grad_x) {
+  const std::size_t width = weight.size();
+  parallel_rows(x.size() / width, width, [&](std::size_t row) {
+    norm_row_backward(&x[row * width], weight, eps, &grad_y[row * width], &grad_x[row * width]);
+  });
+}
+
+// ---- Dense: post = f(x · Wᵀ). saved[0]: z = x · Wᵀ, kept for backward unless f is linear.
+
+Linear dense_matrix(const LayerConfig& config) {
+  return {.matrix = {.first = 0,
+                     .rows = required(config, config.output_height, "output_height"),
+                     .cols = required(config, config.input_height, "input_height")}};
+}
+
+namespace {
+
+WeightShape dense_shape(const LayerConfig& config) {
+  const MatrixSlice matrix = dense_matrix(config).matrix;
+  return {.rows = matrix.rows, .cols = matrix.cols};
+}
+
+void dense_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+  const Linear part = dense_matrix(layer.config);
+  const std::size_t batch = rows_of(layer, x, part.matrix.cols);
+  resize_rows(state.post, x, part.matrix.cols, part.matrix.rows);
+  const std::span<float> z = pre_activation(layer, state, run);
+  linear_forward(layer, part, x.values(), batch, z, run);
+  apply_activation(layer.config.activation, z, state.post.values());
+}
+
+void dense_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+                    LayerState& state, LayerGradient& gradient, Run&) {
+  const Linear part = dense_matrix(layer.config);
+  const std::span<const float> grad_z = grad_pre_activation(layer, grad_output, state);
+  std::span<float> grad_x;
+  if (state.needs_grad_input) {
+    state.grad_input.resize(x.shape());
+    grad_x = state.grad_input.values();
+  }
+  linear_backward(layer, part, x.values(), rows_of(layer, x, part.matrix.cols), grad_z, gradient.weights, grad_x);
+}
+
+}  // namespace
+
+const LayerFunctions kDense{LayerType::dense, dense_shape, initialize_matrix, dense_forward, dense_backward};
 
 }  // namespace imago::layers

@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules of Metacognition layers: what they look at and what they do (spec/layers.md §4.19).
+// The rules of Metacognition layers: what they look at and what they do. MetaRule in imago/layer.h lists the numbers.
 
 #include <deque>
 
@@ -10,10 +10,10 @@ namespace imago::layers {
 
 TensorStats stats_of(const Tensor<float>& tensor);
 
-/// Keeps the latest 100 in the history of the grid; nothing without one.
+/// Appends to the history of the grid, which keeps the latest kMetaHistory. Does nothing without a grid.
 void remember_input(const TensorStats& stats, Run& run);
 
-/// What the conditions of a rule look at. `history` may be null: the layer stands alone.
+/// What the conditions of a rule look at. `history` is null for a layer that stands alone.
 struct Observation {
   TensorStats input, output;
   const std::deque<TensorStats>* history = nullptr;
@@ -28,18 +28,18 @@ struct Measured {
   const Tensor<float>* output = nullptr;
 };
 
-/// Executes a command on `target` or, where that is a Metacognition layer, on what it observes. True if the layer is
-/// another one afterwards: a type that matches already, a container, a layer whose width is known neither from its
-/// settings nor from `measured`, and a command that is not known change nothing. What is left is a valid layer: sizes
-/// set, weights there, old weights as a prefix of the new ones (a layer that becomes a norm starts with gammas of 1).
-/// Throws UsageError for a type (command 99) that does not exist and for sizes that make no layer.
+/// Executes a command on `target` or, if that is a Metacognition layer, on the layer it observes. Returns whether the
+/// layer changed: it does not if it has the type already, is a container, if neither its settings nor `measured` tell
+/// its width, or if the command is unknown. The changed layer is valid: it has sizes and weights, the old weights being
+/// a prefix of the new ones (a layer that becomes a norm starts with gammas of 1). Throws UsageError for a type
+/// (command 99) that does not exist and for sizes that make no layer.
 bool execute_command(Layer& target, int command, float param, const Measured& measured, Run& run);
 
 /// The layer at (0, 0, column, 0), the target of commands that are not about the observed layer. Throws UsageError if
 /// there is no such layer.
 Layer& command_target(const Layer& layer, float column, Run& run);
 
-/// Truncates toward zero; 0 for NaN, the nearest bound for what no int holds.
+/// Truncates toward zero; 0 for NaN, the nearest int for values out of range.
 int int_of(float value) noexcept;
 
 }  // namespace imago::layers

@@ -1,4 +1,4 @@
-// A layer that watches another one: rules may change the observed layer, or a network of its own may change the result.
+// Metacognition: watches another layer. Rules may change that layer, or a network of its own may change the result.
 // children[0]: the observed layer. scratch: [0] the input of the meta network, [1] noise. counters: forwards since each
 // rule fired.
 
@@ -10,17 +10,14 @@
 
 #include "imago/error.h"
 #include "kernels/ops.h"
-#include "layers/children.h"
 #include "layers/meta_rules.h"
-#include "layers/settings.h"
-#include "layers/types.h"
 #include "weights/random.h"
 
 namespace imago::layers {
 
 namespace {
 
-constexpr int kFirstCommand = 70;  // smaller codes called methods of the original by name
+constexpr int kFirstCommand = 70;  // smaller codes called methods of the original engine by name
 
 void run_observed(Layer& layer, const Tensor<float>& x, LayerState& state, Run& run) {
   if (layer.observed == nullptr) {
@@ -70,10 +67,10 @@ const Tensor<float>& meta_input(const Layer& layer, const Tensor<float>& x, cons
   const std::string& source = layer.config.meta_source;
   Tensor<float>& values = state.scratch[0];
   if (source == "stats") {
-    resize_matrix(values, 1, kStats + 1);
+    resize_to(values, {1, kStats + 1});
     append_stats(input, values.values().data());
   } else if (source == "history") {
-    resize_matrix(values, 1, kEntries * kStats + 1);
+    resize_to(values, {1, kEntries * kStats + 1});
     std::ranges::fill(values.values(), 0.0f);
     if (run.grid != nullptr) {
       const std::deque<TensorStats>& history = run.grid->history();
@@ -83,7 +80,7 @@ const Tensor<float>& meta_input(const Layer& layer, const Tensor<float>& x, cons
       }
     }
   } else if (source == "activations") {
-    resize_matrix(values, 1, x.size() + 1);
+    resize_to(values, {1, x.size() + 1});
     std::ranges::copy(x.values(), values.values().begin());
   } else {
     return x;

@@ -1,106 +1,78 @@
-#include <fmt/format.h>
+// Layer types, activations and softmax types as checkpoints spell them. The first name of a value is the one that is
+// written; the others are accepted.
 
-#include <algorithm>
-#include <iterator>
-#include <string>
+#include <string_view>
+#include <utility>
 
-#include "imago/error.h"
+#include "base/names.h"
 #include "imago/layer.h"
 
 namespace imago {
 
 namespace {
 
-/// A name and what it stands for. The first row of a value is how it is written.
-template <class T>
-struct Name {
-  std::string_view text;
-  T value;
+constexpr std::pair<LayerType, std::string_view> kLayerTypeNames[] = {
+    {LayerType::dense, "Dense"},
+    {LayerType::multi_head_attention, "MultiHeadAttention"},
+    {LayerType::swiglu, "SwiGLU"},
+    {LayerType::rms_norm, "RMSNorm"},
+    {LayerType::cnn1, "CNN1"},
+    {LayerType::cnn2, "CNN2"},
+    {LayerType::cnn3, "CNN3"},
+    {LayerType::rnn, "RNN"},
+    {LayerType::lstm, "LSTM"},
+    {LayerType::layer_norm, "LayerNorm"},
+    {LayerType::conv_transposed_1d, "ConvTransposed1D"},
+    {LayerType::conv_transposed_2d, "ConvTransposed2D"},
+    {LayerType::conv_transposed_3d, "ConvTransposed3D"},
+    {LayerType::embedding, "Embedding"},
+    {LayerType::kmeans, "KMeans"},
+    {LayerType::softmax, "Softmax"},
+    {LayerType::parallel, "Parallel"},
+    {LayerType::sequential, "Sequential"},
+    {LayerType::residual, "Residual"},
+    {LayerType::metacognition, "Metacognition"},
+    {LayerType::multi_head_attention, "MHA"},
+    {LayerType::multi_head_attention, "ATTENTION"},
+    {LayerType::metacognition, "META"},
 };
 
-constexpr Name<LayerType> kLayerTypeNames[] = {
-    {"Dense", LayerType::dense},
-    {"MultiHeadAttention", LayerType::multi_head_attention},
-    {"SwiGLU", LayerType::swiglu},
-    {"RMSNorm", LayerType::rms_norm},
-    {"CNN1", LayerType::cnn1},
-    {"CNN2", LayerType::cnn2},
-    {"CNN3", LayerType::cnn3},
-    {"RNN", LayerType::rnn},
-    {"LSTM", LayerType::lstm},
-    {"LayerNorm", LayerType::layer_norm},
-    {"ConvTransposed1D", LayerType::conv_transposed_1d},
-    {"ConvTransposed2D", LayerType::conv_transposed_2d},
-    {"ConvTransposed3D", LayerType::conv_transposed_3d},
-    {"Embedding", LayerType::embedding},
-    {"KMeans", LayerType::kmeans},
-    {"Softmax", LayerType::softmax},
-    {"Parallel", LayerType::parallel},
-    {"Sequential", LayerType::sequential},
-    {"Residual", LayerType::residual},
-    {"Metacognition", LayerType::metacognition},
-    {"MHA", LayerType::multi_head_attention},
-    {"ATTENTION", LayerType::multi_head_attention},
-    {"META", LayerType::metacognition},
+constexpr std::pair<Activation, std::string_view> kActivationNames[] = {
+    {Activation::relu, "ReLU"},   {Activation::silu, "Silu"},       {Activation::gelu, "GELU"},
+    {Activation::tanh, "Tanh"},   {Activation::sigmoid, "Sigmoid"}, {Activation::leaky_relu, "LeakyReLU"},
+    {Activation::relu2, "ReLU2"}, {Activation::linear, "Linear"},   {Activation::leaky_relu, "LEAKY_RELU"},
+    {Activation::relu2, "6"},
 };
 
-constexpr Name<Activation> kActivationNames[] = {
-    {"ReLU", Activation::relu},   {"Silu", Activation::silu},       {"GELU", Activation::gelu},
-    {"Tanh", Activation::tanh},   {"Sigmoid", Activation::sigmoid}, {"LeakyReLU", Activation::leaky_relu},
-    {"ReLU2", Activation::relu2}, {"Linear", Activation::linear},   {"LEAKY_RELU", Activation::leaky_relu},
-    {"6", Activation::relu2},
+constexpr std::pair<SoftmaxType, std::string_view> kSoftmaxNames[] = {
+    {SoftmaxType::standard, "Standard"},
+    {SoftmaxType::grid, "Grid"},
+    {SoftmaxType::hierarchical, "Hierarchical"},
+    {SoftmaxType::temperature, "Temperature"},
+    {SoftmaxType::gumbel, "Gumbel"},
+    {SoftmaxType::masked, "Masked"},
+    {SoftmaxType::sparse, "Sparse"},
+    {SoftmaxType::adaptive, "Adaptive"},
+    {SoftmaxType::mixture, "Mixture"},
+    {SoftmaxType::entmax, "Entmax"},
 };
-
-constexpr Name<SoftmaxType> kSoftmaxNames[] = {
-    {"Standard", SoftmaxType::standard},
-    {"Grid", SoftmaxType::grid},
-    {"Hierarchical", SoftmaxType::hierarchical},
-    {"Temperature", SoftmaxType::temperature},
-    {"Gumbel", SoftmaxType::gumbel},
-    {"Masked", SoftmaxType::masked},
-    {"Sparse", SoftmaxType::sparse},
-    {"Adaptive", SoftmaxType::adaptive},
-    {"Mixture", SoftmaxType::mixture},
-    {"Entmax", SoftmaxType::entmax},
-};
-
-constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool same_text(std::string_view a, std::string_view b) noexcept { return std::ranges::equal(a, b, {}, lower, lower); }
-
-/// A value outside the enumeration has the name of `fallback`.
-template <class T, std::size_t n>
-std::string_view find_name(const Name<T> (&names)[n], T value, T fallback) noexcept {
-  const auto row = std::ranges::find(names, value, &Name<T>::value);
-  return row != std::end(names) ? row->text : std::ranges::find(names, fallback, &Name<T>::value)->text;
-}
-
-template <class T, std::size_t n>
-T parse(const Name<T> (&names)[n], std::string_view text, std::string_view what) {
-  for (const Name<T>& row : names) {
-    if (same_text(row.text, text)) return row.value;
-  }
-  std::string known;
-  for (const Name<T>& row : names) known.append(known.empty() ? "" : ", ").append(row.text);
-  throw UsageError(fmt::format("unknown {} '{}'; known are {}", what, text, known));
-}
 
 }  // namespace
 
-std::string_view name(LayerType type) noexcept { return find_name(kLayerTypeNames, type, LayerType::dense); }
-std::string_view name(Activation activation) noexcept {
-  return find_name(kActivationNames, activation, Activation::linear);
-}
-std::string_view name(SoftmaxType type) noexcept { return find_name(kSoftmaxNames, type, SoftmaxType::standard); }
+std::string_view name(LayerType type) noexcept { return name_in(kLayerTypeNames, type, "Dense"); }
+std::string_view name(Activation activation) noexcept { return name_in(kActivationNames, activation, "Linear"); }
+std::string_view name(SoftmaxType type) noexcept { return name_in(kSoftmaxNames, type, "Standard"); }
 
-LayerType parse_layer_type(std::string_view text) { return parse(kLayerTypeNames, text, "layer type"); }
+LayerType parse_layer_type(std::string_view text) {
+  return parse_in(kLayerTypeNames, text, "layer type", same_but_for_case);
+}
 
 Activation parse_activation(std::string_view text) {
-  return text.empty() ? Activation::linear : parse(kActivationNames, text, "activation");
+  return text.empty() ? Activation::linear : parse_in(kActivationNames, text, "activation", same_but_for_case);
 }
 
 SoftmaxType parse_softmax_type(std::string_view text) {
-  return text.empty() ? SoftmaxType::standard : parse(kSoftmaxNames, text, "softmax type");
+  return text.empty() ? SoftmaxType::standard : parse_in(kSoftmaxNames, text, "softmax type", same_but_for_case);
 }
 
 }  // namespace imago

@@ -1,48 +1,28 @@
-// RMSNorm and LayerNorm, row by row. Nothing is saved for backward: the figures of a row are found anew from x, which
-// has to be read there anyway.
+// RMSNorm and LayerNorm, row by row. Nothing is saved for backward, which reads x anyway and computes mean and
+// deviation of a row again.
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "base/parallel.h"
 #include "kernels/ops.h"
-#include "layers/column_sums.h"
-#include "layers/linear.h"
 #include "layers/settings.h"
-#include "layers/types.h"
 
 namespace imago::layers {
 
-namespace {
-
-constexpr std::size_t kGrain = 8192;  // values of rows that are worth a thread
-constexpr float kLayerNormEps = 1e-5f;
-
-std::size_t width_of(const LayerConfig& config) {
+std::size_t norm_width(const LayerConfig& config) {
   return required(config, config.output_height > 0 ? config.output_height : config.input_height, "input_height");
 }
 
-float rms_eps(const LayerConfig& config) {
-  return config.rms_norm_eps > 0 ? static_cast<float>(config.rms_norm_eps) : 1e-6f;
+double effective_eps(double rms_norm_eps) noexcept { return rms_norm_eps > 0 ? rms_norm_eps : 1e-6; }
+
+float norm_eps(const LayerConfig& config) {
+  return config.type == LayerType::layer_norm ? 1e-5f : static_cast<float>(effective_eps(config.rms_norm_eps));
 }
 
-/// Σ value(i), i < count, in double: eight sums side by side, which compilers turn into vectors.
-template <class Value>
-double sum(std::size_t count, Value&& value) {
-  constexpr std::size_t kSums = 8;
-  double sums[kSums] = {};
-  std::size_t i = 0;
-  for (; i + kSums <= count; i += kSums) {
-    for (std::size_t j = 0; j < kSums; ++j) sums[j] += static_cast<double>(value(i + j));
-  }
-  for (; i < count; ++i) sums[i % kSums] += static_cast<double>(value(i));
-  double total = 0;
-  for (const double s : sums) total += s;
-  return total;
-}
+namespace {
 
-/// What backward knows of a row: xh = (x - mean) · inverse.
+/// The normalized row is xh = (x - mean) · inverse.
 struct RowFigures {
   float mean, inverse;
 };
@@ -65,40 +45,38 @@ void for_each_row(const Tensor<float>& x, const Tensor<float>& grad_y, std::size
   state.scratch.resize(1);
   if (state.scratch[0].size() != 2 * rows) state.scratch[0].resize({rows, 2});
   const std::span<float> figures = state.scratch[0].values();
-  parallel_for(rows, kGrain / width + 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t r = begin; r < end; ++r) {
-      const RowFigures found = row(x.values().data() + r * width, grad_y.values().data() + r * width,
-                                   state.grad_input.values().data() + r * width);
-      figures[2 * r] = found.mean;
-      figures[2 * r + 1] = found.inverse;
-    }
+  parallel_rows(rows, width, [&](std::size_t r) {
+    const RowFigures found = row(x.values().data() + r * width, grad_y.values().data() + r * width,
+                                 state.grad_input.values().data() + r * width);
+    figures[2 * r] = found.mean;
+    figures[2 * r + 1] = found.inverse;
   });
 }
 
 // ---- RMSNorm
 
-WeightShape rms_shape(const LayerConfig& config) { return {.rows = 1, .cols = width_of(config)}; }
+WeightShape rms_shape(const LayerConfig& config) { return {.rows = 1, .cols = norm_width(config)}; }
 
 void rms_initialize(const LayerConfig&, WeightStore& weights, std::uint64_t) {
   initialize_constant(weights, 0, weights.count(), 1);
 }
 
 void rms_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
-  const std::size_t width = width_of(layer.config);
+  const std::size_t width = norm_width(layer.config);
   rows_of(layer, x, width);
   state.post.resize(x.shape());
-  kernels::rms_norm(x.values(), weights_of(layer, 0, width), rms_eps(layer.config), state.post.values());
+  kernels::rms_norm(x.values(), weights_of(layer, 0, width), norm_eps(layer.config), state.post.values());
 }
 
 void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
                   LayerState& state, LayerGradient& gradient, Run&) {
-  const std::size_t width = width_of(layer.config);
-  const double eps = static_cast<double>(rms_eps(layer.config));
+  const std::size_t width = norm_width(layer.config);
+  const double eps = static_cast<double>(norm_eps(layer.config));
   const std::span<const float> gamma = weights_of(layer, 0, width);
   for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
     const double n = static_cast<double>(width);
-    const double squares = sum(width, [&](std::size_t i) { return xs[i] * xs[i]; });
-    const double product = sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * xs[i]; });
+    const double squares = lane_sum(width, [&](std::size_t i) { return xs[i] * xs[i]; });
+    const double product = lane_sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * xs[i]; });
     const double inverse = 1 / std::sqrt(squares / n + eps);
     const float scale = static_cast<float>(inverse);
     const float towards_x = static_cast<float>(product * inverse * inverse * inverse / n);
@@ -110,31 +88,34 @@ void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, co
 
 // ---- LayerNorm
 
-WeightShape layer_norm_shape(const LayerConfig& config) { return {.rows = 1, .cols = 2 * width_of(config)}; }
+WeightShape layer_norm_shape(const LayerConfig& config) { return {.rows = 1, .cols = 2 * norm_width(config)}; }
 
 void layer_norm_initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) {
-  initialize_constant(weights, 0, width_of(config), 1);
+  initialize_constant(weights, 0, norm_width(config), 1);
 }
 
 void layer_norm_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
-  const std::size_t width = width_of(layer.config);
+  const std::size_t width = norm_width(layer.config);
   rows_of(layer, x, width);
   state.post.resize(x.shape());
   const std::span<const float> weights = weights_of(layer, 0, 2 * width);
-  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), kLayerNormEps, state.post.values());
+  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), norm_eps(layer.config),
+                      state.post.values());
 }
 
 void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
                          LayerState& state, LayerGradient& gradient, Run&) {
-  const std::size_t width = width_of(layer.config);
+  const std::size_t width = norm_width(layer.config);
+  const double eps = static_cast<double>(norm_eps(layer.config));
   const std::span<const float> gamma = weights_of(layer, 0, 2 * width).first(width);
   for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
     const double n = static_cast<double>(width);
-    const float mean = static_cast<float>(sum(width, [&](std::size_t i) { return xs[i]; }) / n);
-    const double squares = sum(width, [&](std::size_t i) { return (xs[i] - mean) * (xs[i] - mean); });
-    const float inverse = static_cast<float>(1 / std::sqrt(squares / n + static_cast<double>(kLayerNormEps)));
-    const double products = sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * ((xs[i] - mean) * inverse); });
-    const float mean_dy = static_cast<float>(sum(width, [&](std::size_t i) { return dy[i] * gamma[i]; }) / n);
+    const float mean = static_cast<float>(lane_sum(width, [&](std::size_t i) { return xs[i]; }) / n);
+    const double squares = lane_sum(width, [&](std::size_t i) { return (xs[i] - mean) * (xs[i] - mean); });
+    const float inverse = static_cast<float>(1 / std::sqrt(squares / n + eps));
+    const double products =
+        lane_sum(width, [&](std::size_t i) { return dy[i] * gamma[i] * ((xs[i] - mean) * inverse); });
+    const float mean_dy = static_cast<float>(lane_sum(width, [&](std::size_t i) { return dy[i] * gamma[i]; }) / n);
     const float mean_product = static_cast<float>(products / n);
     for (std::size_t i = 0; i < width; ++i) {
       dx[i] = (dy[i] * gamma[i] - mean_dy - (xs[i] - mean) * inverse * mean_product) * inverse;

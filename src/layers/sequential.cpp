@@ -1,80 +1,84 @@
-// Sub-layers one after the other. Each sub-layer's result stays in its own state, which is also where the next one
-// reads its input, so nothing is saved beside the children.
+// Sequential, and Residual, which is meant to run inside it: post = x + skip where a skip of the same size is given,
+// else x.
 
 #include "kernels/ops.h"
 #include "layers/children.h"
-#include "layers/settings.h"
-#include "layers/types.h"
 
 namespace imago::layers {
 
 namespace {
 
-constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+bool leads_elsewhere(const Layer& child) { return child.config.is_remote_link && !child.config.is_disabled; }
 
-/// The last sub-layer before `index` that runs, or kNone.
-std::size_t runs_before(Layer& layer, std::size_t index, Run& run) {
+Grid& grid_of(const Layer& child, Run& run) {
+  if (run.grid == nullptr) throw UsageError(describe(child) + ": a remote link needs a network around it");
+  return *run.grid;
+}
+
+void copy_as(const Tensor<float>& from, const Shape& shape, Tensor<float>& to) {
+  to.resize(shape);
+  kernels::copy(from.values(), to.values());
+}
+
+void add(const Tensor<float>& from, Tensor<float>& to) { kernels::add(from.values(), to.values()); }
+
+}  // namespace
+
+Layer& resolve(Layer& child, Run& run) {
+  return leads_elsewhere(child) ? grid_of(child, run).layer(child.config.target) : child;
+}
+
+LayerGradient& resolve_gradient(const Layer& child, LayerGradient& own, Run& run) {
+  return leads_elsewhere(child) ? grid_of(child, run).gradient(child.config.target) : own;
+}
+
+void copy_tensor(const Tensor<float>& from, Tensor<float>& to) { copy_as(from, from.shape(), to); }
+
+std::size_t enabled_before(Layer& layer, std::size_t index, Run& run) {
   while (index-- > 0) {
     if (!resolve(layer.sub_layers[index], run).config.is_disabled) return index;
   }
-  return kNone;
+  return kNoLayer;
 }
 
-/// What a sub-layer sees: the result of the one that ran before it, and as skip that one's own input.
-struct Inputs {
-  std::size_t before = kNone;
-  const Tensor<float>* x = nullptr;
-  const Tensor<float>* skip = nullptr;
-};
-
-Inputs inputs_of(Layer& layer, std::size_t index, const Tensor<float>& x, const LayerState& state, Run& run) {
-  Inputs inputs{runs_before(layer, index, run), &x, nullptr};
-  if (inputs.before == kNone) return inputs;
-  inputs.x = &state.children[inputs.before].post;
-  const std::size_t earlier = runs_before(layer, inputs.before, run);
-  inputs.skip = earlier == kNone ? &x : &state.children[earlier].post;
-  return inputs;
-}
-
-bool uses_skip(const Layer& sub_layer, const Inputs& inputs) {
-  return sub_layer.config.type == LayerType::residual && inputs.skip != nullptr &&
-         inputs.skip->size() == inputs.x->size();
-}
+namespace {
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
-  state.children.resize(layer.sub_layers.size());
-  const Tensor<float>* input = &x;
-  const Tensor<float>* skip = nullptr;
-  for (std::size_t i = 0; i < layer.sub_layers.size(); ++i) {
-    Layer& sub_layer = resolve(layer.sub_layers[i], run);
-    if (sub_layer.config.is_disabled) continue;
-    forward_layer(sub_layer, *input, skip, state.children[i], run);
-    skip = input;
-    input = &state.children[i].post;
-  }
-  copy_tensor(*input, state.post);
+  const auto forward_one = [&](Layer& sub_layer, std::size_t i, const Tensor<float>& input, const Tensor<float>* skip) {
+    forward_layer(sub_layer, input, skip, state.children[i], run);
+  };
+  copy_tensor(walk_forward(layer, x, state, run, forward_one), state.post);
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
               LayerState& state, LayerGradient& gradient, Run& run) {
-  const Tensor<float>* grad = &grad_output;
-  const Tensor<float>* grad_skip = nullptr;  // belongs to the input of the sub-layer that is next in this loop
-  for (std::size_t i = runs_before(layer, layer.sub_layers.size(), run); i != kNone;) {
-    Layer& sub_layer = resolve(layer.sub_layers[i], run);
-    const Inputs inputs = inputs_of(layer, i, x, state, run);
-    LayerState& child = state.children[i];
-    backward_layer(sub_layer, *inputs.x, inputs.skip, *grad, child,
+  const auto backward_one = [&](Layer& sub_layer, std::size_t i, const Tensor<float>& input, const Tensor<float>* skip,
+                                const Tensor<float>& grad) {
+    backward_layer(sub_layer, input, skip, grad, state.children[i],
                    resolve_gradient(layer.sub_layers[i], gradient.children[i], run), run);
-    if (grad_skip != nullptr) kernels::add(grad_skip->values(), child.grad_input.values());
-    grad_skip = uses_skip(sub_layer, inputs) ? &child.grad_skip : nullptr;
-    grad = &child.grad_input;
-    i = inputs.before;
+  };
+  copy_tensor(walk_backward(layer, x, grad_output, state, run, backward_one, add), state.grad_input);
+}
+
+void residual_forward(Layer&, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run&) {
+  copy_tensor(x, state.post);
+  if (uses_skip(skip, x)) add(*skip, state.post);
+}
+
+/// grad_skip is left without values where no skip was used.
+void residual_backward(Layer&, const Tensor<float>& x, const Tensor<float>* skip, const Tensor<float>& grad_output,
+                       LayerState& state, LayerGradient&, Run&) {
+  copy_as(grad_output, x.shape(), state.grad_input);
+  if (uses_skip(skip, x)) {
+    copy_as(grad_output, skip->shape(), state.grad_skip);
+  } else if (state.grad_skip.size() != 0) {
+    state.grad_skip.resize({0});
   }
-  copy_tensor(*grad, state.grad_input);
 }
 
 }  // namespace
 
 const LayerFunctions kSequential{LayerType::sequential, no_weights, nullptr, forward, backward};
+const LayerFunctions kResidual{LayerType::residual, no_weights, nullptr, residual_forward, residual_backward};
 
 }  // namespace imago::layers

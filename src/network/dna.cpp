@@ -8,15 +8,15 @@
 
 #include "base/parallel.h"
 #include "imago/network.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 
 namespace imago {
 
 namespace {
 
-constexpr float kShift = 0.8f;  // spec §8: similarity above which a layer counts as found elsewhere
+constexpr float kShift = 0.8f;  // similarity above which a layer counts as found elsewhere
 
-/// In double, in eight sums that can run side by side; always in the same order.
+/// In double, in eight independent sums; always in the same order.
 double dot(std::span<const float> a, std::span<const float> b) {
   std::array<double, 8> sums{};
   std::size_t i = 0;
@@ -41,7 +41,7 @@ std::vector<float> direction_of(const Layer& layer) {
   }
   if (layer.observed != nullptr) return direction_of(*layer.observed);
   std::vector<float> joined;
-  network::for_each_child(layer, [&](const Layer& child) {
+  layers::for_each_child(layer, [&](const Layer& child) {
     if (child.config.is_remote_link) return;
     const std::vector<float> part = direction_of(child);
     joined.insert(joined.end(), part.begin(), part.end());

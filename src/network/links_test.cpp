@@ -110,7 +110,7 @@ TEST(Links, DepthIsBounded) {
   EXPECT_THROW(deep.check(), UsageError);
   std::vector<Layer> chain = layer_list(dense(2, 2));
   for (int i = 0; i < 150; ++i) chain.push_back(sequential(layer_list(link(i))));
-  EXPECT_NE(error_of(std::move(chain)).find("more than 100 layers inside each other"), std::string::npos);
+  EXPECT_NE(error_of(std::move(chain)).find("layers are nested more than 100 deep"), std::string::npos);
 }
 
 TEST(Links, GatesAndObservedLayersAreNoLinks) {

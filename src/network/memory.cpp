@@ -1,9 +1,9 @@
 // What layers remember from one forward to the next, as a list of numbers.
 //
-// A network: count of the history, its entries of 6 numbers each (float64 as their bits), the seed of what it draws,
+// A network: size of the history, its entries of 6 numbers each (float64 as their bits), the seed of random numbers,
 // then its layers. A layer: its state, then its meta networks and those of the layers inside it, in the order of
-// for_each_layer. A state: count of its counters, the counters, count of its children, the children. States stand for
-// themselves, since those of remote links lie in the container of the link.
+// for_each_layer. A state: number of counters, the counters, number of children, the children. States are stored apart
+// from layers, since those of remote links are in the container of the link.
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 #include <limits>
 
 #include "imago/error.h"
+#include "layers/layer_functions.h"
 #include "network/network_state.h"
-#include "network/walk.h"
 
 namespace imago {
 
@@ -22,12 +22,12 @@ using layers::LayerState;
 using layers::TensorStats;
 
 constexpr std::size_t kStatsNumbers = 6;
-constexpr int kMaxDepth = 64;  // of layers in each other; files allow 32
+constexpr int kMaxDepth = 64;  // of nested layers; files allow 32
 
 bool has_metacognition(std::span<const Layer> grid) {
   bool found = false;
   for (const Layer& layer : grid) {
-    network::for_each_layer(layer, [&](const Layer& inner) { found |= inner.config.type == LayerType::metacognition; });
+    layers::for_each_layer(layer, [&](const Layer& inner) { found |= inner.config.type == LayerType::metacognition; });
   }
   return found;
 }
@@ -39,7 +39,7 @@ void save_state(const LayerState& state, std::vector<std::uint64_t>& to) {
   for (const LayerState& child : state.children) save_state(child, to);
 }
 
-/// What a state gets back; the rest of it is made by the next forward.
+/// What is restored of a state; the next forward makes the rest.
 struct Counters {
   std::vector<int> own;
   std::vector<Counters> children;
@@ -56,7 +56,7 @@ class Reader {
     return number;
   }
   double real() { return std::bit_cast<double>(next()); }
-  /// A count of things that take `numbers` or more each.
+  /// A count of items of at least `numbers` numbers each.
   std::size_t count(std::size_t numbers) {
     const std::uint64_t value = next();
     if (value > numbers_.size() / numbers) throw wrong("it ends too early");
@@ -65,7 +65,7 @@ class Reader {
   bool done() const noexcept { return numbers_.empty(); }
 
   Counters counters(int depth = 0) {
-    if (depth == kMaxDepth) throw wrong("layers lie too deep in each other");
+    if (depth == kMaxDepth) throw wrong("layers are nested too deep");
     Counters read;
     read.own.resize(count(1));
     for (int& counter : read.own) {
@@ -79,7 +79,7 @@ class Reader {
   }
 
   static UsageError wrong(std::string_view what) {
-    return UsageError(fmt::format("the memory of another network, or of none: {}", what));
+    return UsageError(fmt::format("not the memory of this network: {}", what));
   }
 
  private:
@@ -94,7 +94,7 @@ void apply(Counters& from, LayerState& to) {
 
 }  // namespace
 
-/// What one network gets back, and the networks inside it. Read as a whole before anything changes.
+/// What is restored of one network. All networks are read before any changes.
 struct Network::Memory {
   State* network = nullptr;
   std::deque<TensorStats> history;
@@ -114,7 +114,7 @@ struct Network::Memory {
     to.push_back(state.run_seed);
     for (std::size_t i = 0; i < state.grid.size(); ++i) {
       save_state(state.states[i], to);
-      network::for_each_layer(state.grid[i], [&](const Layer& inner) {
+      layers::for_each_layer(state.grid[i], [&](const Layer& inner) {
         if (inner.meta_network != nullptr) save(*inner.meta_network, to);
       });
     }
@@ -133,7 +133,7 @@ struct Network::Memory {
     memory.run_seed = from.next();
     for (Layer& layer : memory.network->grid) {
       memory.layers.push_back(from.counters());
-      network::for_each_layer(layer, [&](Layer& inner) {
+      layers::for_each_layer(layer, [&](Layer& inner) {
         if (inner.meta_network != nullptr) read(*inner.meta_network, from, all);
       });
     }

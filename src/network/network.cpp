@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/checked.h"
 #include "imago/error.h"
-#include "layers/settings.h"
+#include "kernels/ops.h"
 #include "network/network_state.h"
-#include "network/walk.h"
 #include "weights/random.h"
 
 namespace imago {
@@ -20,7 +21,7 @@ std::size_t cell_count(int depth, int rows, int cols, int layers_per_cell) {
   for (const int extent : {depth, rows, cols, layers_per_cell}) {
     if (extent < 1) {
       throw UsageError(
-          fmt::format("a network of {} x {} x {} x {} layers has none", depth, rows, cols, layers_per_cell));
+          fmt::format("a network of {} x {} x {} x {} layers would be empty", depth, rows, cols, layers_per_cell));
     }
     count = checked_mul(count, static_cast<std::size_t>(extent), "layers of a network");
   }
@@ -30,25 +31,35 @@ std::size_t cell_count(int depth, int rows, int cols, int layers_per_cell) {
 /// Fresh weights for the meta networks of a layer and of those inside it, which initialize_weights leaves alone.
 void initialize_meta_networks(Layer& layer, std::uint64_t seed) {
   std::uint64_t index = 0;
-  network::for_each_layer(layer, [&](Layer& inner) {
+  layers::for_each_layer(layer, [&](Layer& inner) {
     if (inner.meta_network != nullptr) inner.meta_network->initialize(derive_seed(seed, ~index));
     ++index;
   });
 }
 
-/// What initialize is going to make.
+/// How many weights initialize will make.
 std::size_t fresh_weights(std::span<const Layer> grid) {
   constexpr std::string_view kWhat = "the weights of a network";
   std::size_t count = 0;
   for (const Layer& layer : grid) {
     if (network::is_vacant(layer)) continue;
-    network::for_each_layer(layer, [&](const Layer& inner) {
+    layers::for_each_layer(layer, [&](const Layer& inner) {
       if (&inner != &layer && inner.config.is_remote_link) return;
       const WeightShape shape = weight_shape(inner.config);
       count = checked_add(count, checked_mul(shape.rows, shape.cols, kWhat), kWhat);
     });
   }
   return count;
+}
+
+void clear(LayerGradient& gradient) {
+  kernels::clear(gradient.weights);
+  for (LayerGradient& child : gradient.children) clear(child);
+}
+
+/// Gradients of a layer that changed its size start again at zero.
+void fit(LayerGradient& gradient, const Layer& layer) {
+  if (!network::fits(gradient, layer)) gradient = layers::zero_gradient(layer);
 }
 
 }  // namespace
@@ -130,7 +141,7 @@ void Network::initialize(std::uint64_t seed) {
 std::size_t Network::parameters() const {
   std::size_t count = 0;
   for (const Layer& layer : state_->grid) {
-    network::for_each_layer(layer, [&](const Layer& inner) {
+    layers::for_each_layer(layer, [&](const Layer& inner) {
       if (inner.weights) count += inner.weights->count();
       if (inner.meta_network != nullptr) count += inner.meta_network->parameters();
     });
@@ -140,7 +151,136 @@ std::size_t Network::parameters() const {
 
 void Network::set_run_seed(std::uint64_t seed) { state_->run_seed = seed; }
 
+// ---- forward and backward
+
+const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backward) {
+  can_go_back = false;
+  const Tensor<float>* current = &x;
+  // The caller may pass our own result back, which layers would overwrite while they read it.
+  if (for_backward || &x == result) {
+    input.resize(x.shape());
+    kernels::copy(x.values(), input.values());
+    current = &input;
+  }
+  layers::Run run{this, for_backward, run_seed, observer};
+  for (std::size_t i = 0; i < grid.size(); ++i) {
+    if (grid[i].config.is_disabled) continue;
+    layers::forward_layer(grid[i], *current, nullptr, states[i], run);
+    current = &states[i].post;
+  }
+  run_seed = run.seed;
+  if (current == &x) {  // no layer is enabled
+    input = x;
+    current = &input;
+  }
+  result = current;
+  can_go_back = for_backward;
+  return *result;
+}
+
+void Network::run_on(std::shared_ptr<Device> device) {
+  if (device == nullptr || device->is_host()) {
+    state_->device_runner.reset();
+  } else if (state_->device_runner == nullptr || state_->device_runner->device() != device) {
+    state_->device_runner = network::make_device_runner(std::move(device));
+  }
+}
+
+const Tensor<float>& Network::forward(const Tensor<float>& x) {
+  if (!state_->is_checked) check();
+  state_->is_checked = true;
+  if (state_->device_runner == nullptr || state_->observer != nullptr) return state_->run(x, false);
+  layers::Run run{state_.get(), false, state_->run_seed};
+  state_->can_go_back = false;
+  state_->device_runner->forward(state_->grid, state_->states, run, x, state_->device_result);
+  state_->run_seed = run.seed;
+  state_->result = &state_->device_result;
+  return state_->device_result;
+}
+
+const Tensor<float>& Network::forward_training(const Tensor<float>& x) {
+  if (!state_->is_checked) check();
+  state_->is_checked = true;
+  return state_->run(x, true);
+}
+
+const Tensor<float>& Network::backward(const Tensor<float>& grad_output, bool input_gradient) {
+  State& state = *state_;
+  if (!state.can_go_back) throw UsageError("backward needs a forward_training before it");
+  if (!(grad_output.shape() == state.result->shape())) {
+    throw ShapeError(fmt::format("a gradient of shape {} for a result of shape {}", grad_output.shape().to_string(),
+                                 state.result->shape().to_string()));
+  }
+  // All gradients before the first backward: a remote link adds to those of other layers.
+  for (std::size_t i = 0; i < state.grid.size(); ++i) fit(state.gradients[i], state.grid[i]);
+
+  layers::Run run{&state, true, state.run_seed};
+  const Tensor<float>* grad = &grad_output;
+  for (std::size_t i = state.grid.size(); i-- > 0;) {
+    if (state.grid[i].config.is_disabled) continue;
+    std::size_t before = i;
+    while (before > 0 && state.grid[before - 1].config.is_disabled) --before;
+    state.states[i].needs_grad_input = input_gradient || before > 0;
+    const Tensor<float>& x = before == 0 ? state.input : state.states[before - 1].post;
+    layers::backward_layer(state.grid[i], x, nullptr, *grad, state.states[i], state.gradients[i], run);
+    grad = &state.states[i].grad_input;
+  }
+  if (grad == &grad_output) {
+    state.states[0].grad_input = grad_output;
+    grad = &state.states[0].grad_input;
+  }
+  return *grad;
+}
+
+std::span<LayerGradient> Network::gradients() noexcept { return state_->gradients; }
+
+void Network::clear_gradients() {
+  for (std::size_t i = 0; i < state_->grid.size(); ++i) {
+    fit(state_->gradients[i], state_->grid[i]);
+    clear(state_->gradients[i]);
+  }
+}
+
+// ---- dtypes
+
+namespace {
+
+/// Layers with weights, those of meta networks included.
+void collect(Network& network, std::vector<Layer*>& found) {
+  for (Layer& layer : network.layers()) {
+    layers::for_each_layer(layer, [&](Layer& inner) {
+      if (inner.weights) found.push_back(&inner);
+      if (inner.meta_network != nullptr) collect(*inner.meta_network, found);
+    });
+  }
+}
+
+}  // namespace
+
+void morph_network(Network& network, DType dtype) {
+  std::vector<Layer*> layers;
+  collect(network, layers);
+  // Versions first: a layer that cannot be morphed throws before any setting has changed.
+  for (const Layer* layer : layers) {
+    LayerConfig config = layer->config;
+    config.dtype = dtype;  // types without scales ignore granularity and group
+    layer->weights->morph(config.scheme());
+  }
+  for (Layer* layer : layers) layer->config.dtype = dtype;
+}
+
 namespace network {
+
+bool fits(const LayerGradient& gradient, const Layer& layer) {
+  if (gradient.weights.size() != (layer.weights ? layer.weights->count() : 0)) return false;
+  std::size_t index = 0;
+  bool all = true;
+  layers::for_each_child(layer, [&](const Layer& child) {
+    all = all && index < gradient.children.size() && fits(gradient.children[index], child);
+    ++index;
+  });
+  return all && index == gradient.children.size();
+}
 
 bool is_vacant(const Layer& layer) noexcept {
   const LayerConfig& config = layer.config;

@@ -1,5 +1,5 @@
-// What a network must be before it runs: settings that make layers, and remote links that lead somewhere and come to
-// an end. The sizes may come from a file, so that depth and size of what would run are bounded here.
+// Checks a network before it runs: settings must make valid layers, and remote links must lead to layers and not in a
+// circle. Networks come from files, so the depth and number of the layers that would run are bounded.
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "imago/error.h"
 #include "imago/network.h"
+#include "layers/layer_functions.h"
 #include "network/network_state.h"
-#include "network/walk.h"
 
 namespace imago {
 
@@ -16,7 +16,7 @@ namespace {
 
 // Each level costs a few stack frames of forward and backward.
 constexpr std::size_t kMaxDepth = 100;
-// Links may share links: n layers that each use the one before twice make 2^n. No real network is near this.
+// Links may share links: n layers that each use the one before twice make 2^n. Real networks have far fewer.
 constexpr std::size_t kMaxLayers = 1'000'000;
 
 std::string place(const Coordinates& at) { return fmt::format("({},{},{},{})", at.z, at.y, at.x, at.l); }
@@ -74,7 +74,7 @@ class Check {
     if (level > kMaxDepth) throw_too_deep(owner);
     check_settings(owner, layer);
     Extent extent;
-    network::for_each_child(layer, [&](const Layer& child) {
+    layers::for_each_child(layer, [&](const Layer& child) {
       const Extent inner =
           is_link(layer, child) ? measure_grid_layer(target_of(owner, child)) : measure(owner, child, level + 1);
       extent.depth = std::max(extent.depth, inner.depth + 1);
@@ -83,7 +83,7 @@ class Check {
     if (extent.depth > kMaxDepth) throw_too_deep(owner);
     if (extent.layers > kMaxLayers) {
       throw UsageError(
-          fmt::format("{}: its remote links make more than {} layers of it", layers::describe(owner), kMaxLayers));
+          fmt::format("{}: its remote links expand to more than {} layers", layers::describe(owner), kMaxLayers));
     }
     return extent;
   }
@@ -126,7 +126,7 @@ class Check {
   }
 
   [[noreturn]] static void throw_too_deep(const Layer& layer) {
-    throw UsageError(fmt::format("{}: more than {} layers inside each other", layers::describe(layer), kMaxDepth));
+    throw UsageError(fmt::format("{}: layers are nested more than {} deep", layers::describe(layer), kMaxDepth));
   }
 
   const Network& network_;

@@ -41,11 +41,11 @@ struct Network::State final : layers::Grid {
   std::vector<LayerGradient> gradients;    // likewise
   std::deque<layers::TensorStats> stats;
   std::uint64_t run_seed = 0;
-  bool is_checked = false;                     // nobody could change the layers since the last check
-  Tensor<float> input;                         // of the last forward_training, or what a caller lent from our results
-  const Tensor<float>* result = nullptr;       // of the last forward
-  bool can_go_back = false;                    // the last forward was forward_training
-  layers::MatrixObserver* observer = nullptr;  // of forward; null: nobody
+  bool is_checked = false;                               // no caller could have changed the layers since the last check
+  Tensor<float> input;                                   // a copy of that of the last forward_training
+  const Tensor<float>* result = nullptr;                 // of the last forward
+  bool can_go_back = false;                              // the last forward was forward_training
+  layers::MatrixObserver* observer = nullptr;            // of forward; may be null
   std::unique_ptr<network::DeviceRunner> device_runner;  // of forward; null: the host
   Tensor<float> device_result;
 
@@ -60,14 +60,14 @@ struct Network::State final : layers::Grid {
   }
 };
 
-/// For those who look into a running network.
+/// For modules that look into a running network.
 struct NetworkAccess {
   /// The grid as its layers see it, and what they keep on the host.
   static layers::Grid& grid(Network& network) noexcept { return *network.state_; }
   static std::span<layers::LayerState> states(Network& network) noexcept { return network.state_->states; }
 
-  /// Told of what matrices see from now on; null: nobody. It must outlive the calls of forward, which then run on the
-  /// host.
+  /// Sets what is shown the inputs of matrices from now on; may be null. It must outlive the calls of forward, which
+  /// then run on the host.
   static void observe(Network& network, layers::MatrixObserver* observer) noexcept {
     network.state_->observer = observer;
   }
@@ -78,7 +78,7 @@ namespace network {
 /// True if the gradient has one array per weight array of the layer and those inside it, each as long.
 bool fits(const LayerGradient& gradient, const Layer& layer);
 
-/// A cell that nobody has set up: as a new grid has it, but switched off. Passed over, and nothing to check.
+/// A cell that was never set up: as in a new grid, but disabled. It is skipped and not checked.
 bool is_vacant(const Layer& layer) noexcept;
 
 }  // namespace network

@@ -1,5 +1,5 @@
-// The grid as a machine that ticks. All layers of a tick read the outputs of the tick before, which are kept apart from
-// those being made, so that their order does not matter.
+// The grid advanced in ticks. All layers of a tick read the outputs of the tick before, which are kept apart from the
+// new ones, so that the order of the layers does not matter.
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "imago/precision.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 #include "precision/measures.h"
 
 namespace imago {
@@ -18,7 +18,7 @@ namespace {
 /// The type of its weights; "mixed" if inner layers differ.
 std::string type_in_layer(const Layer& layer) {
   std::string type;
-  network::for_each_layer(layer, [&](const Layer& inner) {
+  layers::for_each_layer(layer, [&](const Layer& inner) {
     if (!inner.weights) return;
     const std::string_view own = name(inner.config.dtype);
     type = type.empty() || type == own ? std::string(own) : "mixed";
@@ -29,7 +29,7 @@ std::string type_in_layer(const Layer& layer) {
 /// The weights it computes with, including those of inner layers in order.
 std::vector<float> weights_in_layer(const Layer& layer) {
   std::vector<float> weights;
-  network::for_each_layer(layer, [&](const Layer& inner) {
+  layers::for_each_layer(layer, [&](const Layer& inner) {
     if (!inner.weights) return;
     const std::vector<float> part = inner.weights->active(inner.config.scheme());
     weights.insert(weights.end(), part.begin(), part.end());
@@ -96,8 +96,8 @@ ModelComparison compare_layers(const Network& a, const Network& b, bool strict_d
         .name = layer_path(a, overlap.at), .type_a = type_in_layer(ours), .type_b = type_in_layer(theirs)};
     row.layer_a = name(ours.config.type);
     row.layer_b = name(theirs.config.type);
-    network::for_each_layer(ours, [&](const Layer& inner) { row.bytes_a += precision::layer_bytes(inner); });
-    network::for_each_layer(theirs, [&](const Layer& inner) { row.bytes_b += precision::layer_bytes(inner); });
+    layers::for_each_layer(ours, [&](const Layer& inner) { row.bytes_a += precision::layer_bytes(inner); });
+    layers::for_each_layer(theirs, [&](const Layer& inner) { row.bytes_b += precision::layer_bytes(inner); });
     row.cosine = overlap.similarity;
     measure_layers(ours, theirs, row);
     shared_a.push_back(row.name);

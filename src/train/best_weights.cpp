@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 #include "train/learned_scale.h"
 
 namespace imago {
@@ -18,7 +18,7 @@ template <class AnyNetwork, class Visit>
 void for_each_weighted(AnyNetwork& network, Visit&& visit) {
   std::size_t index = 0;
   for (auto& grid_layer : network.layers()) {
-    network::for_each_layer(grid_layer, [&](auto& layer) {
+    layers::for_each_layer(grid_layer, [&](auto& layer) {
       if (!layer.weights) return;
       visit(fmt::format("{}.{}.{}", index++, name(layer.config.type), name(layer.config.dtype)), layer);
     });

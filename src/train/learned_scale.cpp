@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "train/ordered_sum.h"
+#include "base/parallel.h"
 #include "weights/views.h"
 
 namespace imago {

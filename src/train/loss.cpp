@@ -5,12 +5,13 @@
 #include <numeric>
 #include <utility>
 
+#include "base/names.h"
+#include "base/parallel.h"
 #include "imago/error.h"
 #include "imago/train.h"
 #include "kernels/ops.h"
+#include "train/batches.h"
 #include "train/loss.h"
-#include "train/names.h"
-#include "train/ordered_sum.h"
 
 namespace imago {
 
@@ -24,14 +25,14 @@ constexpr std::pair<LossKind, std::string_view> kLosses[] = {
     {LossKind::multi_head_softmax_ce, "multi_head_softmax_ce"},
 };
 
-constexpr std::size_t kGrain = 16384;  // elements for one thread: some 10 µs
+constexpr std::size_t kGrain = 16384;  // elements worth a thread: some 10 µs
 
 std::size_t rows_of(const Tensor<float>& output) {
   const std::size_t cols = output.shape().last();
   return cols == 0 ? 0 : output.size() / cols;
 }
 
-/// Rows of `cols` elements for one thread.
+/// Rows of `cols` elements worth a thread.
 std::size_t row_grain(std::size_t cols) { return std::max<std::size_t>(1, kGrain / std::max<std::size_t>(1, cols)); }
 
 double mean_squared_error(std::span<const float> output, std::span<const float> target, std::span<float> gradient) {
@@ -86,7 +87,7 @@ std::size_t count_scored(std::span<const float> classes, std::size_t cols) {
     if (number == -1) continue;
     if (!(number >= 0 && number < static_cast<float>(cols)) || number != std::floor(number)) {
       throw UsageError(fmt::format(
-          "loss cross_entropy_logits: target {} of row {} is no class of 0 … {}, nor -1 for a row that is not scored",
+          "loss cross_entropy_logits: target {} of row {} is neither a class of 0 … {} nor -1, which skips the row",
           number, row, static_cast<std::ptrdiff_t>(cols) - 1));
     }
     ++scored;
@@ -235,7 +236,58 @@ double evaluate_loss(const Loss& loss, const Tensor<float>& output, const Tensor
     case LossKind::cross_entropy_logits: return cross_entropy_of_logits(output, target, slopes);
     case LossKind::multi_head_softmax_ce: return multi_head_entropy(loss, output, target, slopes);
   }
-  throw UsageError(fmt::format("{} is no loss", static_cast<int>(loss.kind)));
+  throw UsageError(fmt::format("{} is not a loss", static_cast<int>(loss.kind)));
+}
+
+namespace {
+
+std::size_t largest(std::span<const float> values) {
+  return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
+}
+
+struct Score {
+  std::size_t rows = 0, right = 0;
+};
+
+Score score(const Tensor<float>& output, const Tensor<float>& target) {
+  const std::size_t cols = output.shape().last();
+  const std::size_t rows = cols == 0 ? 0 : output.size() / cols;
+  const bool by_class = target.size() == rows;
+  if (rows == 0 || (!by_class && target.size() != output.size())) {
+    throw ShapeError(fmt::format("accuracy: outputs {} need class numbers or one-hot rows, not targets {}",
+                                 output.shape().to_string(), target.shape().to_string()));
+  }
+  Score score;
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (by_class && target[row] == -1) continue;
+    const std::size_t got = largest(output.values().subspan(row * cols, cols));
+    const bool right =
+        by_class ? static_cast<float>(got) == target[row] : got == largest(target.values().subspan(row * cols, cols));
+    ++score.rows;
+    score.right += right ? 1 : 0;
+  }
+  return score;
+}
+
+}  // namespace
+
+double accuracy(Network& network, const Dataset& data, std::size_t batch) {
+  check_dataset(data);
+  if (batch == 0) throw UsageError("accuracy: batches of 0 examples");
+  std::vector<std::size_t> order(data.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  Tensor<float> x, y;
+  Score total;
+  for (std::size_t first = 0; first < order.size(); first += batch) {
+    const std::span<const std::size_t> examples =
+        std::span(order).subspan(first, std::min(batch, order.size() - first));
+    gather_examples(data.x, examples, x);
+    gather_examples(data.y, examples, y);
+    const Score part = score(network.forward(x), y);
+    total.rows += part.rows;
+    total.right += part.right;
+  }
+  return total.rows == 0 ? 0 : static_cast<double>(total.right) / static_cast<double>(total.rows);
 }
 
 }  // namespace imago

@@ -7,7 +7,7 @@
 
 #include "imago/error.h"
 #include "imago/train.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 #include "train/learned_scale.h"
 #include "train/update.h"
 
@@ -60,7 +60,7 @@ struct Optimizer::State {
       slots.back().count = layer.weights->count();
     }
     std::size_t child = 0;
-    network::for_each_child(layer, [&](Layer& inner) { make_slots(inner, fmt::format("{}.{}", path, child++)); });
+    layers::for_each_child(layer, [&](Layer& inner) { make_slots(inner, fmt::format("{}.{}", path, child++)); });
   }
 
   /// Finds the arrays of this step. Layers may have changed since the last one, by themselves even (Metacognition):
@@ -103,7 +103,7 @@ struct Optimizer::State {
     static const LayerGradient kNone;
     bool fits = true;
     std::size_t child = 0;
-    network::for_each_child(layer, [&](Layer& inner) {
+    layers::for_each_child(layer, [&](Layer& inner) {
       fits = fits && try_attach(inner, child < gradient.children.size() ? gradient.children[child] : kNone, next);
       ++child;
     });

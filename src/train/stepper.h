@@ -1,7 +1,7 @@
 #pragma once
 
-// The steps of training, wherever they are computed: batches in, weights changed. The loop around them, train.cpp, does
-// not know where that is.
+// The steps of training, on the host or on an accelerator: batches in, weights changed. The loop in train.cpp does not
+// know which.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,8 @@ class Stepper {
     double loss = 0;       ///< of the batch, before the step
     bool updated = false;  ///< false: the loss or a gradient was not finite, and nothing changed
   };
-  /// One step with these examples of the dataset. `loss` has the mask of this batch; `seed` is of what layers draw.
+  /// One step with these examples of the dataset. `loss` has the mask of this batch; `seed` is that of the random
+  /// numbers of layers.
   virtual Result step(std::span<const std::size_t> examples, const Loss& loss, float rate, std::uint64_t seed) = 0;
   /// The loss of these examples with the weights as they are.
   virtual double evaluate(std::span<const std::size_t> examples, const Loss& loss) = 0;
@@ -39,10 +40,8 @@ class Stepper {
   Stepper& operator=(const Stepper&) = default;
 };
 
-/// Network and dataset must outlive them.
-std::unique_ptr<Stepper> make_host_stepper(Network& network, const Dataset& data, const OptimizerOptions& options);
-
-/// Weights, moments and, where it fits, the dataset are in the memory of `device` until `sync_to_host`. Throws
+/// Keeps weights, moments and, where it fits, the dataset in the memory of `device` until `sync_to_host`. Network and
+/// dataset must outlive the stepper. Throws
 /// UnsupportedError, naming the layer, for networks that are not trained there, and for a device that trains none;
 /// UsageError for settings of the optimizer without meaning.
 std::unique_ptr<Stepper> make_device_stepper(Network& network, const Dataset& data, const OptimizerOptions& options,

@@ -24,9 +24,51 @@ void check_options(const TrainOptions& options) {
   }
 }
 
+class HostStepper final : public Stepper {
+ public:
+  HostStepper(Network& network, const Dataset& data, const OptimizerOptions& options)
+      : network_(network), data_(data), optimizer_(network, options) {}
+
+  Result step(std::span<const std::size_t> examples, const Loss& loss, float rate, std::uint64_t seed) override {
+    load(examples);
+    network_.set_run_seed(seed);
+    network_.clear_gradients();
+    Result result;
+    result.loss = evaluate_loss(loss, network_.forward_training(x_), y_, &gradient_);
+    if (!std::isfinite(result.loss)) return result;
+    network_.backward(gradient_, false);
+    result.updated = optimizer_.step(rate);
+    return result;
+  }
+
+  double evaluate(std::span<const std::size_t> examples, const Loss& loss) override {
+    load(examples);
+    return evaluate_loss(loss, network_.forward(x_), y_);
+  }
+
+  void sync_to_host() override {}
+
+  std::uint64_t steps() const override { return optimizer_.steps(); }
+  std::vector<Optimizer::Moment> save() override { return optimizer_.save(); }
+  void restore(std::uint64_t steps, std::vector<Optimizer::Moment> moments) override {
+    optimizer_.restore(steps, std::move(moments));
+  }
+
+ private:
+  void load(std::span<const std::size_t> examples) {
+    gather_examples(data_.x, examples, x_);
+    gather_examples(data_.y, examples, y_);
+  }
+
+  Network& network_;
+  const Dataset& data_;
+  Optimizer optimizer_;
+  Tensor<float> x_, y_, gradient_;  // of this batch
+};
+
 std::unique_ptr<Stepper> make_stepper(Network& network, const Dataset& data, const TrainOptions& options) {
   if (options.device == nullptr || options.device->is_host()) {
-    return make_host_stepper(network, data, options.optimizer);
+    return std::make_unique<HostStepper>(network, data, options.optimizer);
   }
   return make_device_stepper(network, data, options.optimizer, options.device);
 }
@@ -64,10 +106,10 @@ class Trainer {
       if (state_.steps % steps_per_epoch_ == 0) finish_epoch();
       if (checkpoint_is_due(before)) checkpoint();
     }
-    check_weights();  // which are all in the network now
+    check_weights();  // the last ones, which it brings to the network
     if (options_.progress) options_.progress(progress(first));
     if (options_.checkpoint && checkpointed_ != state_.steps) checkpoint();
-    // Only now: going on needs the last weights, which the checkpoint has.
+    // After the checkpoint, which must have the last weights for a run that goes on from it.
     const bool restored = options_.patience > 0 && !stop && restore_weights(network_, state_.best_weights);
     TrainResult done = result(stop || (out_of_patience() && state_.steps < total_steps_));
     done.has_best_weights = restored && done.best_epoch != 0;
@@ -108,7 +150,7 @@ class Trainer {
         std::span(order_).subspan(first, std::min(options_.batch, order_.size() - first));
     examples_ += examples.size();
     rate_ = options_.schedule.at(state_.steps, total_steps_);
-    // What layers draw depends on the step alone, as the order of the examples does: see TrainState.
+    // Random numbers of layers depend on the step alone, as the order of the examples does: see TrainState.
     const Stepper::Result done =
         stepper_->step(examples, loss_of(examples), rate_, step_seed(state_.seed, state_.steps));
     last_loss_ = done.loss;
@@ -125,7 +167,7 @@ class Trainer {
   }
 
   void finish_epoch() {
-    // The weights are what they were, so the next epoch could only be the same.
+    // The weights have not changed, so the next epoch would be the same.
     if (skipped_before_epoch_ && state_.skipped_steps - *skipped_before_epoch_ == steps_per_epoch_) {
       throw DivergedError("losses or gradients of a whole epoch are", state_.steps);
     }

@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
+#include "base/names.h"
+#include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/ops.h"
-#include "train/names.h"
-#include "train/ordered_sum.h"
 
 namespace imago {
 
@@ -22,7 +24,12 @@ constexpr std::pair<OptimizerKind, std::string_view> kOptimizers[] = {
     {OptimizerKind::adamw, "adamw"},
 };
 
-// Elements of a gradient for one thread: some 5 µs of reading.
+constexpr std::pair<ScheduleKind, std::string_view> kSchedules[] = {
+    {ScheduleKind::constant, "constant"},
+    {ScheduleKind::cosine, "cosine"},
+};
+
+// Elements of a gradient worth a thread: some 5 µs of reading.
 constexpr std::size_t kGrain = 16384;
 
 void check_share(float value, std::string_view what) {
@@ -138,6 +145,25 @@ GradientFacts inspect_gradient(std::span<const float> gradient, float clip_eleme
     return kernels::clipped_squares(gradient.subspan(begin, end - begin), bound);
   });
   return {std::isfinite(squares), squares};
+}
+
+// ---- schedules
+
+std::string_view name(ScheduleKind kind) noexcept { return name_in(kSchedules, kind); }
+
+ScheduleKind parse_schedule(std::string_view text) { return parse_in(kSchedules, text, "schedule"); }
+
+float Schedule::at(std::uint64_t step, std::uint64_t total) const noexcept {
+  if (step < warmup_steps) {
+    return static_cast<float>(static_cast<double>(rate) * static_cast<double>(step + 1) /
+                              static_cast<double>(warmup_steps));
+  }
+  if (kind == ScheduleKind::constant) return rate;
+  const double length = total > warmup_steps ? static_cast<double>(total - warmup_steps) : 1;
+  const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / length);
+  const double last = static_cast<double>(final_fraction);
+  const double share = last + (1 - last) * (1 + std::cos(std::numbers::pi * done)) / 2;
+  return static_cast<float>(static_cast<double>(rate) * share);
 }
 
 }  // namespace imago

@@ -1,6 +1,6 @@
 #pragma once
 
-// One optimizer step on plain arrays: the formulas, apart from where the arrays come from.
+// One optimizer step on plain arrays: the formulas, wherever the arrays come from.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,7 @@ class UpdateRule {
   float factor_;
 };
 
-/// What one pass over a gradient tells.
+/// What one pass over a gradient finds.
 struct GradientFacts {
   bool finite = true;
   double squares = 0;  ///< sum of the squares of the clipped elements

@@ -1,4 +1,4 @@
-#include "weights/scheme.h"
+#include "quant/scheme.h"
 
 #include <gtest/gtest.h>
 

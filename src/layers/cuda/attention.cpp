@@ -1,22 +1,17 @@
-// MultiHeadAttention: projections as products, heads as dense tiles. The query heads that share a head of keys lie one
-// after the other, so that one product of [group · steps] rows serves all of them, and gradients of keys are summed on
-// the way.
+// MultiHeadAttention: projections as products, heads as dense tiles. The query heads that share a head of keys follow
+// each other, so that one product of [group · steps] rows serves all of them, and sums the gradients of keys.
 //
-// saved: the projection, the probabilities, what was attended, its norm, and the tiles of q, k and v.
-
-#include "layers/cuda/attention_kernels.h"
+// saved: the projection, the probabilities, the attended values, their norm, and the tiles of q, k and v.
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/checked.h"
 #include "kernels/cuda/ops.h"
-#include "layers/attention_heads.h"
-#include "layers/attention_shape.h"
-#include "layers/cuda/elementwise.h"
-#include "layers/cuda/gemm.h"
-#include "layers/cuda/norm_kernels.h"
+#include "layers/attention_core.h"
+#include "layers/cuda/kernels.h"
 #include "layers/cuda/run.h"
+#include "layers/settings.h"
 
 namespace imago::layers::cuda {
 
@@ -38,7 +33,7 @@ enum Scratch : std::size_t {
   kScratchCount
 };
 
-// Probabilities in work at a time outside of training, where nobody keeps them: 256 MiB.
+// Probabilities held at a time outside of training, where they are not kept: 256 MiB.
 constexpr std::size_t kMostProbabilities = std::size_t{64} << 20;
 
 struct Call {
@@ -60,7 +55,7 @@ const float* setting(const std::vector<float>& values, DeviceTensor& to, DeviceR
   return to.data();
 }
 
-/// The table of angles, sent when steps grow.
+/// The table of angles, uploaded when the number of steps grows.
 const float* rope_of(const AttentionDims& dims, std::size_t steps, DeviceState& state, DeviceRun& run) {
   if (dims.head_values < 2) return nullptr;
   if (state.rope_steps < steps || state.rope_values != dims.head_values || state.rope_base != dims.rope_base) {
@@ -69,7 +64,7 @@ const float* rope_of(const AttentionDims& dims, std::size_t steps, DeviceState& 
     for (std::size_t t = 0; t < steps; ++t) {
       run.stream.copy_in(std::as_bytes(table.at(t)), state.scratch[kRope].data() + t * table.rotary());
     }
-    run.stream.wait();  // the table on the host ends here
+    run.stream.wait();  // the copies read the table on the host
     state.rope_steps = steps;
     state.rope_values = dims.head_values;
     state.rope_base = dims.rope_base;
@@ -108,35 +103,52 @@ Call call_of(const Layer& layer, const DeviceTensor& x, DeviceState& state, Devi
   return call;
 }
 
-/// Tiles of what was attended, from those of q, k and v; `first` and `count` are groups.
-void attend(const Call& call, DeviceState& state, std::size_t first, std::size_t count, float* probabilities,
-            DeviceRun& run) {
-  const AttentionDims& dims = call.dims;
-  const std::size_t steps = call.batch.steps;
-  gemm({.a = state.saved[kQueries].data() + first * call.query_tile(),
-        .b = state.saved[kKeys].data() + first * call.key_tile(),
-        .c = probabilities,
-        .m = call.rows(),
-        .n = steps,
-        .k = dims.head_values,
-        .b_transposed = true,
+/// One matrix per group, one after the other.
+struct Matrices {
+  float* values;
+  std::size_t rows, cols;
+  bool transposed = false;
+  std::size_t step() const { return rows * cols; }
+};
+
+/// c = a · b for each of `count` groups.
+void multiply(const Matrices& a, const Matrices& b, const Matrices& c, std::size_t count, DeviceRun& run) {
+  gemm({.a = a.values,
+        .b = b.values,
+        .c = c.values,
+        .m = c.rows,
+        .n = c.cols,
+        .k = a.transposed ? a.rows : a.cols,
+        .a_transposed = a.transposed,
+        .b_transposed = b.transposed,
         .batch = count,
-        .a_step = call.query_tile(),
-        .b_step = call.key_tile(),
-        .c_step = call.scores()},
+        .a_step = a.step(),
+        .b_step = b.step(),
+        .c_step = c.step()},
        run.stream);
-  causal_softmax(probabilities, count * call.rows(), steps, call.factor(), run.stream);
-  gemm({.a = probabilities,
-        .b = state.saved[kValues].data() + first * call.key_tile(),
-        .c = state.scratch[kTile].data() + first * call.query_tile(),
-        .m = call.rows(),
-        .n = dims.head_values,
-        .k = steps,
-        .batch = count,
-        .a_step = call.scores(),
-        .b_step = call.key_tile(),
-        .c_step = call.query_tile()},
-       run.stream);
+}
+
+Matrices query_tiles(const Call& call, const DeviceTensor& tensor, std::size_t first = 0) {
+  return {tensor.data() + first * call.query_tile(), call.rows(), call.dims.head_values};
+}
+Matrices key_tiles(const Call& call, const DeviceTensor& tensor, std::size_t first = 0) {
+  return {tensor.data() + first * call.key_tile(), call.batch.steps, call.dims.head_values};
+}
+Matrices score_tiles(const Call& call, const DeviceTensor& tensor) {
+  return {tensor.data(), call.rows(), call.batch.steps};
+}
+Matrices transposed(Matrices matrices) {
+  matrices.transposed = true;
+  return matrices;
+}
+
+/// Tiles of the attended values from those of q, k and v, for `count` groups from `first` on.
+void attend(const Call& call, DeviceState& state, std::size_t first, std::size_t count, DeviceRun& run) {
+  const Matrices p = score_tiles(call, state.saved[kProbabilities]);
+  multiply(query_tiles(call, state.saved[kQueries], first), transposed(key_tiles(call, state.saved[kKeys], first)), p,
+           count, run);
+  causal_softmax(p.values, count * call.rows(), call.batch.steps, call.factor(), run.stream);
+  multiply(p, key_tiles(call, state.saved[kValues], first), query_tiles(call, state.scratch[kTile], first), count, run);
 }
 
 void forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState&,
@@ -167,7 +179,7 @@ void forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceSta
       run.for_backward() ? groups : std::clamp<std::size_t>(kMostProbabilities / call.scores(), 1, groups);
   state.saved[kProbabilities].resize(*run.device, Shape{at_once, call.rows(), call.batch.steps});
   for (std::size_t first = 0; first < groups; first += at_once) {
-    attend(call, state, first, std::min(at_once, groups - first), state.saved[kProbabilities].data(), run);
+    attend(call, state, first, std::min(at_once, groups - first), run);
   }
   scatter_heads(call.attended, state.scratch[kTile].data(), state.saved[kAttended].data(), run.stream);
 
@@ -186,69 +198,26 @@ void forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceSta
   linear_forward(layer, attention_output(dims), attended, tokens, state.post.data(), run);
 }
 
-/// Gradients of the tiles of q, k and v from that of what was attended, which lies in kTile.
+/// Gradients of the tiles of q, k and v from that of the attended values, which is in kTile.
 void attend_backward(const Call& call, DeviceState& state, DeviceRun& run) {
-  const AttentionDims& dims = call.dims;
-  const std::size_t steps = call.batch.steps, width = dims.head_values, rows = call.rows(), groups = call.groups();
-  const float* const p = state.saved[kProbabilities].data();
-  const float* const grad_out = state.scratch[kTile].data();
-  float* const g = state.scratch[kGradProbabilities].data();
-  gemm({.a = p,
-        .b = grad_out,
-        .c = state.scratch[kGradValues].data(),
-        .m = steps,
-        .n = width,
-        .k = rows,
-        .a_transposed = true,
-        .batch = groups,
-        .a_step = call.scores(),
-        .b_step = call.query_tile(),
-        .c_step = call.key_tile()},
-       run.stream);
-  gemm({.a = grad_out,
-        .b = state.saved[kValues].data(),
-        .c = g,
-        .m = rows,
-        .n = steps,
-        .k = width,
-        .b_transposed = true,
-        .batch = groups,
-        .a_step = call.query_tile(),
-        .b_step = call.key_tile(),
-        .c_step = call.scores()},
-       run.stream);
-  softmax_backward({.p = p,
-                    .g = g,
-                    .grad_x = g,
-                    .rows = groups * rows,
-                    .cols = steps,
-                    .g_stride = steps,
-                    .grad_stride = steps,
+  const std::size_t groups = call.groups();
+  const Matrices p = score_tiles(call, state.saved[kProbabilities]);
+  const Matrices g = score_tiles(call, state.scratch[kGradProbabilities]);
+  const Matrices grad_out = query_tiles(call, state.scratch[kTile]);
+  multiply(transposed(p), grad_out, key_tiles(call, state.scratch[kGradValues]), groups, run);
+  multiply(grad_out, transposed(key_tiles(call, state.saved[kValues])), g, groups, run);
+  softmax_backward({.p = p.values,
+                    .g = g.values,
+                    .grad_x = g.values,
+                    .rows = groups * call.rows(),
+                    .cols = call.batch.steps,
+                    .g_stride = call.batch.steps,
+                    .grad_stride = call.batch.steps,
                     .factor = call.factor()},
                    run.stream);
-  gemm({.a = g,
-        .b = state.saved[kKeys].data(),
-        .c = state.scratch[kGradQueries].data(),
-        .m = rows,
-        .n = width,
-        .k = steps,
-        .batch = groups,
-        .a_step = call.scores(),
-        .b_step = call.key_tile(),
-        .c_step = call.query_tile()},
-       run.stream);
-  gemm({.a = g,
-        .b = state.saved[kQueries].data(),
-        .c = state.scratch[kGradKeys].data(),
-        .m = steps,
-        .n = width,
-        .k = rows,
-        .a_transposed = true,
-        .batch = groups,
-        .a_step = call.scores(),
-        .b_step = call.query_tile(),
-        .c_step = call.key_tile()},
-       run.stream);
+  multiply(g, key_tiles(call, state.saved[kKeys]), query_tiles(call, state.scratch[kGradQueries]), groups, run);
+  multiply(transposed(g), query_tiles(call, state.saved[kQueries]), key_tiles(call, state.scratch[kGradKeys]), groups,
+           run);
 }
 
 void backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,

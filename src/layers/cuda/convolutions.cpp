@@ -1,18 +1,15 @@
-// Convolutions: taps gathered into rows, one product for many samples, and the result, [positions][filters], turned
-// around. A transposed convolution is the gradient that a convolution from the filters to the channels gives its input,
-// as on the host, with the weights handed over as [C][F][k…].
+// Convolutions: taps are gathered into rows, multiplied with the weights for many samples at once, and the result,
+// [positions][filters], is transposed. A transposed convolution is the gradient that a convolution from the filters to
+// the channels gives its input, as on the host, with the weights passed as [C][F][k…].
 //
 // saved[0]: z, unless f is linear.
-
-#include "layers/convolution.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
 #include "kernels/cuda/ops.h"
-#include "layers/cuda/convolution_kernels.h"
-#include "layers/cuda/gemm.h"
+#include "layers/cuda/kernels.h"
 #include "layers/cuda/run.h"
 #include "layers/settings.h"
 
@@ -22,56 +19,51 @@ namespace {
 
 enum Scratch : std::size_t { kGradZ, kRows, kPositions, kSwapped, kGradSwapped, kScratchCount };
 
-// Taps in work at a time: 256 MiB. More samples per product gain nothing.
+// Taps of a chunk at most: 256 MiB. More samples per product would not be faster.
 constexpr std::size_t kMostTaps = std::size_t{64} << 20;
 
+/// A convolution of many samples, computed in chunks of them.
 struct Call {
-  ConvolutionSizes sizes;
   math::ConvolutionExtents extents;  // of the whole batch
   std::size_t taps, outputs, inputs;
-  std::size_t at_once;  // samples
-
-  float* rows(DeviceState& state, DeviceRun& run) const {
-    state.scratch[kRows].resize(*run.device, Shape{at_once, outputs, taps});
-    return state.scratch[kRows].data();
-  }
+  std::size_t chunk;  // samples
 };
 
-Call call_of(const ConvolutionSizes& sizes, const math::ConvolutionExtents& extents) {
-  Call call{sizes, extents, taps_of(extents), outputs_of(extents), inputs_of(extents), 1};
+Call call_of(const math::ConvolutionExtents& extents) {
+  Call call{extents, taps_of(extents), outputs_of(extents), inputs_of(extents), 1};
   const std::size_t each = checked_mul(call.taps, call.outputs, "the taps of a convolution");
-  call.at_once =
+  call.chunk =
       std::clamp<std::size_t>(kMostTaps / std::max<std::size_t>(each, 1), 1, std::max<std::size_t>(extents.batch, 1));
   return call;
 }
 
-/// body(extents of some samples, the first of them).
+/// Calls body(extents of the chunk, its first sample, rows, positions) for each chunk, with memory for its taps and for
+/// its values [sample][output][filter].
 template <class Body>
-void for_each_piece(const Call& call, const Body& body) {
-  for (std::size_t first = 0; first < call.extents.batch; first += call.at_once) {
-    math::ConvolutionExtents piece = call.extents;
-    piece.batch = std::min(call.at_once, call.extents.batch - first);
-    body(piece, first);
+void for_each_chunk(const Call& call, DeviceState& state, DeviceRun& run, const Body& body) {
+  state.scratch[kRows].resize(*run.device, Shape{call.chunk, call.outputs, call.taps});
+  state.scratch[kPositions].resize(*run.device, Shape{call.chunk, call.outputs, call.extents.filters});
+  for (std::size_t first = 0; first < call.extents.batch; first += call.chunk) {
+    math::ConvolutionExtents chunk = call.extents;
+    chunk.batch = std::min(call.chunk, call.extents.batch - first);
+    body(chunk, first, state.scratch[kRows].data(), state.scratch[kPositions].data());
   }
 }
 
 /// y[b][f][o] from x[b][c][i]; w is [F][taps].
 void convolve(const Call& call, const float* x, const float* w, float* y, DeviceState& state, DeviceRun& run) {
   const std::size_t filters = call.extents.filters;
-  float* const rows = call.rows(state, run);
-  state.scratch[kPositions].resize(*run.device, Shape{call.at_once, call.outputs, filters});
-  float* const positions = state.scratch[kPositions].data();
-  for_each_piece(call, [&](const math::ConvolutionExtents& piece, std::size_t first) {
-    gather_taps(piece, x + first * piece.channels * call.inputs, rows, run.stream);
+  for_each_chunk(call, state, run, [&](const auto& chunk, std::size_t first, float* rows, float* positions) {
+    gather_taps(chunk, x + first * chunk.channels * call.inputs, rows, run.stream);
     gemm({.a = rows,
           .b = w,
           .c = positions,
-          .m = piece.batch * call.outputs,
+          .m = chunk.batch * call.outputs,
           .n = filters,
           .k = call.taps,
           .b_transposed = true},
          run.stream);
-    transpose(positions, y + first * filters * call.outputs, piece.batch, call.outputs, filters, run.stream);
+    transpose(positions, y + first * filters * call.outputs, chunk.batch, call.outputs, filters, run.stream);
   });
 }
 
@@ -79,14 +71,11 @@ void convolve(const Call& call, const float* x, const float* w, float* y, Device
 void convolve_backward_data(const Call& call, const float* grad_y, const float* w, float* grad_x, DeviceState& state,
                             DeviceRun& run) {
   const std::size_t filters = call.extents.filters;
-  float* const rows = call.rows(state, run);
-  state.scratch[kPositions].resize(*run.device, Shape{call.at_once, call.outputs, filters});
-  float* const positions = state.scratch[kPositions].data();
-  for_each_piece(call, [&](const math::ConvolutionExtents& piece, std::size_t first) {
-    transpose(grad_y + first * filters * call.outputs, positions, piece.batch, filters, call.outputs, run.stream);
-    gemm({.a = positions, .b = w, .c = rows, .m = piece.batch * call.outputs, .n = call.taps, .k = filters},
+  for_each_chunk(call, state, run, [&](const auto& chunk, std::size_t first, float* rows, float* positions) {
+    transpose(grad_y + first * filters * call.outputs, positions, chunk.batch, filters, call.outputs, run.stream);
+    gemm({.a = positions, .b = w, .c = rows, .m = chunk.batch * call.outputs, .n = call.taps, .k = filters},
          run.stream);
-    sum_taps(piece, rows, grad_x + first * piece.channels * call.inputs, run.stream);
+    sum_taps(chunk, rows, grad_x + first * chunk.channels * call.inputs, run.stream);
   });
 }
 
@@ -94,39 +83,33 @@ void convolve_backward_data(const Call& call, const float* grad_y, const float* 
 void convolve_backward_weights(const Call& call, const float* x, const float* grad_y, float* grad_w, DeviceState& state,
                                DeviceRun& run) {
   const std::size_t filters = call.extents.filters;
-  float* const rows = call.rows(state, run);
-  state.scratch[kPositions].resize(*run.device, Shape{call.at_once, call.outputs, filters});
-  float* const positions = state.scratch[kPositions].data();
-  for_each_piece(call, [&](const math::ConvolutionExtents& piece, std::size_t first) {
-    transpose(grad_y + first * filters * call.outputs, positions, piece.batch, filters, call.outputs, run.stream);
-    gather_taps(piece, x + first * piece.channels * call.inputs, rows, run.stream);
+  for_each_chunk(call, state, run, [&](const auto& chunk, std::size_t first, float* rows, float* positions) {
+    transpose(grad_y + first * filters * call.outputs, positions, chunk.batch, filters, call.outputs, run.stream);
+    gather_taps(chunk, x + first * chunk.channels * call.inputs, rows, run.stream);
     gemm({.a = positions,
           .b = rows,
           .c = grad_w,
           .m = filters,
           .n = call.taps,
-          .k = piece.batch * call.outputs,
+          .k = chunk.batch * call.outputs,
           .a_transposed = true,
           .add = true},
          run.stream);
   });
 }
 
+std::size_t batch_of(const Layer& layer, const ConvolutionSizes& sizes, const DeviceTensor& x) {
+  return rows_of(layer, x.shape(), sizes.channels * sizes.in_values());
+}
+
 /// Gives the result its shape; what comes back takes z.
 float* prepare(const Layer& layer, const ConvolutionSizes& sizes, std::size_t batch, DeviceState& state,
                DeviceRun& run) {
-  check_memory(checked_mul(batch, sizes.filters * sizes.out_values(), "the result of a convolution"), describe(layer),
-               "values of its result");
-  std::vector<std::size_t> extents{batch, sizes.filters};
-  extents.insert(extents.end(), std::end(sizes.out) - sizes.axes, std::end(sizes.out));
+  std::size_t memory[5];
+  const std::span<const std::size_t> extents = convolution_result(layer, sizes, batch, memory);
   state.scratch.resize(kScratchCount);
-  state.post.resize(*run.device, Shape(std::move(extents)));
-  if (!run.for_backward() || kernel_function(layer.config.activation) == kernels::Activation::linear) {
-    return state.post.data();
-  }
-  state.saved.resize(1);
-  state.saved[0].resize(*run.device, state.post.shape());
-  return state.saved[0].data();
+  state.post.resize(*run.device, Shape(std::vector(extents.begin(), extents.end())));
+  return pre_activation(layer, state, run);
 }
 
 void finish(const Layer& layer, const float* z, DeviceState& state, DeviceRun& run) {
@@ -140,19 +123,18 @@ void finish(const Layer& layer, const float* z, DeviceState& state, DeviceRun& r
 void forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState&,
              DeviceRun& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const std::size_t batch = convolution_batch(layer, sizes, x.shape());
+  const std::size_t batch = batch_of(layer, sizes, x);
   float* const z = prepare(layer, sizes, batch, state, run);
-  convolve(call_of(sizes, extents_of(sizes, batch)), x.data(),
-           weights_of(layer, 0, weight_shape(layer.config).count(), run), z, state, run);
+  convolve(call_of(extents_of(sizes, batch)), x.data(), weights_of(layer, 0, weight_shape(layer.config).count(), run),
+           z, state, run);
   finish(layer, z, state, run);
 }
 
 void backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,
               DeviceState& state, DeviceRun& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const Call call = call_of(sizes, extents_of(sizes, convolution_batch(layer, sizes, x.shape())));
-  state.saved.resize(1);
-  const float* const grad_z = grad_of_z(layer, state.saved[0], grad_output, state, kGradZ, run);
+  const Call call = call_of(extents_of(sizes, batch_of(layer, sizes, x)));
+  const float* const grad_z = grad_pre_activation(layer, grad_output, state, kGradZ, run);
   convolve_backward_weights(call, x.data(), grad_z, gradient_of(layer, 0, run), state, run);
   if (!state.needs_grad_input) return;
   state.grad_input.resize(*run.device, x.shape());
@@ -161,13 +143,6 @@ void backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const De
 }
 
 // ---- ConvTransposed1D, 2D, 3D
-
-/// Of the convolution from the result to the input.
-Call swapped_call(ConvolutionSizes sizes, std::size_t batch) {
-  std::swap(sizes.channels, sizes.filters);
-  std::swap(sizes.in, sizes.out);
-  return call_of(sizes, extents_of(sizes, batch));
-}
 
 std::size_t kernel_values(const Layer& layer, const ConvolutionSizes& sizes) {
   return weight_shape(layer.config).cols / sizes.channels;
@@ -184,20 +159,19 @@ const float* swapped_weights(const Layer& layer, const ConvolutionSizes& sizes, 
 void transposed_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState&,
                         DeviceRun& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const std::size_t batch = convolution_batch(layer, sizes, x.shape());
+  const std::size_t batch = batch_of(layer, sizes, x);
   float* const z = prepare(layer, sizes, batch, state, run);
-  convolve_backward_data(swapped_call(sizes, batch), x.data(), swapped_weights(layer, sizes, state, run), z, state,
-                         run);
+  convolve_backward_data(call_of(swapped_extents(sizes, batch)), x.data(), swapped_weights(layer, sizes, state, run), z,
+                         state, run);
   finish(layer, z, state, run);
 }
 
 void transposed_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,
                          DeviceState& state, DeviceRun& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const Call call = swapped_call(sizes, convolution_batch(layer, sizes, x.shape()));
+  const Call call = call_of(swapped_extents(sizes, batch_of(layer, sizes, x)));
   const std::size_t count = weight_shape(layer.config).count();
-  state.saved.resize(1);
-  const float* const grad_z = grad_of_z(layer, state.saved[0], grad_output, state, kGradZ, run);
+  const float* const grad_z = grad_pre_activation(layer, grad_output, state, kGradZ, run);
   state.scratch[kGradSwapped].resize(*run.device, Shape{count});
   float* const grad_swapped = state.scratch[kGradSwapped].data();
   run.stream.fill_zero(grad_swapped, count * sizeof(float));

@@ -1,10 +1,9 @@
-// Dense and SwiGLU. What is saved is as in the host's files: z unless f is linear; gate, up, their product, its norm.
+// Dense and SwiGLU. saved, as on the host: z unless f is linear; gate, up, their product, its norm.
 
 #include "kernels/cuda/ops.h"
-#include "layers/cuda/elementwise.h"
-#include "layers/cuda/norm_kernels.h"
+#include "layers/cuda/kernels.h"
 #include "layers/cuda/run.h"
-#include "layers/fixed_norm.h"
+#include "layers/settings.h"
 
 namespace imago::layers::cuda {
 
@@ -12,32 +11,23 @@ namespace {
 
 // ---- Dense
 
-Linear matrix_of(const Layer& layer) {
-  const WeightShape shape = weight_shape(layer.config);
-  return {.matrix = {.first = 0, .rows = shape.rows, .cols = shape.cols}};
-}
-
 void dense_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState&,
                    DeviceRun& run) {
-  const Linear part = matrix_of(layer);
+  const Linear part = dense_matrix(layer.config);
   const std::size_t rows = part.matrix.rows;
   const std::size_t batch = rows_of(layer, x.shape(), part.matrix.cols);
   const kernels::Activation function = kernel_function(layer.config.activation);
   state.post.resize(*run.device, rows_shape(x.shape(), part.matrix.cols, rows));
-  if (!run.for_backward() || function == kernels::Activation::linear) {
-    return linear_forward(layer, part, x.data(), batch, state.post.data(), run, function);
-  }
-  state.saved.resize(1);
-  state.saved[0].resize(*run.device, state.post.shape());
-  linear_forward(layer, part, x.data(), batch, state.saved[0].data(), run);
-  kernels::cuda::activate(function, state.saved[0].data(), nullptr, state.post.data(), batch, rows, {}, run.stream);
+  float* const z = pre_activation(layer, state, run);
+  if (z == state.post.data()) return linear_forward(layer, part, x.data(), batch, z, run, function);
+  linear_forward(layer, part, x.data(), batch, z, run);
+  kernels::cuda::activate(function, z, nullptr, state.post.data(), batch, rows, {}, run.stream);
 }
 
 void dense_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,
                     DeviceState& state, DeviceRun& run) {
-  const Linear part = matrix_of(layer);
-  state.saved.resize(1);
-  const float* const grad_z = grad_of_z(layer, state.saved[0], grad_output, state, 0, run);
+  const Linear part = dense_matrix(layer.config);
+  const float* const grad_z = grad_pre_activation(layer, grad_output, state, 0, run);
   if (state.needs_grad_input) state.grad_input.resize(*run.device, x.shape());
   linear_backward(layer, part, x.data(), rows_of(layer, x.shape(), part.matrix.cols), grad_z,
                   state.needs_grad_input ? state.grad_input.data() : nullptr, run);
@@ -48,27 +38,7 @@ void dense_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, co
 enum Saved : std::size_t { kGate, kUp, kProduct, kNormed, kSavedCount };
 enum Scratch : std::size_t { kGradGate, kGradUp, kGradProduct, kNormWeight, kScratchCount };
 
-struct Gated {
-  std::size_t width, inner;
-  Linear gate, up, down;
-  bool relu2, normed;
-};
-
-Gated parts_of(const Layer& layer) {
-  weight_shape(layer.config);  // throws for settings that make no layer
-  const std::size_t width = static_cast<std::size_t>(layer.config.input_height);
-  const std::size_t inner = static_cast<std::size_t>(layer.config.output_height);
-  const std::size_t matrix = width * inner;
-  return {.width = width,
-          .inner = inner,
-          .gate = {.matrix = {.first = 0, .rows = inner, .cols = width}, .bias_first = 3 * matrix},
-          .up = {.matrix = {.first = matrix, .rows = inner, .cols = width}, .bias_first = 3 * matrix + inner},
-          .down = {.matrix = {.first = 2 * matrix, .rows = width, .cols = inner}, .bias_first = 3 * matrix + 2 * inner},
-          .relu2 = layer.config.activation == Activation::relu2,
-          .normed = !layer.config.inner_norm.empty()};
-}
-
-/// The weight of the inner norm, which is a setting: small, and sent at each call.
+/// The weight of the inner norm. It is a setting and small, so it is uploaded at each call.
 const float* inner_norm(const Layer& layer, DeviceState& state, DeviceRun& run) {
   const std::vector<float>& weight = layer.config.inner_norm;
   state.scratch[kNormWeight].resize(*run.device, Shape{weight.size()});
@@ -78,7 +48,7 @@ const float* inner_norm(const Layer& layer, DeviceState& state, DeviceRun& run) 
 
 void swiglu_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState&,
                     DeviceRun& run) {
-  const Gated parts = parts_of(layer);
+  const SwiGluParts parts = swiglu_parts(layer.config);
   const std::size_t rows = rows_of(layer, x.shape(), parts.width);
   state.saved.resize(kSavedCount);
   state.scratch.resize(kScratchCount);
@@ -88,9 +58,8 @@ void swiglu_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, De
   for (const Saved part : {kGate, kUp, kProduct}) state.saved[part].resize(*run.device, Shape{rows, parts.inner});
   linear_forward(layer, parts.gate, x.data(), rows, state.saved[kGate].data(), run);
   linear_forward(layer, parts.up, x.data(), rows, state.saved[kUp].data(), run);
-  kernels::cuda::activate(parts.relu2 ? kernels::Activation::relu2 : kernels::Activation::silu,
-                          state.saved[kGate].data(), state.saved[kUp].data(), state.saved[kProduct].data(), rows,
-                          parts.inner, {}, run.stream);
+  kernels::cuda::activate(parts.function, state.saved[kGate].data(), state.saved[kUp].data(),
+                          state.saved[kProduct].data(), rows, parts.inner, {}, run.stream);
   const float* product = state.saved[kProduct].data();
   if (parts.normed) {
     state.saved[kNormed].resize(*run.device, Shape{rows, parts.inner});
@@ -108,7 +77,7 @@ void swiglu_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, De
 
 void swiglu_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,
                      DeviceState& state, DeviceRun& run) {
-  const Gated parts = parts_of(layer);
+  const SwiGluParts parts = swiglu_parts(layer.config);
   const std::size_t rows = rows_of(layer, x.shape(), parts.width);
   state.grad_input.resize(*run.device, x.shape());
   if (rows == 0) return;
@@ -136,7 +105,7 @@ void swiglu_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, c
                  .grad_gate = state.scratch[kGradGate].data(),
                  .grad_up = state.scratch[kGradUp].data(),
                  .count = rows * parts.inner,
-                 .relu2 = parts.relu2},
+                 .relu2 = parts.function == kernels::Activation::relu2},
                 run.stream);
   linear_backward(layer, parts.gate, x.data(), rows, state.scratch[kGradGate].data(), state.grad_input.data(), run);
   linear_backward(layer, parts.up, x.data(), rows, state.scratch[kGradUp].data(), state.grad_input.data(), run, true);

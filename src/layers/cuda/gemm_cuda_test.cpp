@@ -1,6 +1,6 @@
 // Our own product, which serves where there is no cuBLAS, and the one that is chosen, against sums in double.
 
-#include "layers/cuda/gemm.h"
+#include "layers/cuda/kernels.h"
 
 #include <gtest/gtest.h>
 

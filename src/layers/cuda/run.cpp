@@ -4,9 +4,7 @@
 
 #include "imago/error.h"
 #include "kernels/cuda/ops.h"
-#include "layers/cuda/elementwise.h"
-#include "layers/cuda/gemm.h"
-#include "layers/cuda/weights.h"
+#include "layers/cuda/kernels.h"
 
 namespace imago::layers::cuda {
 
@@ -86,9 +84,7 @@ void check_trainable(const Layer& layer) {
   const auto check = [](const Layer& child) {
     if (!child.config.is_remote_link) check_trainable(child);
   };
-  for (const Layer& branch : layer.branches) check(branch);
-  if (layer.filter_gate != nullptr) check(*layer.filter_gate);
-  for (const Layer& sub_layer : layer.sub_layers) check(sub_layer);
+  for_each_child(layer, check);
 }
 
 void copy_tensor(const DeviceTensor& from, DeviceTensor& to, DeviceRun& run) {
@@ -104,9 +100,19 @@ Shape rows_shape(const Shape& x, std::size_t width, std::size_t new_width) {
   return Shape(std::move(extents));
 }
 
+const kernels::cuda::GpuMatrix& matrix_of(const Layer& layer, const MatrixSlice& slice, DeviceRun& run) {
+  auto matrix = device_matrix(*layer.weights, layer.config.scheme(), slice, run.device);
+  const kernels::cuda::GpuMatrix& found = *matrix;
+  run.held.push_back(std::move(matrix));
+  return found;
+}
+
 const float* weights_of(const Layer& layer, std::size_t first, std::size_t count, DeviceRun& run) {
   if (run.for_backward()) return trained(layer, run).active() + first;
-  return device_weights(*layer.weights, layer.config.scheme(), first, count, run);
+  auto weights = device_weights(*layer.weights, layer.config.scheme(), first, count, run.device);
+  const float* const values = reinterpret_cast<const float*>(weights->address());
+  run.held.push_back(std::move(weights));
+  return values;
 }
 
 float* gradient_of(const Layer& layer, std::size_t first, DeviceRun& run) {
@@ -119,9 +125,8 @@ void linear_forward(const Layer& layer, const Linear& part, const float* x, std:
   if (batch == 0) return;
   const float* const bias = part.bias_first == kNoBias ? nullptr : weights_of(layer, part.bias_first, rows, run);
   if (!run.for_backward()) {
-    const kernels::cuda::GpuMatrix& matrix = device_matrix(*layer.weights, layer.config.scheme(), part.matrix, run);
     const kernels::cuda::GpuProduct product{
-        .matrix = &matrix, .y = y, .epilogue = {.bias = bias, .activation = activation}};
+        .matrix = &matrix_of(layer, part.matrix, run), .y = y, .epilogue = {.bias = bias, .activation = activation}};
     kernels::cuda::multiply({&product, 1}, {.x = x, .count = batch, .cols = cols}, kernels::Arithmetic::exact,
                             run.products, run.stream);
     return;
@@ -170,14 +175,23 @@ void add_rows(const float* x, std::size_t rows, std::size_t cols, float* sums, D
   add_column_sums({.x = x, .sums = sums, .rows = rows, .cols = cols, .scratch = run.sums.data()}, run.stream);
 }
 
-const float* grad_of_z(const Layer& layer, const DeviceTensor& z, const DeviceTensor& grad_output, DeviceState& state,
-                       std::size_t index, DeviceRun& run) {
+float* pre_activation(const Layer& layer, DeviceState& state, DeviceRun& run) {
+  if (!run.for_backward() || kernel_function(layer.config.activation) == kernels::Activation::linear) {
+    return state.post.data();
+  }
+  state.saved.resize(1);
+  state.saved[0].resize(*run.device, state.post.shape());
+  return state.saved[0].data();
+}
+
+const float* grad_pre_activation(const Layer& layer, const DeviceTensor& grad_output, DeviceState& state,
+                                 std::size_t index, DeviceRun& run) {
   const kernels::Activation function = kernel_function(layer.config.activation);
   if (function == kernels::Activation::linear) return grad_output.data();
   if (state.scratch.size() <= index) state.scratch.resize(index + 1);
   state.scratch[index].resize(*run.device, grad_output.shape());
-  activation_backward(function, z.data(), grad_output.data(), state.scratch[index].data(), grad_output.size(),
-                      run.stream);
+  activation_backward(function, state.saved[0].data(), grad_output.data(), state.scratch[index].data(),
+                      grad_output.size(), run.stream);
   return state.scratch[index].data();
 }
 

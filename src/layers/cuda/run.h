@@ -1,7 +1,7 @@
 #pragma once
 
 // A layer on a CUDA device: the state it keeps there, where its weights come from, one row of functions per type. The
-// counterpart of layers/layer_functions.h, walked in the same way by the same containers.
+// counterpart of layers/layer_functions.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace imago::layers::cuda {
 using imago::cuda::Array;
 using imago::cuda::Stream;
 
-/// A float32 tensor in device memory. Memory grows to the largest shape it had and is then used again.
+/// A float32 tensor in device memory. Its memory grows to the largest shape it had and is reused for smaller ones.
 class DeviceTensor {
  public:
   const Shape& shape() const noexcept { return shape_; }
@@ -63,7 +63,7 @@ struct DeviceRun {
   Stream& stream;
   kernels::cuda::ProductScratch& products;
   TrainedLayers* trained = nullptr;                    ///< null: packed weights out of the stores
-  Run host = {};                                       ///< grid and seed, for links and for layers that run on the host
+  Run host = {};                                       ///< grid and seed, for links and layers that run on the host
   DeviceTensor sums = {};                              ///< scratch of column sums
   std::vector<std::shared_ptr<const void>> held = {};  ///< weights in use until the stream was waited for
 
@@ -82,7 +82,8 @@ struct DeviceFunctions {
 };
 
 /// Runs one layer; a disabled one gives x. Types without kernels (Metacognition, and Softmax with noise, masks, or onto
-/// sparse points) run on the host: their input comes down and their result goes up. `host` is the state that they keep.
+/// sparse points) run on the host: their input is downloaded and their result uploaded. `host` is the state that they
+/// keep.
 void forward_layer(Layer& layer, const DeviceTensor& x, const DeviceTensor* skip, DeviceState& state, LayerState& host,
                    DeviceRun& run);
 void backward_layer(Layer& layer, const DeviceTensor& x, const DeviceTensor* skip, const DeviceTensor& grad_output,
@@ -90,7 +91,7 @@ void backward_layer(Layer& layer, const DeviceTensor& x, const DeviceTensor* ski
 
 /// Throws UnsupportedError, naming the layer, if it or one inside it cannot be trained on a GPU.
 void check_trainable(const Layer& layer);
-/// Its part for Softmax: the variants that run on the host are refused.
+/// The check for Softmax: throws for the variants that run on the host.
 void check_softmax_trainable(const Layer& layer);
 
 // ---- For the files of the types.
@@ -102,7 +103,10 @@ void copy_tensor(const DeviceTensor& from, DeviceTensor& to, DeviceRun& run);
 /// The shape of x with rows of `new_width` instead of `width`, as resize_rows.
 Shape rows_shape(const Shape& x, std::size_t width, std::size_t new_width);
 
-/// Wq of a part of the layer's array, float32 in device memory.
+/// The slice of the layer's weights as its scheme packs it; decoded to float32 where rows do not line up with blocks or
+/// groups. It stays until the stream was waited for.
+const kernels::cuda::GpuMatrix& matrix_of(const Layer& layer, const MatrixSlice& slice, DeviceRun& run);
+/// Wq of a part of the layer's array, float32 in device memory. It stays as long.
 const float* weights_of(const Layer& layer, std::size_t first, std::size_t count, DeviceRun& run);
 /// Where the gradient of the layer's weights is summed, from `first` on.
 float* gradient_of(const Layer& layer, std::size_t first, DeviceRun& run);
@@ -116,9 +120,11 @@ void linear_backward(const Layer& layer, const Linear& part, const float* x, std
 /// sums[c] += Σ x[row][c].
 void add_rows(const float* x, std::size_t rows, std::size_t cols, float* sums, DeviceRun& run);
 
-/// grad_output · f'(z), in scratch[index] where f is not linear.
-const float* grad_of_z(const Layer& layer, const DeviceTensor& z, const DeviceTensor& grad_output, DeviceState& state,
-                       std::size_t index, DeviceRun& run);
+/// z of a layer with result = f(z), once state.post has its shape: saved[0] if backward will need z, else the result.
+float* pre_activation(const Layer& layer, DeviceState& state, DeviceRun& run);
+/// grad_output · f'(z) with z = saved[0], in scratch[index] unless f is linear.
+const float* grad_pre_activation(const Layer& layer, const DeviceTensor& grad_output, DeviceState& state,
+                                 std::size_t index, DeviceRun& run);
 
 extern const DeviceFunctions kDense, kSwiGlu, kNorm, kEmbedding, kAttention, kConvolution, kTransposedConvolution, kRnn,
     kLstm, kKMeans, kSoftmax, kParallel, kSequential, kResidual;

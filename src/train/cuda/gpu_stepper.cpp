@@ -9,20 +9,19 @@
 
 #include "imago/error.h"
 #include "kernels/cuda/ops.h"
+#include "layers/layer_functions.h"
 #include "network/network_state.h"
-#include "network/walk.h"
 #include "quant/scheme.h"
 #include "train/batches.h"
-#include "train/cuda/loss_kernels.h"
-#include "train/cuda/rounding.h"
+#include "train/loss.h"
 #include "train/update.h"
 
 namespace imago::cuda {
 
 namespace {
 
-/// A dataset that takes more than a quarter of what is free stays on the host, and each batch is sent: weights and
-/// activations need room too.
+/// A dataset that takes more than a quarter of the free memory stays on the host, and each batch is uploaded: weights
+/// and activations need memory too.
 bool fits(const Dataset& data, const Device& device) {
   for (const DeviceInfo& info : accelerators()) {
     if (info.name == device.name()) return (data.x.size() + data.y.size()) * sizeof(float) <= info.free_memory / 4;
@@ -51,6 +50,61 @@ float explicit_scale_of(const Layer& layer) {
 }
 
 }  // namespace
+
+void DeviceLoss::queue(const Loss& loss, const layers::cuda::DeviceTensor& output,
+                       const layers::cuda::DeviceTensor& target, const Tensor<float>& host_target,
+                       layers::cuda::DeviceTensor* gradient, double* out, Stream& stream) {
+  check_sizes(loss, output.shape(), target.shape());
+  if (gradient != nullptr) gradient->resize(*device_, output.shape());
+  float* const slopes = gradient == nullptr ? nullptr : gradient->data();
+  const std::size_t cols = output.shape().last(), rows = output.size() / cols;
+  const ValueLoss values{output.data(), target.data(), slopes, output.size(), nullptr, out};
+  const auto partials = [&](std::size_t count) {
+    partials_.reserve(*device_, count);
+    return partials_.data();
+  };
+  switch (loss.kind) {
+    case LossKind::mse:
+    case LossKind::cross_entropy: {
+      ValueLoss args = values;
+      args.partials = partials(partial_count(output.size()));
+      return loss.kind == LossKind::mse ? mean_squared_error(args, stream) : cross_entropy(args, stream);
+    }
+    case LossKind::cross_entropy_logits: {
+      const bool by_class = target.size() == rows;
+      return cross_entropy_of_logits({.output = output.data(),
+                                      .target = target.data(),
+                                      .gradient = slopes,
+                                      .rows = rows,
+                                      .cols = cols,
+                                      .by_class = by_class,
+                                      .scored = by_class ? count_scored(host_target.values(), cols) : rows,
+                                      .row_losses = partials(rows),
+                                      .out = out},
+                                     stream);
+    }
+    case LossKind::multi_head_softmax_ce: {
+      check_heads(loss, rows, cols);
+      host_starts_.assign(1, 0);
+      for (const int head : loss.heads) host_starts_.push_back(host_starts_.back() + head);
+      starts_.reserve(*device_, host_starts_.size());
+      stream.copy_in(std::as_bytes(std::span(host_starts_)), starts_.data());
+      mask_.reserve(*device_, loss.mask.size());
+      stream.copy_in(std::as_bytes(std::span(loss.mask)), mask_.data());
+      return multi_head_entropy({.output = output.data(),
+                                 .target = target.data(),
+                                 .gradient = slopes,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .starts = starts_.data(),
+                                 .heads = loss.heads.size(),
+                                 .mask = loss.mask.empty() ? nullptr : mask_.data(),
+                                 .head_losses = partials(rows * loss.heads.size()),
+                                 .out = out},
+                                stream);
+    }
+  }
+}
 
 GpuStepper::GpuStepper(Network& network, const Dataset& data, const OptimizerOptions& options,
                        std::shared_ptr<Device> device)
@@ -91,7 +145,7 @@ void GpuStepper::make_slots(Layer& layer, const std::string& path) {
     for (int i = 0; i < moment_count(options_.kind); ++i) slots_.back().moments[i] = Array<float>(*device_, count);
   }
   std::size_t child = 0;
-  network::for_each_child(layer, [&](Layer& inner) { make_slots(inner, fmt::format("{}.{}", path, child++)); });
+  layers::for_each_child(layer, [&](Layer& inner) { make_slots(inner, fmt::format("{}.{}", path, child++)); });
 }
 
 void GpuStepper::load_part(std::span<const std::size_t> examples, const Tensor<float>& from,
@@ -113,7 +167,7 @@ void GpuStepper::load(std::span<const std::size_t> examples) {
   ids_.reserve(*device_, host_ids_.size());
   run_.stream().copy_in(std::as_bytes(std::span(host_ids_)), ids_.data());
   load_part(examples, data_.x, all_x_, host_x_, x_);
-  gather_examples(data_.y, examples, host_y_);  // losses look at its classes
+  gather_examples(data_.y, examples, host_y_);  // DeviceLoss checks its classes
   load_part(examples, data_.y, all_y_, host_y_, y_);
 }
 
@@ -192,7 +246,7 @@ Stepper::Result GpuStepper::step(std::span<const std::size_t> examples, const Lo
   queue_backward();
   queue_squares();
   queue_update(rate);
-  // One wait a step: whether it happened is decided there and learned here.
+  // One wait per step: the device decides whether the weights change, and the figures tell the host.
   const StepFigures found = figures();
   const bool updated = std::isfinite(found.loss) && std::isfinite(found.squares);
   if (updated) {
@@ -230,7 +284,7 @@ std::vector<std::vector<float>> GpuStepper::gradients(std::span<const std::size_
   return found;
 }
 
-// Moments are named as Optimizer names them, so that runs go on here and there.
+// Moments are named as Optimizer names them, so that a run can go on on another device.
 
 namespace {
 
@@ -254,7 +308,7 @@ std::vector<Optimizer::Moment> GpuStepper::save() {
 }
 
 void GpuStepper::restore(std::uint64_t steps, std::vector<Optimizer::Moment> moments) {
-  Optimizer(network_, options_).restore(steps, moments);  // it knows what is wrong with them
+  Optimizer(network_, options_).restore(steps, moments);  // throws if they do not fit
   std::size_t used = 0;
   for (Slot& slot : slots_) {
     for (int i = 0; i < moment_count(options_.kind); ++i) {

@@ -5,11 +5,29 @@
 #include <vector>
 
 #include "network/cuda/grid_run.h"
-#include "train/cuda/device_loss.h"
-#include "train/cuda/update_kernels.h"
+#include "train/cuda/kernels.h"
 #include "train/stepper.h"
 
 namespace imago::cuda {
+
+/// Losses of tensors in device memory, and the scratch memory they need.
+class DeviceLoss {
+ public:
+  explicit DeviceLoss(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  /// Queues the loss of `output` into *out (device memory) and its gradient, unless null. `host_target` has
+  /// the values of `target`, for counting and checking classes. `loss` must stay until the stream was waited for.
+  /// Throws as evaluate_loss.
+  void queue(const Loss& loss, const layers::cuda::DeviceTensor& output, const layers::cuda::DeviceTensor& target,
+             const Tensor<float>& host_target, layers::cuda::DeviceTensor* gradient, double* out, Stream& stream);
+
+ private:
+  std::shared_ptr<Device> device_;
+  Array<double> partials_;
+  Array<float> mask_;
+  Array<int> starts_;
+  std::vector<int> host_starts_;
+};
 
 /// Steps on a CUDA device. Masters, gradients, moments and, where it fits, the dataset lie in its memory.
 class GpuStepper final : public Stepper {

@@ -1,6 +1,5 @@
-#include "train/cuda/loss_kernels.h"
-
 #include "layers/cuda/launch.cuh"
+#include "train/cuda/kernels.h"
 
 namespace imago::cuda {
 

@@ -14,13 +14,11 @@
 #include "imago/error.h"
 #include "imago/train.h"
 #include "kernels/ops.h"
-#include "network/walk.h"
+#include "layers/layer_functions.h"
 #include "testing/every_layer.h"
 #include "testing/gpu.h"
 #include "train/cuda/gpu_stepper.h"
-#include "train/cuda/loss_kernels.h"
-#include "train/cuda/rounding.h"
-#include "train/cuda/update_kernels.h"
+#include "train/cuda/kernels.h"
 #include "train/update.h"
 
 namespace imago {
@@ -87,7 +85,7 @@ class TrainCudaTest : public testing::GpuTest {
       ++index;
     }
     std::size_t child = 0;
-    network::for_each_child(
+    layers::for_each_child(
         layer, [&](const Layer& inner) { compare(inner, wanted.children[child++], got, index, what, tolerance); });
   }
 

@@ -1,23 +1,24 @@
-#include "train/cuda/rounding.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "layers/cuda/launch.cuh"
+#include "train/cuda/kernels.h"
 
 namespace imago::cuda {
 
 namespace {
 
+using kernels::UpdateArgs;
+using kernels::UpdateKind;
 using layers::cuda::block_sum_of;
 using layers::cuda::for_each;
 using layers::cuda::for_each_row;
 using layers::cuda::kThreads;
 
-constexpr std::size_t kChunk = 16384;  // weights of a block
+constexpr std::size_t kChunk = 16384;  // weights that a block reads
 
-/// Weights that share a scale: their number, and how they are split into chunks.
+/// Groups of weights with one scale: how many, their size, and chunks of each.
 struct Groups {
   std::size_t count, size, chunks;
 };
@@ -27,7 +28,7 @@ Groups groups_of(std::size_t count, std::size_t scale_group) {
   return {size == 0 ? 0 : (count + size - 1) / size, size, (size + kChunk - 1) / kChunk};
 }
 
-/// What rounding needs to know about a type, since the table of types is on the host.
+/// What rounding needs to know of a type.
 struct Type {
   DType dtype;
   NumberKind kind;
@@ -43,7 +44,7 @@ Type type_of(DType dtype) {
   return {dtype, facts.kind, facts.scale_divisor, lowest, beyond - 1};
 }
 
-/// 0 0.5 1 1.5 2 3 4 6; ties go to the even code, so a bound between two codes belongs to either side.
+/// 0 0.5 1 1.5 2 3 4 6. Ties go to the even code, so the comparisons alternate between < and <=.
 __device__ float nearest_fp4(float t) {
   const float a = fabsf(t);
   if (isnan(t)) return 0;
@@ -122,6 +123,8 @@ void derive_scales(const Rounding& a, const Type& type, const Groups& groups, do
   });
 }
 
+__device__ float clipped(float value, float bound) { return value > bound ? bound : value < -bound ? -bound : value; }
+
 }  // namespace
 
 std::size_t rounding_partials(std::size_t count, std::size_t scale_group) {
@@ -139,6 +142,48 @@ void round_weights(const Rounding& args, Stream& stream) {
   for_each(a.count, "round_weights", stream, [=] __device__(std::size_t i) {
     const float scale = derived ? static_cast<float>(scales[i / groups.size]) : a.explicit_scale;
     a.rounded[i] = rounded(type, a.master[i], scale);
+  });
+}
+
+std::size_t square_partials(std::size_t count) { return (count + kChunk - 1) / kChunk; }
+
+void clipped_squares(const float* gradient, std::size_t count, float bound, double* partials, Stream& stream) {
+  for_each_row(square_partials(count), "clipped_squares", stream, [=] __device__(std::size_t chunk) {
+    const float* const values = gradient + chunk * kChunk;
+    const double sum = block_sum_of<double>(min(kChunk, count - chunk * kChunk), [&](std::size_t i) {
+      const double value = static_cast<double>(clipped(values[i], bound));
+      return isfinite(values[i]) ? value * value : static_cast<double>(NAN);
+    });
+    if (threadIdx.x == 0) partials[chunk] = sum;
+  });
+}
+
+void update(const UpdateArgs& args, const StepFigures* figures, float norm_bound, Stream& stream) {
+  const UpdateArgs a = args;
+  for_each(a.count, "update", stream, [=] __device__(std::size_t i) {
+    if (!isfinite(figures->loss) || !isfinite(figures->squares)) return;
+    const double norm = sqrt(figures->squares), most = static_cast<double>(norm_bound);
+    const float factor = static_cast<float>(most > 0 && norm > most ? most / norm : 1.0);
+    const float g = clipped(a.gradient[i], a.bound) * factor;
+    float w = a.weights[i];
+    switch (a.kind) {
+      case UpdateKind::plain: w -= a.rate * g; break;
+      case UpdateKind::momentum: {
+        const float m = a.momentum * a.moment1[i] + g;
+        a.moment1[i] = m;
+        w -= a.rate * m;
+        break;
+      }
+      case UpdateKind::adam: {
+        const float m1 = a.moment1[i] + (g - a.moment1[i]) * a.blend1;
+        const float m2 = a.moment2[i] * a.beta2 + a.blend2 * g * g;
+        a.moment1[i] = m1;
+        a.moment2[i] = m2;
+        w = w * a.keep - a.rate * (m1 / (sqrtf(m2) / a.root_correction2 + a.epsilon));
+        break;
+      }
+    }
+    a.weights[i] = w < a.floor ? a.floor : w;
   });
 }
 

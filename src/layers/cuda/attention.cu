@@ -1,5 +1,4 @@
-#include "layers/cuda/attention_kernels.h"
-
+#include "layers/cuda/kernels.h"
 #include "layers/cuda/launch.cuh"
 
 namespace imago::layers::cuda {

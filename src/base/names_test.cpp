@@ -1,4 +1,4 @@
-#include "base/near_names.h"
+#include "base/names.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/near_names.h"
+#include "base/names.h"
 
 #include <algorithm>
 #include <numeric>
@@ -23,10 +23,16 @@ std::size_t letters_between(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Longer names are no slips of anybody's, and comparing them takes the square of their length.
+/// Longer texts are not misspelled names, and comparing them takes the square of their length.
 constexpr std::size_t kLongestName = 256;
 
+constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 }  // namespace
+
+bool same_but_for_case(std::string_view a, std::string_view b) noexcept {
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
 
 std::vector<std::string> near_names(std::string_view text, std::span<const std::string> candidates, std::size_t count) {
   if (text.size() > kLongestName) return {};
