@@ -57,7 +57,7 @@ struct Scales {
   std::size_t group = 0;
 };
 
-/// Packs `weights` in `dtype` (bit layout of spec/checkpoint.md §4; unused bits of the last byte are 0).
+/// Packs `weights` in `dtype`, the first weight in the highest bits of a byte; unused bits of the last byte are 0.
 /// Throws ShapeError if `packed` is not packed_bytes(dtype, weights.size()) long or there are too few scales,
 /// UsageError for a scale that is negative, infinite or NaN. A scale of 0 acts as 1.
 void encode(DType dtype, std::span<const float> weights, Scales scales, std::span<std::byte> packed);

@@ -12,7 +12,7 @@ namespace imago {
 
 class Buffer;
 
-/// Where weights live and are computed on. The host is always there; accelerators implement the same three calls.
+/// Where weights are stored and computed on: the host, which always exists, or an accelerator.
 /// Thread-safe. A device outlives its buffers because each buffer holds a reference to it.
 class Device : public std::enable_shared_from_this<Device> {
  public:
@@ -33,7 +33,7 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual void release(std::byte* memory, std::size_t bytes) noexcept = 0;
 };
 
-/// One block of device memory, 64-byte aligned (2 MiB pages asked for when it is large). Move-only; empty when
+/// One block of device memory, 64-byte aligned (on 2 MiB pages, if possible, when it is large). Move-only; empty when
 /// moved from or of size 0.
 class Buffer {
  public:
@@ -80,7 +80,7 @@ std::vector<DeviceInfo> accelerators();
 std::string accelerator_problem();
 
 /// "cpu", "cuda" (the first one) or "cuda:1"; one object per device and process. Throws UsageError for other names,
-/// DeviceError with accelerator_problem, and for a number that no device has, naming those there are.
+/// DeviceError with accelerator_problem, and for a number that no device has, listing those that exist.
 std::shared_ptr<Device> open_device(std::string_view name);
 
 /// Bytes read and written per second by copying within the memory of `device`. Takes some milliseconds and up to 1 GiB

@@ -45,7 +45,7 @@ class FormatError final : public Error {
   std::uint64_t offset_;
 };
 
-/// Sizes do not fit: a span of the wrong length, a row that is no multiple of a block, a product that overflows.
+/// Sizes do not fit: a span of the wrong length, a row that is not a multiple of a block, a product that overflows.
 class ShapeError final : public Error {
  public:
   explicit ShapeError(const std::string& what) : Error(ErrorKind::shape, what) {}

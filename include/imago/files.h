@@ -40,8 +40,9 @@ struct ImportOptions {
   bool eager = false;  ///< as in LoadOptions
 };
 
-/// A network made of tensors. Of a decoder, block b is the layers 4b … 4b+3: RMSNorm, attention, RMSNorm, SwiGLU; the
-/// residual sums around them are the driver's (spec/layers.md §9), and so is what belongs to no block.
+/// A network made of tensors. Block b of a decoder is the layers 4b … 4b+3: RMSNorm, attention, RMSNorm, SwiGLU. The
+/// caller embeds tokens, adds the residual sums (h += attention(norm(h)), h += SwiGLU(norm(h))), and applies the final
+/// norm and the head.
 struct ImportedNetwork {
   Network network;
   std::vector<std::string> unmatched = {};  ///< tensors that are in no layer
@@ -53,7 +54,7 @@ struct ImportedNetwork {
 };
 
 /// A Hugging Face folder or GGUF file with a decoder in the style of Llama, or a safetensors file of layers that are
-/// guessed from the shapes of its tensors (spec/checkpoint.md §8.2, §8.3). All weights become float32 masters; layers
+/// guessed from the names and shapes of its tensors. All weights become float32 masters; layers
 /// of one tensor keep its type. Throws IoError, FormatError; UnsupportedError for other forms and for models that these
 /// layers cannot compute, UsageError for options that do not fit the tensors.
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options = {});

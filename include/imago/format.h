@@ -100,7 +100,7 @@ enum class NumberKind : std::uint8_t {
   binary,            ///< -scale, +scale
 };
 
-/// Facts about one type. `scale_divisor` is Q of spec/layers.md §3.2: a derived scale is max|w| / Q.
+/// Facts about one type. `scale_divisor` is Q, the largest code: a derived scale is max|w| / Q.
 struct DTypeInfo {
   DType id;
   std::string_view name;

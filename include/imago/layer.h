@@ -16,7 +16,7 @@ namespace imago {
 
 class Network;
 
-/// What a layer computes; the numbers are those of spec/layers.md §2.
+/// What a layer computes. Checkpoints store the numbers 0 (dense) to 19 (metacognition).
 enum class LayerType : std::uint8_t {
   dense,
   multi_head_attention,
@@ -41,7 +41,9 @@ enum class LayerType : std::uint8_t {
 };
 inline constexpr int kLayerTypes = 20;
 
-/// f of a layer; numbers and formulas in spec/layers.md §2.1.
+/// The function f of a layer. With s(x) = 1 / (1 + exp(-x)): relu max(x, 0); silu x · s(x);
+/// gelu x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))); leaky_relu x, or 0.01 x below 0; relu2 max(x, 0)². Unknown ids
+/// act as linear.
 enum class Activation : std::int8_t { linear = -1, relu, silu, gelu, tanh, sigmoid, leaky_relu, relu2 };
 
 enum class SoftmaxType : std::uint8_t {
@@ -61,8 +63,8 @@ enum class SoftmaxType : std::uint8_t {
 std::string_view name(LayerType type) noexcept;
 std::string_view name(Activation activation) noexcept;
 std::string_view name(SoftmaxType type) noexcept;
-/// Any case, with the aliases of spec/checkpoint.md §6. Throw UsageError that lists the known names. An empty name is
-/// linear for activations and standard for softmax.
+/// In any case, and also by their aliases: MHA, ATTENTION, META; LEAKY_RELU, 6 for relu2. Throw UsageError that lists
+/// the known names. An empty name is linear for activations and standard for softmax.
 LayerType parse_layer_type(std::string_view text);
 Activation parse_activation(std::string_view text);
 SoftmaxType parse_softmax_type(std::string_view text);
@@ -73,8 +75,8 @@ struct Coordinates {
   friend bool operator==(const Coordinates&, const Coordinates&) = default;
 };
 
-/// The settings of a layer exactly as a file states them: 0 means "not set". Effective values (spec/layers.md §4) are
-/// computed where they are used and never written back, so that saving gives back what was read.
+/// The settings of a layer exactly as a file states them: 0 means "not set". Defaults are applied where a setting is
+/// used and never written back, so that saving gives back what was read.
 struct LayerConfig {
   LayerType type = LayerType::dense;
   Activation activation = Activation::relu;
@@ -97,7 +99,7 @@ struct LayerConfig {
   double entmax_alpha = 0;
   bool gumbel_noise = false;
   std::string combine_mode;
-  bool use_tiling = false;  ///< a hint of the original's, carried along
+  bool use_tiling = false;  ///< a hint for the original engine; not used, but saved again
   int tile_size = 0;        ///< likewise
   bool is_disabled = false;
 
@@ -110,18 +112,27 @@ struct LayerConfig {
   Coordinates target;  ///< of a remote link
   std::string meta_source, meta_effect;
 
-  /// The numeric form of the weights.
+  /// How the weights are packed.
   Scheme scheme() const;
 };
 
-/// One rule of a Metacognition layer (spec/layers.md §4.19).
+/// One rule of a Metacognition layer: if the condition holds after a forward, the command changes the target layer, and
+/// the observed layer runs again. Statistics are those of the observed layer's output unless said otherwise.
 struct MetaRule {
+  /// 1, 2: standard deviation > threshold, < threshold. 3, 4: |mean| > threshold, < threshold. 5: |maximum| >
+  /// threshold. 6: the share of values with magnitude above 1e-6 is < threshold. 7: the standard deviation of the input
+  /// is more than threshold times that of two forwards before. 8: | |mean of output| / |mean of input| - 1 | >
+  /// threshold. Any other: never.
   int condition = 0;
   double threshold = 0;
+  /// Turns the target into another layer of the same widths: 70 Dense (linear), 80 CNN1, 81 RNN, 83 Softmax, 90
+  /// RMSNorm, 91 SwiGLU (four times as wide inside), 92 MultiHeadAttention, 93 LSTM, 98 KMeans with `param` clusters.
+  /// Old weights are kept as a prefix of the new ones. 99: sets its dtype to the one numbered `param`. 101: makes a
+  /// square Dense the identity. Any other: nothing.
   float command = 0;
   float param = 0;
-  int cooldown = 0;
-  bool self_only = false;
+  int cooldown = 0;        ///< forwards since the start or the last firing before the rule is tried
+  bool self_only = false;  ///< the target is the observed layer; otherwise the grid layer at (0, 0, param, 0)
   friend bool operator==(const MetaRule&, const MetaRule&) = default;
 };
 
@@ -153,20 +164,19 @@ struct LayerGradient {
   std::vector<LayerGradient> children;
 };
 
-/// Rows and columns of a layer's weight array: [O][I] for Dense, one row for arrays made of several parts; nothing for
-/// layers that own no weights. Throws UsageError, naming the layer, for settings that make no valid layer.
+/// Rows and columns of a layer's weight array: [O][I] for Dense, one row for arrays made of several parts; 0 × 0 for
+/// layers without weights. Throws UsageError, naming the layer, for invalid settings.
 struct WeightShape {
   std::size_t rows = 0, cols = 0;
   std::size_t count() const noexcept { return rows * cols; }
 };
 WeightShape weight_shape(const LayerConfig& config);
 
-/// Gives the layer and all inside it fresh weights (spec/layers.md §4: matrices uniform in [-0.1, 0.1], biases and beta
-/// 0, gamma 1). The same seed gives the same weights on every machine.
+/// Gives the layer and all inside it fresh weights: matrices uniform in [-0.1, 0.1], biases and beta 0, gamma 1. The
+/// same seed gives the same weights on every machine.
 void initialize_weights(Layer& layer, std::uint64_t seed);
 
-// Layers by name, for building networks in code; weights come with the network. Sizes that the spec derives may be
-// left out.
+// Layers by name, for building networks in code; the network makes their weights. Sizes that have a default may be 0.
 
 Layer dense(int inputs, int outputs, Activation activation = Activation::linear);
 Layer embedding(int vocabulary, int width);
@@ -194,8 +204,8 @@ Layer sequential(std::vector<Layer> layers);
 Layer parallel(std::string combine_mode, std::vector<Layer> branches);
 /// Parallel with the mode "filter": a soft mixture of the branches, weighted by `gate`.
 Layer mixture(Layer gate, std::vector<Layer> branches);
-/// The rules that a Metacognition layer has unless others are given (spec/layers.md §4.19): a drifting gain makes its
-/// layer the identity, wild results make it an RMSNorm, silent ones a Dense.
+/// The default rules of a Metacognition layer: a layer whose gain drifts becomes the identity, one with extreme outputs
+/// an RMSNorm, one with mostly zero outputs a Dense.
 std::vector<MetaRule> default_meta_rules();
 Layer metacognition(Layer observed, std::vector<MetaRule> rules = default_meta_rules());
 /// A branch or sub-layer that is another layer of the grid.
@@ -203,7 +213,7 @@ Layer remote_link(const Coordinates& target);
 /// The same layer in another type.
 Layer with_dtype(Layer layer, DType dtype);
 
-/// {dense(…), residual(), …} as a list; a braced list cannot hold what only moves.
+/// {dense(…), residual(), …} as a list; a braced list cannot hold layers, which only move.
 template <class... Layers>
 std::vector<Layer> layer_list(Layers... layers) {
   std::vector<Layer> list;

@@ -21,7 +21,7 @@ class Network {
  public:
   /// Every cell Dense, ReLU, float32, without weights. Throws UsageError for sizes below 1, ShapeError on overflow.
   Network(int depth, int rows, int cols, int layers_per_cell);
-  /// 1 × 1 × 1 × n with fresh weights from `seed`. Throws UsageError for settings that make no valid layer.
+  /// 1 × 1 × 1 × n with fresh weights from `seed`. Throws UsageError for invalid settings.
   explicit Network(std::vector<Layer> layers, std::uint64_t seed = 0);
   Network(Network&&) noexcept;
   Network& operator=(Network&&) noexcept;
@@ -38,7 +38,7 @@ class Network {
   std::size_t index(const Coordinates& at) const;
   Layer& at(const Coordinates& at);
 
-  /// Fresh weights everywhere. Throws UsageError for settings that make no valid layer, and if the weights are more
+  /// Fresh weights everywhere. Throws UsageError for invalid settings, and if the weights are more
   /// than this machine has memory for.
   void initialize(std::uint64_t seed);
   /// Checks settings, sizes of weights and remote links. Throws UsageError for a target outside the grid or a cycle
@@ -51,16 +51,16 @@ class Network {
   /// shapes are those of the call before. Throws ShapeError when `x` does not fit, UsageError for an enabled layer that
   /// needs weights and has none; both name the layer.
   const Tensor<float>& forward(const Tensor<float>& x);
-  /// From now on `forward` runs on this device, with the weights packed in its memory; null or the host: here. Weights
-  /// go there when they are first needed, and again after each change. Metacognition, and Softmax with noise, a mask or
+  /// From now on `forward` runs on this device, with the weights packed in its memory; null is the host. Weights are
+  /// uploaded when they are first needed, and again after each change. Metacognition, and Softmax with noise, a mask or
   /// sparse results, still run on the host between the others. Throws UnsupportedError if this build has no kernels for
   /// it.
   void run_on(std::shared_ptr<Device> device);
   /// As forward, keeping what `backward` needs and computing with decoded weights.
   const Tensor<float>& forward_training(const Tensor<float>& x);
   /// Gradients for the last forward_training: of its input, returned, and of the weights, added to `gradients()`.
-  /// Without `input_gradient` the former may be left out, where that saves a product, and what is returned means
-  /// nothing. REQUIRES: grad_output has the shape of that result.
+  /// Without `input_gradient` the former may be left out, where that saves a product; the returned tensor is then
+  /// undefined. REQUIRES: grad_output has the shape of that result.
   const Tensor<float>& backward(const Tensor<float>& grad_output, bool input_gradient = true);
   /// One per grid layer, as summed by `backward` since `clear_gradients`.
   std::span<LayerGradient> gradients() noexcept;
@@ -69,8 +69,9 @@ class Network {
   /// Seed of what layers draw while running (Gumbel noise, Metacognition noise).
   void set_run_seed(std::uint64_t seed);
 
-  /// What layers remember from one forward to the next, for an exact resume: what Metacognition has seen and how long
-  /// its rules have waited, meta networks included. Numbers for `restore_memory` alone; empty without Metacognition.
+  /// What layers remember from one forward to the next, for an exact resume: the history of Metacognition and the
+  /// cooldown of its rules, meta networks included. Only `restore_memory` reads these numbers; empty without
+  /// Metacognition.
   std::vector<std::uint64_t> memory() const;
   /// Throws UsageError, and changes nothing, if they belong to another network. An empty list changes nothing.
   void restore_memory(std::span<const std::uint64_t> memory);
@@ -83,7 +84,9 @@ class Network {
   std::unique_ptr<State> state_;
 };
 
-/// The grid as a machine that ticks: every layer works on what its source gave one tick earlier (spec/layers.md §7).
+/// Advances the grid in ticks: in each tick every layer runs on the output that its source had one tick earlier. The
+/// source of a layer is the one before it, of the first layer the external input, of a remote link its target. A layer
+/// whose source has no output yet does not run.
 class StepMesh {
  public:
   /// The network must outlive the mesh. With `keep_history`, step_backward can go back through all ticks.
@@ -111,7 +114,7 @@ class StepMesh {
   std::unique_ptr<State> state_;
 };
 
-/// Puts all layers with weights, inner ones included, into `dtype`: settings and versions; masters stay.
+/// Sets the dtype of all layers with weights, inner ones included, and morphs them; masters stay.
 void morph_network(Network& network, DType dtype);
 
 /// One grid layer as compare_networks sees it: the direction of its weights as they are computed with.

@@ -15,7 +15,7 @@
 
 namespace imago {
 
-// The exact meaning of the 21 types, one value at a time (spec/layers.md §3). These functions are the definition;
+// The exact meaning of the 21 types, one value at a time. These functions are the definition;
 // the bulk versions in codec.h give the same bits faster. All of them are pure and safe from any thread.
 
 /// IEEE binary16: round to nearest even, subnormals kept, overflow to infinity, NaN stays NaN (quiet).
@@ -44,7 +44,7 @@ float from_fp4(Fp4 code, Fp4Table table = Fp4Table::ocp) noexcept;
 /// Nearest integer, halves away from zero, as a float. NaN stays NaN.
 float round_half_away(float value) noexcept;
 
-/// The code of weight `w` under `scale` (spec §3.3): w / scale rounded and saturated for scaled types, converted for
+/// The code of weight `w` under `scale`: w / scale rounded and saturated for scaled types, converted for
 /// the wide floats, which ignore the scale. A scale of 0 acts as 1. NaN gives code 0 (binary: -1).
 template <Numeric T>
 T quantize_value(float w, float scale) noexcept;
@@ -60,7 +60,7 @@ float simulate_precision(float w, DType dtype, float scale) noexcept;
 template <Numeric T>
 std::vector<T> cast_weights(std::span<const float> weights, float scale);
 
-/// The scale that spec §3.2 derives: max|w| / Q (unsigned: max(0, max w) / Q; binary: mean|w|); 1 where that is zero
+/// The default scale of a type: max|w| / Q (unsigned: max(0, max w) / Q; binary: mean|w|); 1 where that is zero
 /// or not finite, and for types without a scale. Where the weights reach the end of float32 it is as much smaller as
 /// it takes for all of them to decode to something finite. NaN weights are passed over.
 float derive_scale(DType dtype, std::span<const float> weights) noexcept;

@@ -11,7 +11,7 @@
 
 namespace imago {
 
-/// Of the library: "0.1.0".
+/// The version of the library: "0.1.0".
 std::string_view version() noexcept;
 
 /// What this machine offers and which kernels would run on it.
@@ -29,7 +29,7 @@ struct SystemReport {
   int usable_cores = 0;      ///< cores this process may run on (affinity and control group respected)
   int cores = 0;             ///< cores of the machine; 0 where unknown
   double core_quota = 0;     ///< processor time that the control group grants, in cores; 0: no limit
-  double load = 0;           ///< processes at work on the whole machine, over the last minute
+  double load = 0;           ///< runnable processes of the whole machine, over the last minute
   std::string governor;      ///< of the clock; empty where the system does not say
   std::uint64_t memory_bytes = 0;
   std::uint64_t available_bytes = 0;
@@ -39,7 +39,7 @@ struct SystemReport {
   std::vector<std::string> advice;  ///< what makes this machine slower than it could be, one sentence each
 };
 
-/// Asks the system; for accelerators see imago/device.h. Throws UsageError if IMAGO_KERNELS names no known kernels.
+/// Asks the system; for accelerators see imago/device.h. Throws UsageError for an unknown name in IMAGO_KERNELS.
 SystemReport inspect_system();
 
 /// Read bandwidth of memory in bytes per second with the present threads, measured over 256 MiB (about 0.2 s).
@@ -53,7 +53,7 @@ int thread_count();
 struct KernelBenchOptions {
   std::vector<Format> formats = {};  ///< empty: the 21 dtypes and the 16 block formats of GGUF
   std::size_t batch = 1;             ///< tokens per product
-  std::size_t matrix_bytes = 0;      ///< run form of a matrix, about; 0: well beyond the last-level cache
+  std::size_t matrix_bytes = 0;      ///< of a matrix in panel layout, about; 0: well beyond the last-level cache
   double seconds = 1.0;              ///< spent on each kernel, at least three passes; a longer pass is taken alone
   /// Called before each kernel with its name and how many are done, in all; once more at the end with an empty name.
   std::function<void(const std::string& name, std::size_t done, std::size_t total)> progress = {};
@@ -66,7 +66,7 @@ struct KernelSpeed {
   std::string operation;   ///< "matvec", or "matmul" from batch 2
   std::string activation;  ///< "f32" (exact), "int8" (fast), or "bf16" (fast, many tokens, where there are tiles of it)
   std::size_t rows = 0, cols = 0, batch = 0;
-  std::size_t matrix_bytes = 0;  ///< the run form: what one pass reads of the weights
+  std::size_t matrix_bytes = 0;  ///< in panel layout: what one pass reads of the weights
   double gb_per_s = 0;           ///< matrix_bytes per pass
   double gflops = 0;             ///< 2 per multiply-add
   double read_gb_per_s = 0;      ///< plain reading of the same bytes, alternating with the kernel's passes
@@ -85,13 +85,13 @@ struct KernelBench {
 };
 
 /// Times the kernels that would be chosen, with the present threads: about two minutes for all formats.
-/// Throws UsageError if the batch is 0 or IMAGO_KERNELS names no known kernels, std::bad_alloc if a matrix does not
+/// Throws UsageError if the batch is 0 or for an unknown name in IMAGO_KERNELS, std::bad_alloc if a matrix does not
 /// fit.
 KernelBench bench_kernels(const KernelBenchOptions& options = {});
 
 /// Removes what unfinished output files have left on disk: for a handler of SIGINT or SIGTERM that then ends the
-/// process. Async-signal-safe. The first 64 files open at a time are known; a program that opens more leaves those
-/// behind.
+/// process. Async-signal-safe. Only the first 64 files that are open at a time are
+/// known.
 void remove_unfinished_files() noexcept;
 
 }  // namespace imago

@@ -16,7 +16,9 @@
 
 namespace imago {
 
-/// What training makes small (spec/layers.md §6.2).
+/// What training minimizes. With N outputs o and targets t: mse Σ(o - t)² / N; cross_entropy -Σ t · ln(o + 1e-10) / N;
+/// the others -Σ t · ln softmax(o), averaged over the scored rows (multi_head_softmax_ce: over all rows, with 1e-7
+/// added inside the logarithm).
 enum class LossKind : std::uint8_t {
   mse,
   cross_entropy,          ///< outputs are probabilities, targets too
@@ -98,7 +100,7 @@ struct Schedule {
   float at(std::uint64_t step, std::uint64_t total) const noexcept;
 };
 
-/// Digits of 8 × 8 pixels, drawn by an uncertain hand: turned, stretched, moved, noisy. A row of `x` is 64 pixels from
+/// Synthetic handwritten digits of 8 × 8 pixels: rotated, stretched, moved, with noise. A row of `x` is 64 pixels from
 /// 0 to 1 and a constant 1, since Dense has no bias; `y` is the digit. Each comes as often as the others. The same seed
 /// gives the same digits.
 Dataset drawn_digits(std::size_t examples, std::uint64_t seed);
@@ -136,7 +138,7 @@ struct TrainOptions {
   std::shared_ptr<Device> device = {};
 };
 
-/// All that training has beside the weights: where it is, and what its optimizer remembers.
+/// The state of training besides the weights: its progress, and the moments of its optimizer.
 struct TrainState {
   std::uint64_t steps = 0;            ///< batches done or skipped: the place in the run
   std::uint64_t optimizer_steps = 0;  ///< of them, those that changed the weights

@@ -86,11 +86,11 @@ class WeightStore {
   /// The master for writing; drops all versions at the call. The span is for this one change: call again for the next.
   std::span<float> edit_master();
   /// Frees the master and every version but that of `scheme`: a served model. Later calls that need the master make it
-  /// by unpacking. What accelerators have of `scheme` stays.
+  /// by unpacking. Copies of `scheme` on accelerators stay.
   void release_master(const Scheme& scheme);
 
   /// The version of `scheme`, made if absent. float32 is the master itself and never makes a version: returns null.
-  /// Throws UsageError for a scheme without meaning, ShapeError if rows do not fit the block or group.
+  /// Throws UsageError for an invalid scheme, ShapeError if rows do not fit the block or group.
   std::shared_ptr<const Version> morph(const Scheme& scheme) const;
   /// The version if it exists, else null.
   std::shared_ptr<const Version> find(const Scheme& scheme) const;
@@ -101,12 +101,12 @@ class WeightStore {
   /// Overwrites the master with the decoded version of `scheme`; that version stays, all others are dropped.
   void unpack(const Scheme& scheme);
   /// Installs a version as a file has it: codes verbatim, scales explicit. The master becomes what they decode to; it
-  /// is made when first asked for, so a model that is only served never pays for it. Throws ShapeError unless `codes`
+  /// is made when first asked for, so a model that is only served does without it. Throws ShapeError unless `codes`
   /// are exactly packed_bytes(...) long and there are as many scales as the scheme has, UsageError for unused bits that
   /// are set, ternary code 10, and scales that are negative or not finite. A scale of 0 acts as 1 and is kept as it is.
   /// On an error the store is as before.
   void set_loaded(const Scheme& scheme, std::span<const std::byte> codes, std::span<const float> scales);
-  /// With one scale, as checkpoints have it; types without a scale carry it along unused (see `scale`).
+  /// With one scale, as checkpoints have it; for types without a scale it is kept but not used (see `scale`).
   void set_loaded(DType dtype, std::span<const std::byte> codes, float scale);
 
   /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax); drops that version. Kept until `clear_scale`,
@@ -132,24 +132,24 @@ class WeightStore {
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;
 
-  /// Puts the weights into the memory of an accelerator as `scheme` packs them: codes and scales, laid out for its
-  /// kernels. Done once, kept beside the versions, dropped with them when the master changes; a second call costs
-  /// nothing. The host's copies stay as they are. Throws as `morph`, UsageError for the host, DeviceError without room.
+  /// Copies the weights to an accelerator as `scheme` packs them: codes and scales, in the device layout. Done once,
+  /// kept beside the versions, dropped with them when the master changes; a second call costs nothing. Copies on the
+  /// host stay. Throws like `morph`, UsageError for the host, DeviceError if they do not fit.
   void sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
-  /// Wq in float32, row by row, in the memory of `device`: for layers that have no packed kernel there. Kept and
-  /// dropped as above; what the caller holds stays valid, and stays what it was. Throws as sync_to.
+  /// Wq in float32, row by row, in the memory of `device`: for layers without a packed kernel. Kept and dropped
+  /// as above; what the caller holds stays valid and unchanged. Throws like sync_to.
   std::shared_ptr<const Buffer> dequantized_for(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
-  /// Frees all of the weights that is in host memory; what `device` has of `scheme` (made if absent) is then the only
-  /// copy. Later calls that need the master download it: it is then Wq, as after `release_master`. A version that is
-  /// needed again has the codes it had, but for the sign of a zero in fp4; block formats are encoded anew. Throws as
-  /// sync_to; the store is then as before.
+  /// Frees the host memory of all weights; the copy of `scheme` on `device` (made if absent) is then the only one.
+  /// Later calls that need the master download it: it is then Wq, as after `release_master`. A version that is needed
+  /// again has the same codes, except for the sign of a zero in fp4; block formats are encoded again. Throws like
+  /// sync_to, and the store is then as before.
   void release_host(const std::shared_ptr<Device>& device, const Scheme& scheme);
-  /// Frees what `device` has of these weights, downloading the master first if that is the only copy.
+  /// Frees the copies on `device`, downloading the master first if they are the only ones.
   void release_device(const Device& device);
   /// Bytes held in the memory of `device`.
   std::size_t device_bytes(const Device& device) const noexcept;
 
-  /// Bytes held now in host memory: master, versions, and the forms of them that layers compute with.
+  /// Bytes held now in host memory: master, versions, and the views of them that layers compute with.
   std::size_t bytes() const noexcept;
 
  private:

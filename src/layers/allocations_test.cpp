@@ -13,7 +13,7 @@ int allocations_when_warm(Layer layer, const Tensor<float>& x) {
   testing::randomize_layer(layer, 1);
   LayerState state;
   layers::Run run;
-  forward_layer(layer, x, nullptr, state, run);  // makes the run form and the tensors
+  forward_layer(layer, x, nullptr, state, run);  // makes the packed matrix and the tensors
   return testing::fewest_allocations_of([&] { forward_layer(layer, x, nullptr, state, run); });
 }
 

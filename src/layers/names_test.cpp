@@ -14,7 +14,7 @@ std::string upper(std::string_view text) {
   return result;
 }
 
-// The tables of spec/checkpoint.md §6 and spec/layers.md §2, by hand.
+// Names and numbers of checkpoints, typed in by hand.
 constexpr const char* kTypes[] = {"Dense",
                                   "MultiHeadAttention",
                                   "SwiGLU",

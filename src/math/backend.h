@@ -1,7 +1,7 @@
 #pragma once
 
-// Who computes the parts of a product. products.cpp checks sizes and cuts the work; a backend computes one part, on the
-// thread that calls it, and cannot fail but for want of memory.
+// Who computes a product. products.cpp checks sizes and splits the work; a backend computes one range of it, on the
+// thread that calls it, and fails only if there is no memory.
 
 #include <cstddef>
 #include <span>
@@ -48,14 +48,20 @@ struct Backend {
   void (*convolve_backward_weights)(const BackwardWeightsArgs& args);
 };
 
-/// Plain C++: always there.
+/// Plain C++, in every build.
 const Backend& plain_backend() noexcept;
 /// oneDNN, or null in a build without it.
 const Backend* onednn_backend() noexcept;
-/// oneDNN where the build has it, unless IMAGO_KERNELS=ref forbids all but plain C++.
+/// oneDNN if the build has it, unless IMAGO_KERNELS=ref allows plain C++ only.
 const Backend& best_backend();
 
-// As in products.h, by the backend named.
+/// Convolutions by a given product.
+using GemmFunction = void (*)(const GemmArgs& args);
+void columns_convolve(const ForwardArgs& args, GemmFunction gemm);
+void columns_backward_data(const BackwardDataArgs& args, GemmFunction gemm);
+void columns_backward_weights(const BackwardWeightsArgs& args, GemmFunction gemm);
+
+// As in products.h, by the given backend.
 
 void gemm(const Backend& backend, const GemmShape& shape, std::span<const float> a, std::span<const float> b,
           std::span<float> c, Write write = Write::replace);

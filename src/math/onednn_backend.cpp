@@ -1,14 +1,42 @@
+#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <new>
 
 #include "imago/error.h"
-#include "math/backend.h"
-#include "math/onednn_convolution.h"
-#include "math/onednn_threads.h"
-#include "math/plain.h"
+#include "math/onednn.h"
 
 namespace imago::math {
+
+namespace {
+
+/// The OpenMP that oneDNN was loaded with. Looked up by name, as the loader did for oneDNN itself: linking one would
+/// put a second into programs whose compiler brings another (libomp of clang, libgomp of GCC). Nulls where oneDNN was
+/// built without OpenMP.
+struct OpenMp {
+  int (*max_threads)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  void (*set_threads)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+};
+
+const OpenMp& open_mp() noexcept {
+  static const OpenMp found;
+  return found;
+}
+
+}  // namespace
+
+OneThread::OneThread() noexcept {
+  const OpenMp& omp = open_mp();
+  if (omp.max_threads == nullptr || omp.set_threads == nullptr) return;
+  const int threads = omp.max_threads();
+  if (threads == 1) return;
+  before_ = threads;
+  omp.set_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ != 0) open_mp().set_threads(before_);
+}
 
 namespace {
 
@@ -23,10 +51,10 @@ void gemm_part(const GemmArgs& g) {
   if (status != dnnl_success) throw UnsupportedError("oneDNN refuses this product");
 }
 
-/// Whether oneDNN has good code for it, and then it is done.
+/// Computes it if oneDNN has fast code for it; returns whether it has.
 template <class X, class W, class Y>
 bool convolve_part(ConvolutionKind kind, const ConvolutionArgs<X, W, Y>& args) {
-  // oneDNN's handles know no const; the operands that it only reads stay as they are.
+  // oneDNN takes pointers without const, also for operands that it only reads.
   const auto address = [](const float* values) { return const_cast<float*>(values); };
   return onednn_convolve({kind, args.extents, args.x_sample, args.w_filter, args.y_sample},
                          {address(args.x), address(args.w), address(args.y)});

@@ -1,5 +1,3 @@
-#include "math/onednn_convolution.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -12,7 +10,7 @@
 #include <vector>
 
 #include "imago/error.h"
-#include "math/onednn_threads.h"
+#include "math/onednn.h"
 
 namespace imago::math {
 
@@ -25,7 +23,7 @@ const dnnl::engine& engine() {
   return instance;
 }
 
-/// An array as we lay it out, and as oneDNN wants it: channels in blocks of a vector.
+/// An array in our layout and in that of oneDNN, which has channels in blocks of a vector.
 struct Operand {
   memory::desc given, wanted;
   std::optional<dnnl::reorder> reorder;  ///< none: both are the same. Towards `given` for the result.
@@ -61,8 +59,8 @@ struct Geometry {
   memory::dims stride, padding_before, padding_after;
 };
 
-/// oneDNN demands that the padding behind fits the output size and is not below 0: inputs that no output reaches are
-/// cut off. Nothing if no output reaches any input along some axis.
+/// oneDNN requires a padding after the input that fits the output size and is not negative, so inputs that no output
+/// reads are cut off. Nothing if no output reads any input along some axis.
 std::optional<Geometry> geometry(const ConvolutionRequest& r) {
   const ConvolutionExtents& e = r.extents;
   Geometry g{.x = {dim(e.batch), dim(e.channels)},
@@ -165,7 +163,7 @@ std::shared_ptr<const Plan> make_plan(const ConvolutionRequest& request) {
   return nullptr;
 }
 
-/// Making code takes milliseconds, and a network asks for the same few pieces again and again.
+/// Making code takes milliseconds, and a network asks for the same few shapes again and again.
 class Plans {
  public:
   std::shared_ptr<const Plan> find(const ConvolutionRequest& request) {
@@ -201,7 +199,7 @@ class Plans {
   std::map<Key, std::shared_ptr<const Plan>> plans_;
 };
 
-/// Memory of a thread for arrays in oneDNN's layouts; grows, and stays.
+/// Memory of a thread for arrays in the layouts of oneDNN. It never shrinks.
 class Workspace {
  public:
   void* reserve(std::size_t bytes) {
@@ -237,7 +235,7 @@ void execute(const Plan& plan, const ConvolutionOperands& operands) {
   stream.wait();
 }
 
-/// The gradient of inputs that no output reaches.
+/// Zeroes grad_x if some inputs are read by no output.
 void clear_unreached(const ConvolutionRequest& r, const Plan& plan, float* grad_x) {
   const memory::dims extents = plan.operands[0].given.dims();
   const ConvolutionExtents& e = r.extents;

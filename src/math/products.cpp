@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/parallel.h"
@@ -13,7 +16,7 @@ namespace imago::math {
 
 namespace {
 
-// Multiplications worth a thread: some 5 µs of one core.
+// Multiplications worth a thread: some 5 to 10 µs of one core.
 constexpr std::size_t kPartWork = 1u << 18;
 
 // Lines of C per part are multiples of these. The tiles that oneDNN computes with AVX-512 have 48 columns and 8 rows,
@@ -83,6 +86,164 @@ void gemm(const Backend& backend, const GemmShape& shape, std::span<const float>
 
 void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c, Write write) {
   gemm(best_backend(), shape, a, b, c, write);
+}
+
+// ---- convolutions
+
+namespace {
+
+// Filters and channels per part are multiples of this: the block that oneDNN computes with AVX-512.
+constexpr std::size_t kLineGrain = 16;
+// Partial sums of a gradient of weights, all together: 64 MiB.
+constexpr std::size_t kPartialValues = 1u << 24;
+
+std::size_t product(std::size_t lines, std::size_t others, const std::size_t (&extents)[3]) {
+  std::size_t values = checked_mul(lines, others, "a convolution");
+  for (const std::size_t extent : extents) values = checked_mul(values, extent, "a convolution");
+  return values;
+}
+
+void check(const ConvolutionExtents& e, std::size_t x, std::size_t w, std::size_t y) {
+  constexpr std::size_t kMost = std::numeric_limits<std::int32_t>::max();
+  for (int axis = 0; axis < 3; ++axis) {
+    for (const std::size_t extent : {e.in[axis], e.out[axis], e.kernel[axis], e.stride[axis]}) {
+      if (extent == 0 || extent > kMost) {
+        throw ShapeError(fmt::format("[convolution] an extent is {}, but must be from 1 to 2^31-1", extent));
+      }
+    }
+    if (e.padding[axis] > kMost) throw ShapeError(fmt::format("[convolution] padding of {}", e.padding[axis]));
+  }
+  const auto expect = [](const char* name, std::size_t size, std::size_t wanted) {
+    if (size != wanted) throw ShapeError(fmt::format("[convolution] {} has {} values, not {}", name, size, wanted));
+  };
+  expect("x", x, product(e.batch, e.channels, e.in));
+  expect("w", w, product(e.filters, e.channels, e.kernel));
+  expect("y", y, product(e.batch, e.filters, e.out));
+}
+
+bool is_empty(const ConvolutionExtents& e) { return e.batch == 0 || e.channels == 0 || e.filters == 0; }
+
+/// Samples are split into `samples` ranges and filters (or channels) into `lines`; a thread computes one pair of
+/// ranges.
+struct Split {
+  std::size_t samples, lines;
+};
+
+/// As many pairs as threads, if each has enough to do. Samples are split first: ranges of filters read the same input.
+Split split(const ConvolutionExtents& e, std::size_t lines, std::size_t most_sample_parts) {
+  const double work = static_cast<double>(e.batch) * static_cast<double>(e.filters * e.channels) *
+                      static_cast<double>(out_values(e)) * static_cast<double>(kernel_values(e));
+  const double worth = std::max(1.0, work / static_cast<double>(kPartWork));
+  const std::size_t threads = static_cast<std::size_t>(pool_threads());
+  const std::size_t parts = worth < static_cast<double>(threads) ? static_cast<std::size_t>(worth) : threads;
+  const std::size_t samples = std::max<std::size_t>(1, std::min({parts, e.batch, most_sample_parts}));
+  return {samples, std::clamp<std::size_t>(parts / samples, 1, (lines + kLineGrain - 1) / kLineGrain)};
+}
+
+struct Range {
+  std::size_t begin, end;
+};
+Range range_of(std::size_t count, std::size_t grain, std::size_t part, std::size_t parts) {
+  const std::size_t grains = (count + grain - 1) / grain;
+  return {grains * part / parts * grain, std::min(count, grains * (part + 1) / parts * grain)};
+}
+
+/// Calls body(sample range, line range, number of the sample range) for every part, on the pool.
+template <class Body>
+void for_each_part(const ConvolutionExtents& e, std::size_t lines, Split parts, Body&& body) {
+  parallel_for(parts.samples * parts.lines, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t part = begin; part < end; ++part) {
+      const std::size_t sample_part = part / parts.lines;
+      body(range_of(e.batch, 1, sample_part, parts.samples),
+           range_of(lines, kLineGrain, part % parts.lines, parts.lines), sample_part);
+    }
+  });
+}
+
+}  // namespace
+
+void convolve(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w,
+              std::span<float> y) {
+  check(e, x.size(), w.size(), y.size());
+  if (is_empty(e)) return std::fill(y.begin(), y.end(), 0.0f);
+  const std::size_t x_sample = e.channels * in_values(e);
+  const std::size_t w_filter = e.channels * kernel_values(e);
+  const std::size_t y_sample = e.filters * out_values(e);
+  for_each_part(e, e.filters, split(e, e.filters, e.batch), [&](Range samples, Range filters, std::size_t) {
+    ForwardArgs part{.extents = e,
+                     .x = x.data() + samples.begin * x_sample,
+                     .x_sample = x_sample,
+                     .w = w.data() + filters.begin * w_filter,
+                     .w_filter = w_filter,
+                     .y = y.data() + samples.begin * y_sample + filters.begin * out_values(e),
+                     .y_sample = y_sample};
+    part.extents.batch = samples.end - samples.begin;
+    part.extents.filters = filters.end - filters.begin;
+    backend.convolve(part);
+  });
+}
+
+void convolve_backward_data(const Backend& backend, const ConvolutionExtents& e, std::span<const float> grad_y,
+                            std::span<const float> w, std::span<float> grad_x) {
+  check(e, grad_x.size(), w.size(), grad_y.size());
+  if (is_empty(e)) return std::fill(grad_x.begin(), grad_x.end(), 0.0f);
+  const std::size_t x_sample = e.channels * in_values(e);
+  const std::size_t y_sample = e.filters * out_values(e);
+  for_each_part(e, e.channels, split(e, e.channels, e.batch), [&](Range samples, Range channels, std::size_t) {
+    BackwardDataArgs part{.extents = e,
+                          .x = grad_x.data() + samples.begin * x_sample + channels.begin * in_values(e),
+                          .x_sample = x_sample,
+                          .w = w.data() + channels.begin * kernel_values(e),
+                          .w_filter = e.channels * kernel_values(e),
+                          .y = grad_y.data() + samples.begin * y_sample,
+                          .y_sample = y_sample};
+    part.extents.batch = samples.end - samples.begin;
+    part.extents.channels = channels.end - channels.begin;
+    backend.convolve_backward_data(part);
+  });
+}
+
+void convolve_backward_weights(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x,
+                               std::span<const float> grad_y, std::span<float> grad_w) {
+  check(e, x.size(), grad_w.size(), grad_y.size());
+  if (is_empty(e)) return;
+  const std::size_t x_sample = e.channels * in_values(e);
+  const std::size_t w_filter = e.channels * kernel_values(e);
+  const std::size_t y_sample = e.filters * out_values(e);
+  const Split parts = split(e, e.filters, kPartialValues / grad_w.size());
+  thread_local std::vector<float> memory;  // of the calling thread; other threads compute
+  std::vector<float>& partial = memory;
+  partial.resize(std::max(partial.size(), parts.samples * grad_w.size()));
+  for_each_part(e, e.filters, parts, [&](Range samples, Range filters, std::size_t sample_part) {
+    BackwardWeightsArgs part{.extents = e,
+                             .x = x.data() + samples.begin * x_sample,
+                             .x_sample = x_sample,
+                             .w = partial.data() + sample_part * grad_w.size() + filters.begin * w_filter,
+                             .w_filter = w_filter,
+                             .y = grad_y.data() + samples.begin * y_sample + filters.begin * out_values(e),
+                             .y_sample = y_sample};
+    part.extents.batch = samples.end - samples.begin;
+    part.extents.filters = filters.end - filters.begin;
+    backend.convolve_backward_weights(part);
+  });
+  for (std::size_t part = 0; part < parts.samples; ++part) {
+    const float* from = partial.data() + part * grad_w.size();
+    for (std::size_t i = 0; i < grad_w.size(); ++i) grad_w[i] += from[i];
+  }
+}
+
+void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y) {
+  convolve(best_backend(), e, x, w, y);
+}
+
+void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
+                            std::span<float> grad_x) {
+  convolve_backward_data(best_backend(), e, grad_y, w, grad_x);
+}
+
+void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
+                               std::span<float> grad_w) {
+  convolve_backward_weights(best_backend(), e, x, grad_y, grad_w);
 }
 
 }  // namespace imago::math

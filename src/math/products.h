@@ -1,7 +1,7 @@
 #pragma once
 
 // Float32 products of training, by oneDNN where the build has it. Work is split over our pool and each part computes on
-// one thread, so a result depends on the number of threads at most, never on their timing. All matrices are row-major.
+// one thread, so a result may depend on the number of threads, never on their timing. All matrices are row-major.
 
 #include <cstddef>
 #include <span>
@@ -10,7 +10,7 @@ namespace imago::math {
 
 enum class Transpose : bool { no, yes };
 
-/// What happens to the results that are already there.
+/// Whether the result replaces C or is added to it.
 enum class Write : bool { replace, add };
 
 /// C[m][n] (+)= op(A) · op(B); op(A) is m × k, op(B) is k × n.
@@ -27,7 +27,7 @@ struct ConvolutionExtents {
   std::size_t batch, channels, filters;
   std::size_t in[3], out[3];  ///< depth, height, width
   std::size_t kernel[3], stride[3];
-  std::size_t padding[3];  ///< in front; behind it is what the output size asks for, also less than nothing
+  std::size_t padding[3];  ///< before the input; that after it follows from the output size and may be negative
 };
 
 // y[b][f][o] = Σ x[b][c][o·s + k - p] · w[f][c][k]; taps outside are 0. Layouts [B][C][…], [F][C][…], [B][F][…].

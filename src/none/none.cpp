@@ -27,7 +27,9 @@ double copy_bandwidth(Device& device) { throw UnsupportedError(device.name() + "
 
 namespace kernels::cuda {
 
-GpuMatrix::GpuMatrix(std::shared_ptr<Device>, const PackedMatrix&) { throw DeviceError(accelerator_problem()); }
+GpuMatrix::GpuMatrix(std::shared_ptr<Device>, const PackedMatrix& source) : format_(source.format) {
+  throw DeviceError(accelerator_problem());
+}
 void GpuMatrix::decode_into(Buffer&) const { throw DeviceError(accelerator_problem()); }
 void GpuMatrix::download(std::span<float>) const { throw DeviceError(accelerator_problem()); }
 

@@ -51,7 +51,7 @@ double squared_error(DType dtype, std::span<const float> weights, float scale) {
   return sum;
 }
 
-/// What spec §3.2 and §3.3 ask for, in double.
+/// The rules of imago/numeric.h for scales and codes, in double.
 double expected_scale(const Scheme& scheme, std::span<const float> weights) {
   const DType dtype = scheme.format.dtype();
   std::vector<double> magnitudes;

@@ -49,7 +49,7 @@ std::string label(const Scheme& scheme, const MatrixSlice& slice) {
          std::to_string(slice.cols);
 }
 
-/// A product with the run form against one in float64 with the decoded weights (spec/layers.md §1).
+/// A product in panel layout against one in float64 with the decoded weights, within 1e-5 · Σ|x·w| + 1e-6.
 void expect_product(const WeightStore& store, const Scheme& scheme, const MatrixSlice& slice) {
   const std::vector<float> weights = store.active(scheme);
   std::vector<float> x(2 * slice.cols);
@@ -72,7 +72,7 @@ void expect_product(const WeightStore& store, const Scheme& scheme, const Matrix
   }
 }
 
-// ---- run forms
+// ---- panel layouts
 
 TEST(RunForm, MultipliesWithTheDecodedWeights) {
   const WeightStore store = random_store(4, 768);

@@ -1,4 +1,4 @@
-// Codes from files and explicit scales (spec/checkpoint.md §4 and §5).
+// Codes from files and explicit scales.
 
 #include <gtest/gtest.h>
 
