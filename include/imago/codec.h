@@ -10,23 +10,23 @@
 
 namespace imago {
 
-/// Where the scales of a dtype sit. Block formats carry their own and are always `tensor`.
+/// Which weights share a scale of a dtype. Block formats have their own scales and are always `tensor`.
 enum class Granularity : std::uint8_t {
-  tensor,  ///< one scale; the only form the original's checkpoints know
+  tensor,  ///< one scale for all; the only granularity in checkpoints of the original engine
   row,     ///< one per row
   group,   ///< one per 32, 64 or 128 weights of a row; the row must be a multiple of it
 };
 
-/// How a derived scale is found. Integers of 32 and 64 bits use absmax whatever is asked for: their codes must stay
-/// within ±2^20 (spec [D10]), and nothing is left to gain.
+/// How a derived scale is found. Integers of 32 and 64 bits always use absmax: their codes stay within ±2^20, which
+/// float32 arithmetic represents exactly, and other calibrators would gain nothing.
 enum class Calibrator : std::uint8_t {
-  absmax,      ///< the largest magnitude maps to the largest code (spec §3.2)
+  absmax,      ///< the largest magnitude maps to the largest code
   percentile,  ///< a high percentile of the magnitudes does; the few above saturate
   mse,         ///< least squared error; matters most for int2, ternary and binary
   absmean,     ///< mean|w|, ternary only (BitNet b1.58)
 };
 
-/// A numeric form of a weight matrix: the type, where its scales are and how they are found.
+/// How a weight matrix is packed: its format, which weights share a scale, and how scales are found.
 struct Scheme {
   Format format = DType::float32;
   Granularity granularity = Granularity::tensor;
@@ -35,7 +35,7 @@ struct Scheme {
   double percentile = 0.999;  ///< read by Calibrator::percentile only
 
   Scheme() = default;
-  Scheme(Format f) : format(f) {}       // NOLINT: a bare type is a scheme with the spec's defaults
+  Scheme(Format f) : format(f) {}       // NOLINT: a bare format is a scheme with the defaults
   Scheme(DType d) : format(d) {}        // NOLINT: same
   Scheme(BlockFormat b) : format(b) {}  // NOLINT: same
   friend auto operator<=>(const Scheme&, const Scheme&) = default;
