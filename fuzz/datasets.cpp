@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "files/dataset_readers.h"
+#include "files/datasets.h"
 #include "imago/error.h"
 
 namespace imago {

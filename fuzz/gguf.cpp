@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "files/gguf_json.h"
 #include "files/json.h"
 #include "imago/error.h"
 

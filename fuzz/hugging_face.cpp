@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <string>
 
-#include "files/hugging_face_index.h"
 #include "imago/error.h"
 
 namespace imago::files {

@@ -90,7 +90,8 @@ class SafetensorsFile {
   const SafetensorsTensor& require(std::string_view name) const;
 
   /// The elements as float32, whatever their type (integers beyond 2^24 are rounded). Throws FormatError if the tensor
-  /// is absent or holds what is no element of its type, UnsupportedError, naming tensor and type, for unknown types.
+  /// is absent or holds what is not an element of its type, UnsupportedError, naming tensor and type, for unknown
+  /// types.
   Tensor<float> read_float32(std::string_view name) const;
 
  private:
@@ -111,7 +112,7 @@ struct SafetensorsEntry {
 class SafetensorsWriter {
  public:
   /// The entries in any order; they are written in the order of their names. Throws UsageError for a name that comes
-  /// twice, is empty, no UTF-8, or "__metadata__", ShapeError for F4 with an odd count, IoError.
+  /// twice, is empty, not UTF-8, or "__metadata__", ShapeError for F4 with an odd count, IoError.
   SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
                     std::vector<std::pair<std::string, std::string>> metadata = {});
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
@@ -156,7 +157,7 @@ class GgufArray {
 
   GgufType type() const noexcept { return type_; }
   std::size_t size() const noexcept { return size_; }
-  /// Numbers and bools as the file has them: little-endian, one behind the other, without alignment. Else empty.
+  /// Numbers and bools as the file has them: little-endian, one after the other, without alignment. Else empty.
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
   /// Elements of an array of strings, of any content. Else empty.
   std::span<const std::string_view> strings() const noexcept;
@@ -264,7 +265,7 @@ class GgufFile {
   std::uint32_t alignment() const noexcept;
   /// Files it consists of; one unless it is split.
   std::size_t parts() const noexcept;
-  /// Of all of them together.
+  /// Bytes of all files together.
   std::uint64_t file_bytes() const noexcept;
   /// In the order of the file; of split ones, that of the first part.
   std::span<const GgufMetadata> metadata() const noexcept;
@@ -313,8 +314,8 @@ class GgufWriter {
 
   /// Metadata and tensors are written in the order given. `general.alignment` is the writer's: it gets the value of
   /// `alignment`, a power of two from 8. For a part of a split file, state `split.no`, `split.count` (u16) and
-  /// `split.tensors.count` (i32). Throws UsageError for keys and names that come twice, are empty, too long, no UTF-8
-  /// or hold control characters, ShapeError for rows that are no whole blocks and more than four extents, IoError.
+  /// `split.tensors.count` (i32). Throws UsageError for keys and names that come twice, are empty, too long, not UTF-8
+  /// or hold control characters, ShapeError for rows that are not whole blocks and more than four extents, IoError.
   GgufWriter(const std::string& path, std::vector<GgufMetadata> metadata, std::vector<GgufEntry> entries,
              std::uint32_t alignment = kAlignment);
   GgufWriter(GgufWriter&&) noexcept;
@@ -359,7 +360,7 @@ enum class TextUnit : std::uint8_t { character, byte };
 class TextVocabulary {
  public:
   TextVocabulary() = default;
-  /// Of all that `text` holds. `file` is the name for errors. Throws FormatError where characters are no UTF-8.
+  /// Collects all that `text` holds. `file` is the name for errors. Throws FormatError where characters are not UTF-8.
   TextVocabulary(std::string_view text, TextUnit unit, std::string_view file = "text");
 
   TextUnit unit() const noexcept { return unit_; }

@@ -288,7 +288,7 @@ class Format {
 };
 
 /// Bytes of `count` weights packed in `format`, scales of dtypes not included.
-/// Throws ShapeError if `count` is no multiple of the block or the size overflows.
+/// Throws ShapeError if `count` is not a multiple of the block or the size overflows.
 std::size_t packed_bytes(Format format, std::size_t count);
 
 /// Reads a dtype name, alias or block format in any case; nullopt for anything else.

@@ -97,7 +97,7 @@ T saturate_to_code(double value) noexcept {
     const double limited = value < kLowest ? kLowest : value > kBeyond - 1 ? kBeyond - 1 : value;
     return {static_cast<decltype(T::value)>(limited)};
   } else {
-    // 2^63 - 1 and 2^64 - 1 are no doubles, so the upper end is compared with the first value beyond the type.
+    // 2^63 - 1 and 2^64 - 1 are not doubles, so the upper end is compared with the first value beyond the type.
     if (value >= kBeyond) return std::numeric_limits<T>::max();
     return static_cast<T>(value < kLowest ? kLowest : value);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checkpoint and architecture JSON (spec/checkpoint.md §2 to §7): networks to text and back, byte for byte.
+// Checkpoint and architecture JSON (docs/formats/checkpoint.md): networks to text and back, byte for byte.
 //
 // Fields are kept as they stand and defaults are applied where they are used, never here; codes are handed over as they
 // are, never quantized anew. So what was read is what is written.
@@ -80,7 +80,7 @@ struct EmittedWeights {
 /// REQUIRES: layer.weights.
 EmittedWeights emit_weights(const Layer& layer);
 
-/// Little-endian float32 values. Throws FormatError at `value` if it is no whole number of them.
+/// Little-endian float32 values. Throws FormatError at `value` if it is not a whole number of them.
 std::vector<float> read_floats(const JsonValue& value, std::string_view what);
 
 }  // namespace imago::checkpoint

@@ -91,10 +91,10 @@ TEST(HostileCheckpoint, Weights) {
   expect_weight_problem("int8", "A_I=", "no base64");
   expect_weight_problem("int8", "A I=", "no base64");
   expect_weight_problem("int4", "ARI=", "2 bytes for 2 weights in int4, which take 1");
-  expect_weight_problem("binary", "BA==", "layers.0 (Dense)");  // bits behind the last weight
+  expect_weight_problem("binary", "BA==", "layers.0 (Dense)");  // bits after the last weight
   expect_weight_problem("int8", "AQID", "layers.0 (Dense) do not fit: 3 bytes for 2 weights in int8, which take 2");
   expect_weight_problem("int8", "AQ==", "1 bytes for 2 weights");
-  expect_weight_problem("int2", "kQ==", "layers.0 (Dense)");     // bits behind the last weight
+  expect_weight_problem("int2", "kQ==", "layers.0 (Dense)");     // bits after the last weight
   expect_weight_problem("ternary", "gA==", "layers.0 (Dense)");  // code 10
   expect_weight_problem("float16", "AAAAAAAA", "6 bytes for 2 weights");
   expect_layer_problem(R"("type":"Dense","weights":"AAAAPw==")", "output_height");

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/layer_paths.h"
+#include "checkpoint/layer_fields.h"
 #include "imago/files.h"
 #include "testing/loom_files.h"
 

@@ -108,7 +108,7 @@ class NetworkReader {
   };
 
   Layer read_layer(const JsonValue& object, const std::string& path) {
-    if (depth_ == kMaxLayerDepth) object.fail(fmt::format("layers lie in each other deeper than {}", kMaxLayerDepth));
+    if (depth_ == kMaxLayerDepth) object.fail(fmt::format("layers are nested deeper than {}", kMaxLayerDepth));
     ++depth_;
     LayerConfig config;
     config.activation = Activation::linear;  // of a layer that names none; only cells that are not listed are ReLU
@@ -239,7 +239,7 @@ class NetworkReader {
 std::vector<float> read_floats(const JsonValue& value, std::string_view what) {
   const std::vector<std::byte> bytes = decode_base64(value, what);
   if (bytes.size() % sizeof(float) != 0) {
-    value.fail(fmt::format("{} has {} bytes, which is no whole number of float32", what, bytes.size()));
+    value.fail(fmt::format("{} has {} bytes, which is not a whole number of float32 values", what, bytes.size()));
   }
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());

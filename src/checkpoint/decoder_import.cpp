@@ -1,4 +1,4 @@
-// Decoders in the style of Llama out of Hugging Face folders (spec/checkpoint.md §8.2), and out of GGUF files by way of
+// Decoders in the style of Llama out of Hugging Face folders, and out of GGUF files by way of
 // the folder that they would become. What these layers cannot
 // compute (other norms, scaled rotary angles, experts, windows) is refused by the field of config.json that asks for
 // it: a network that answers wrongly is worse than none.
@@ -12,7 +12,6 @@
 #include <map>
 
 #include "base/checked.h"
-#include "checkpoint/import_sizes.h"
 #include "checkpoint/network_import.h"
 #include "files/hugging_face.h"
 #include "imago/error.h"
@@ -60,7 +59,7 @@ ImportSource folder_source(const TensorFile& file) {
   return source;
 }
 
-/// Of a GGUF file. Recipe and config must outlive it.
+/// Tensors of a GGUF file, made by a recipe. Recipe and config must outlive the result.
 ImportSource recipe_source(const std::string& path, const models::ModelRecipe& recipe,
                            const files::JsonDocument& config) {
   ImportSource source{path, config.root(), {}};
@@ -204,7 +203,7 @@ void unpack_ternary(const ImportTensor& tensor, std::size_t rows, std::size_t co
   }
 }
 
-/// Fills masters slot after slot, in the order of spec/layers.md §4.
+/// Fills masters slot after slot, in the order of docs/layers.md.
 class MasterWriter {
  public:
   MasterWriter(const Block& block, std::size_t count, std::vector<std::string>& notes)

@@ -1,6 +1,6 @@
 #pragma once
 
-// `.entity`: a checkpoint whose weights lie as raw bytes behind a JSON header (spec/checkpoint.md §9).
+// `.entity`: a checkpoint whose weights lie as raw bytes after a JSON header (docs/formats/entity.md).
 //
 // | bytes | content | rule |
 // |---|---|---|
@@ -9,7 +9,7 @@
 // | 2 | u16 flags | 0 |
 // | 8 | u64 N | at most 256 MiB, and not more than the file holds |
 // | N | header: compact JSON | `format_version` 1; `network`; `transformer` and `blobs` optional |
-// | rest | blobs | one behind the other in the order of the list, none twice, none of an unknown path, no tail |
+// | rest | blobs | one after the other in the order of the list, none twice, none of an unknown path, no tail |
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,9 @@
 #include <vector>
 
 #include "files/detect.h"
-#include "files/sink.h"
+#include "files/json_writer.h"
 #include "imago/files.h"
+#include "imago/layer.h"
 #include "imago/network.h"
 #include "imago/numeric.h"
 
@@ -62,5 +63,22 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
 /// `transformer` and its blobs, if given, are written as they are.
 void write_entity(Sink& sink, const Network& network, std::string_view transformer = {},
                   std::span<const EntityBlob> decoder_blobs = {});
+
+// Matrices of decoder layers as `.entity` files may pack them: Q4_0 blocks and ternary words.
+
+/// A matrix blob of a layer. For Q4_0 the `key` says which: 200 … 203 are Wq, Wk, Wv, Wo, 100 … 102 are Wg, Wu, Wd;
+/// ternary blobs carry their place themselves.
+struct DecoderMatrix {
+  int key = 0;
+  const EntityBlob* blob = nullptr;
+};
+
+/// All weights of `layer` from its packed matrices and its biases (empty: zeros), as a float32 master. Checks every
+/// size before it allocates. Throws UsageError or ShapeError for what does not fit.
+void install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices, std::span<const float> biases);
+
+/// The shapes of the matrices, checked as above but for the codes; `biases` is their number.
+std::vector<Shape> measure_decoder_matrices(const LayerConfig& config, std::span<const DecoderMatrix> matrices,
+                                            std::size_t biases);
 
 }  // namespace imago::checkpoint

@@ -1,4 +1,4 @@
-#include "checkpoint/entity_decoder.h"
+#include "checkpoint/entity.h"
 
 #include <fmt/format.h>
 

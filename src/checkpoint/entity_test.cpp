@@ -224,7 +224,7 @@ TEST(HostileEntity, Blobs) {
   const std::string data("\x01\xFF", 2);
   EXPECT_EQ(master_of(read(entity_of_layer(kDense, kBlob, data)).network), (std::vector<float>{0.5f, -0.5f}));
   expect_problem(entity_of_layer(kDense, kBlob, "\x01"), "1 bytes past the end");
-  expect_problem(entity_of_layer(kDense, kBlob, "123"), "1 bytes behind the last blob");
+  expect_problem(entity_of_layer(kDense, kBlob, "123"), "1 bytes after the last blob");
   expect_problem(entity_of_layer(kDense, "null", "1"), "belong to no blob");
   const auto with = [&](std::string_view from, std::string_view to) {
     std::string blobs(kBlob);

@@ -1,4 +1,4 @@
-// Layers out of a safetensors file of unknown architecture, by the shapes of its tensors (spec/checkpoint.md §8.3).
+// Layers out of a safetensors file of unknown architecture, by the shapes of its tensors.
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checkpoint/entity.h"
-#include "checkpoint/layer_paths.h"
+#include "checkpoint/layer_fields.h"
 #include "imago/files.h"
 
 namespace imago::checkpoint {

@@ -60,7 +60,7 @@ constexpr LayerField kLayerFields[] = {
     {"is_disabled", &C::is_disabled},
     {"meta_rules", &Layer::rules},
     {"meta_observed_layer", &Layer::observed},
-    // imago's own, behind all that the original knows [C2]
+    // imago's own, after all that the original knows [C2]
     {"rms_norm_eps", &C::rms_norm_eps},
     {"max_seq_len", &C::max_seq_len},
     {"q_norm", &C::q_norm},

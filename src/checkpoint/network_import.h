@@ -1,11 +1,14 @@
 #pragma once
 
-// Networks of layers out of files that are tensors by name (spec/checkpoint.md §8.2, §8.3).
+// Networks of layers out of files that are tensors by name.
 
+#include <cstddef>
 #include <string>
 
+#include "files/json.h"
 #include "files/tensor_file.h"
 #include "imago/files.h"
+#include "imago/layer.h"
 
 namespace imago::checkpoint {
 
@@ -22,5 +25,23 @@ std::vector<float> read_values(const files::StoredTensor& tensor);
 
 /// The `transformer` section of an `.entity` file. REQUIRES: a decoder.
 std::string transformer_json(const ImportedNetwork& imported);
+
+// What config.json says about a decoder that is to become a network of layers.
+
+/// Every count in config.json is at most this; the tensors decide in the end.
+inline constexpr std::size_t kMaxImportSize = 1 << 24;
+
+struct ImportSizes {
+  std::size_t blocks = 0, width = 0, heads = 0, kv_heads = 0, head_values = 0, inner = 0;
+  double eps = 1e-6, rope_base = 10000;
+  Activation activation = Activation::silu;
+
+  std::size_t queries() const { return heads * head_values; }
+  std::size_t keys() const { return kv_heads * head_values; }
+};
+
+/// From a config.json; `path` is the model that it is of. A num_hidden_layers that is missing leaves 0 blocks. Throws
+/// FormatError for what is wrong, UnsupportedError, naming the field, for what layers of a network cannot compute.
+ImportSizes read_import_sizes(const files::JsonValue& config, const std::string& path);
 
 }  // namespace imago::checkpoint

@@ -159,7 +159,7 @@ std::vector<std::byte> decode_base64(const JsonValue& value, std::string_view wh
   const bool escaped = text.find('\\') != std::string_view::npos;
   Base64Result result = escaped ? decode_base64(value.string(what)) : decode_base64(text);
   if (result.wrong != std::string_view::npos) {
-    value.fail(fmt::format("{} is no base64: wrong at character {} of {}", what, result.wrong, text.size()));
+    value.fail(fmt::format("{} is not base64: wrong at character {} of {}", what, result.wrong, text.size()));
   }
   return std::move(result.bytes);
 }

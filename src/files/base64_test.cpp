@@ -86,7 +86,7 @@ TEST(Base64, OfAJsonStringNamesTheField) {
     decode_base64(bad.root(), "weights");
     FAIL();
   } catch (const FormatError& error) {
-    EXPECT_STREQ(error.what(), "f: at byte 0: weights is no base64: wrong at character 6 of 8");
+    EXPECT_STREQ(error.what(), "f: at byte 0: weights is not base64: wrong at character 6 of 8");
   }
 }
 

@@ -3,6 +3,8 @@
 // Numbers out of bytes from strangers. Every read is checked against what is left, so that no offset can leave the
 // file.
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,5 +57,9 @@ class ByteReader {
   std::string_view path_;
   std::size_t position_ = 0;
 };
+
+inline void ByteReader::throw_end(std::uint64_t count, std::string_view what) const {
+  fail(fmt::format("{} needs {} bytes, but the file ends after {}: it may be cut off", what, count, left()));
+}
 
 }  // namespace imago::files

@@ -206,7 +206,7 @@ void check_padding(const StoredTensor& tensor) {
   const auto last = std::to_integer<unsigned>(tensor.bytes.back());
   if ((last & (0xFFu >> used)) == 0) return;
   throw FormatError(tensor.file, tensor.offset + tensor.bytes.size() - 1,
-                    fmt::format("tensor '{}' ({}): the {} bits behind the last of {} weights must be 0; use "
+                    fmt::format("tensor '{}' ({}): the {} bits after the last of {} weights must be 0; use "
                                 "--allow-nonfinite to convert anyway",
                                 tensor.name, tensor.type, 8 - used, tensor.shape.elements()));
 }

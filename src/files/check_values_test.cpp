@@ -119,7 +119,7 @@ TEST(CheckValues, PaddingBits) {
     std::vector<std::byte> bytes(packed_bytes(dtype, count));
     EXPECT_EQ(problem_of(tensor_of(dtype, bytes, count)), "no error");
     bytes.back() = static_cast<std::byte>(last);
-    const std::string wanted = "the " + std::to_string(unused) + " bits behind the last of " + std::to_string(count);
+    const std::string wanted = "the " + std::to_string(unused) + " bits after the last of " + std::to_string(count);
     EXPECT_NE(problem_of(tensor_of(dtype, bytes, count)).find(wanted), std::string::npos) << name(dtype) << count;
     const std::size_t whole = bytes.size() * 8 / static_cast<std::size_t>(bits(dtype));
     EXPECT_EQ(problem_of(tensor_of(dtype, bytes, whole)), "no error") << "all bits are used";

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "files/dataset_readers.h"
+#include "files/datasets.h"
 #include "imago/error.h"
 
 namespace imago::files {

@@ -109,7 +109,7 @@ void refuse_mistakes(std::span<const std::byte> bytes, std::string_view path) {
 
 FileForm detect_json(const JsonValue& root) {
   if (root.kind() != JsonKind::object || !root.find("layers")) {
-    root.fail("this JSON is no network: it has no `layers`");
+    root.fail("this JSON is not a network: it has no `layers`");
   }
   return has_weights(root) ? FileForm::checkpoint : FileForm::architecture;
 }

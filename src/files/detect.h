@@ -1,6 +1,6 @@
 #pragma once
 
-// What a file is, told from its bytes (spec/checkpoint.md §8.4).
+// What a file is, told from its bytes.
 
 #include <cstddef>
 #include <optional>
@@ -33,7 +33,7 @@ FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view p
 /// too: call it for what is wrong already.
 void refuse_mistakes(std::span<const std::byte> bytes, std::string_view path);
 
-/// checkpoint or architecture. Throws FormatError if the text is no network.
+/// checkpoint or architecture. Throws FormatError if the text is not a network.
 FileForm detect_json(const JsonValue& root);
 
 }  // namespace imago::files

@@ -64,13 +64,13 @@ inline constexpr std::uint32_t kMaxGgufAlignment = std::uint32_t{1} << 20;
 inline constexpr std::size_t kMaxGgufParts = 65535;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 
-/// Bytes of an element; 0 for strings, arrays and whatever is no type.
+/// Bytes of an element; 0 for strings, arrays and unknown types.
 std::size_t gguf_element_bytes(GgufType type) noexcept;
 
 /// Null if there is no such type.
 const GgufTensorType* find_gguf_tensor_type(std::uint32_t id) noexcept;
 
-/// Bytes of a tensor. Throws ShapeError for rows that are no whole blocks, and on overflow.
+/// Bytes of a tensor. Throws ShapeError for rows that are not whole blocks, and on overflow.
 std::size_t gguf_tensor_bytes(const GgufTensorType& type, const Shape& shape);
 
 /// What is wrong with a key or name, or nothing.
@@ -139,3 +139,13 @@ void decode_gguf(const GgufTensor& tensor, std::span<float> out);
 
 }  // namespace files
 }  // namespace imago
+
+// GGUF metadata as JSON text, for people and programs that look into files.
+
+namespace imago::files {
+
+/// One value as JSON. Strings keep their text, but what is not UTF-8 becomes U+FFFD; numbers that are not finite become
+/// strings ("nan"). Arrays of more than 16 elements become {"type": "string", "count": 32000, "first": […]}.
+std::string to_json(const GgufValue& value);
+
+}  // namespace imago::files

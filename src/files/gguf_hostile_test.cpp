@@ -222,7 +222,7 @@ TEST(HostileGguf, Case19Rank) {
   EXPECT_EQ(problem_of(GgufBytes{.tensors = {{.extents = {}}}}.bytes()), "no error");  // a scalar
   expect_tensor_problem({.extents = {1, 1, 1, 1, 1}}, "has 5 dimensions: at most 4 are allowed");
   expect_tensor_problem({.rank = ~0u}, "has 4294967295 dimensions");
-  expect_tensor_problem({.extents = {}, .type = 2}, "rows of 1 elements are no whole blocks");
+  expect_tensor_problem({.extents = {}, .type = 2}, "rows of 1 elements are not whole blocks");
 }
 
 TEST(HostileGguf, Case20To22Extents) {
@@ -260,8 +260,8 @@ TEST(HostileGguf, Case24Types) {
 }
 
 TEST(HostileGguf, Case25RowsOfBlocks) {
-  expect_tensor_problem({.extents = {33}, .type = 2}, "rows of 33 elements are no whole blocks: Q4_0 packs 32");
-  expect_tensor_problem({.extents = {300}, .type = 12}, "rows of 300 elements are no whole blocks: Q4_K packs 256");
+  expect_tensor_problem({.extents = {33}, .type = 2}, "rows of 33 elements are not whole blocks: Q4_0 packs 32");
+  expect_tensor_problem({.extents = {300}, .type = 12}, "rows of 300 elements are not whole blocks: Q4_K packs 256");
   expect_tensor_problem({.extents = {16, 2}, .type = 8}, "rows of 16 elements");  // a block must not span rows
 }
 
@@ -294,9 +294,9 @@ TEST(HostileGguf, Case29OverlapsGapsAndTails) {
   EXPECT_EQ(notes(two(0, 32, 4, 48)), Notes{}) << "the last need not be padded";
   EXPECT_EQ(notes(two(0, 96, 4, 128)), Notes{"64 bytes between the tensors belong to none"});
   EXPECT_EQ(notes(two(32, 64, 4, 96)), Notes{"32 bytes between the tensors belong to none"});
-  EXPECT_EQ(notes(two(0, 32, 4, 67)), Notes{"3 bytes behind the last tensor belong to none"});
+  EXPECT_EQ(notes(two(0, 32, 4, 67)), Notes{"3 bytes after the last tensor belong to no tensor"});
   EXPECT_EQ(notes(two(0, 0, 0, 0)), Notes{}) << "empty tensors overlap nothing";
-  EXPECT_EQ(notes({.tensors = {}, .data_bytes = 5}), Notes{"5 bytes behind the last tensor belong to none"});
+  EXPECT_EQ(notes({.tensors = {}, .data_bytes = 5}), Notes{"5 bytes after the last tensor belong to no tensor"});
 }
 
 TEST(HostileGguf, Case31And32CutFiles) {

@@ -108,8 +108,8 @@ const GgufTensorType* find_gguf_tensor_type(std::uint32_t id) noexcept {
 std::size_t gguf_tensor_bytes(const GgufTensorType& type, const Shape& shape) {
   const auto values = static_cast<std::size_t>(type.values);
   if (shape.last() % values != 0) {
-    throw ShapeError(
-        fmt::format("rows of {} elements are no whole blocks: {} packs {} at a time", shape.last(), type.name, values));
+    throw ShapeError(fmt::format("rows of {} elements are not whole blocks: {} packs {} at a time", shape.last(),
+                                 type.name, values));
   }
   if (shape.elements() > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())) {
     throw_overflow("the elements of a tensor");

@@ -12,7 +12,6 @@
 #include <random>
 #include <set>
 
-#include "files/hugging_face_index.h"
 #include "files/packed_safetensors.h"
 #include "files/tensor_file.h"
 #include "imago/error.h"
@@ -118,7 +117,7 @@ TEST_F(Folder, OdditiesAreNotes) {
     write_index(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})", total);
     const HuggingFaceFolder odd = HuggingFaceFolder::open(path());
     ASSERT_EQ(odd.notes().size(), 1u) << total;
-    EXPECT_EQ(odd.notes()[0], "total_size of the index is no size, where the tensors have 12 bytes");
+    EXPECT_EQ(odd.notes()[0], "total_size of the index is not a size; the tensors have 12 bytes");
   }
   write_index(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})", "12.0");
   EXPECT_TRUE(HuggingFaceFolder::open(path()).notes().empty());
@@ -220,9 +219,9 @@ TEST_F(Folder, FoldersThatAreNoModels) {
   };
   expect_both("the folder is empty: a model has config.json and *.safetensors");
   write("README.md", "x");
-  expect_both("the folder has no config.json and no *.safetensors, so it is no model");
+  expect_both("the folder has no config.json and no *.safetensors, so it is not a model");
   write_shard("s1.safetensors", {"a"});
-  expect_both("the folder has no config.json, so it is no model");
+  expect_both("the folder has no config.json, so it is not a model");
   fs::remove(path("s1.safetensors"));
   write("config.json", "{}");
   expect_both("the folder has a config.json, but no *.safetensors: the weights are missing");
@@ -308,7 +307,7 @@ TEST_F(Folder, IsWrittenInShardsThatAreReadBack) {
   for (const std::string& name : hidden) EXPECT_TRUE(name.starts_with(".imago-")) << name;
   write_all(writer);
   writer.commit();
-  // a + b + d fill 100 bytes; e is larger than a shard; f comes behind it.
+  // a + b + d fill 100 bytes; e is larger than a shard; f comes after it.
   EXPECT_EQ(files_in(target),
             (std::set<std::string>{"config.json", "tokenizer.json", "model.safetensors.index.json",
                                    "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
@@ -367,14 +366,14 @@ TEST_F(Folder, WhatCannotBeWrittenIsToldAtOnce) {
   const auto make = [&](Entries entries, std::vector<HuggingFaceWriter::SideFile> files, std::uint64_t bytes = 9) {
     HuggingFaceWriter writer(path("m"), std::move(entries), std::move(files), {}, bytes);
   };
-  expect_problem([&] { make({}, {{"../config.json", ""}}); }, "'../config.json' is no name of a file in a folder");
-  expect_problem([&] { make({}, {{"", ""}}); }, "is no name of a file");
+  expect_problem([&] { make({}, {{"../config.json", ""}}); }, "'../config.json' is not a valid file name");
+  expect_problem([&] { make({}, {{"", ""}}); }, "is not a valid file name");
   expect_problem([&] { make({}, {{"model.safetensors", ""}}); }, "is for the weights of the folder");
   expect_problem([&] { make({}, {{"a.json", ""}, {"a.json", ""}}); }, "two files are named 'a.json'");
   expect_problem([&] { make({}, {}, 0); }, "shards of 0 bytes");
   expect_problem([&] { make({kEntries[0], kEntries[0]}, {}); }, "two tensors are named 'd'");
   write("file", "x");
-  expect_problem([&] { HuggingFaceWriter(path("file"), {}, {}, {}, 9); }, "it is no folder");
+  expect_problem([&] { HuggingFaceWriter(path("file"), {}, {}, {}, 9); }, "it is not a folder");
   EXPECT_FALSE(fs::exists(path("m")));
 }
 

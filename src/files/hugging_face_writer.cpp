@@ -8,7 +8,6 @@
 #include "base/atomic_file.h"
 #include "base/checked.h"
 #include "files/hugging_face.h"
-#include "files/hugging_face_index.h"
 #include "files/json_writer.h"
 #include "files/packed_safetensors.h"
 #include "files/safetensors.h"
@@ -111,7 +110,7 @@ void check_side_files(const std::vector<HuggingFaceWriter::SideFile>& files) {
   for (const HuggingFaceWriter::SideFile& file : files) {
     const bool bare = !file.name.empty() && file.name != "." && file.name != ".." &&
                       file.name.find('/') == std::string::npos && file.name.find('\0') == std::string::npos;
-    if (!bare) throw UsageError(fmt::format("'{}' is no name of a file in a folder", file.name));
+    if (!bare) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));
     if (file.name == kIndexName || file.name.ends_with(".safetensors")) {
       throw UsageError(fmt::format("'{}' is for the weights of the folder", file.name));
     }
@@ -217,12 +216,13 @@ HuggingFaceWriter::HuggingFaceWriter(const std::string& path, std::vector<Safete
     }
   }
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_directory(path, error)) throw IoError(path, "cannot write: it is no folder");
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    throw IoError(path, "cannot write: it is not a folder");
   // Folders of a Hugging Face cache are full of links to shared files, which others use too.
   for (const auto& entry : fs::directory_iterator(path, error)) {
     if (entry.is_symlink(error)) {
       throw IoError(entry.path().string(),
-                    "is a link: writing here would change the file behind it; name a new folder");
+                    "is a link: writing here would change the file it points to; name a new folder");
     }
   }
   state_->made_folder = fs::create_directories(path, error);

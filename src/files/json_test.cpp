@@ -86,12 +86,12 @@ TEST(Json, RefusesWhatIsNoJson) {
   EXPECT_EQ(problem_of("  "), "2: the JSON text ends too early: the file may be cut off");
   EXPECT_EQ(problem_of("nul"), "0: a JSON value was expected");
   EXPECT_EQ(problem_of("NaN"), "0: a JSON value was expected");
-  EXPECT_EQ(problem_of("[1] x"), "4: there is text behind the end of the JSON value");
+  EXPECT_EQ(problem_of("[1] x"), "4: there is text after the end of the JSON value");
   EXPECT_EQ(problem_of("[1,]"), "3: a JSON value was expected");
   EXPECT_EQ(problem_of("[,1]"), "1: a JSON value was expected");
   EXPECT_EQ(problem_of("[1 2]"), "3: ',' or ']' was expected");
   EXPECT_EQ(problem_of("[1}"), "2: ',' or ']' was expected");
-  EXPECT_EQ(problem_of(R"({"a" 1})"), "5: a ':' was expected behind the key");
+  EXPECT_EQ(problem_of(R"({"a" 1})"), "5: expected ':' after the key");
   EXPECT_EQ(problem_of(R"({a:1})"), "1: a key in quotes was expected");
   EXPECT_EQ(problem_of(R"({"a":1,})"), "7: a key in quotes was expected");
   EXPECT_EQ(problem_of(R"({"a":1)"), "6: the JSON text ends too early: the file may be cut off");

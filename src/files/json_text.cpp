@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t repeat(unsigned char byte) { return 0x0101010101010101ull * byte; }
 
 /// True if one of eight bytes is a quote, a backslash, a control character or not ASCII. Borrows between bytes may only
-/// raise a false alarm behind a true one.
+/// raise a false alarm after a true one.
 bool has_special(std::uint64_t eight) {
   constexpr std::uint64_t kHigh = repeat(0x80);
   const std::uint64_t quote = eight ^ repeat('"');

@@ -16,7 +16,7 @@ struct JsonStringProblem {
 };
 
 struct JsonStringScan {
-  std::size_t end = 0;  ///< of the string: behind the closing quote
+  std::size_t end = 0;  ///< of the string: after the closing quote
   bool escaped = false;
   std::optional<JsonStringProblem> problem;
 };

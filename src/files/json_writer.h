@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON as checkpoints are written (spec/checkpoint.md §3): byte for byte what the original's encoder gives.
+// Where written bytes go.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,36 @@
 #include <string_view>
 #include <vector>
 
-#include "files/sink.h"
+#include "base/atomic_file.h"
 
 namespace imago::files {
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void write(std::string_view text) = 0;
+};
+
+class StringSink final : public Sink {
+ public:
+  void write(std::string_view text) override { text_ += text; }
+  std::string& text() noexcept { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// Does not commit.
+class FileSink final : public Sink {
+ public:
+  explicit FileSink(AtomicFile& file) : file_(file) {}
+  void write(std::string_view text) override { file_.write(text); }
+
+ private:
+  AtomicFile& file_;
+};
+
+// JSON as checkpoints are written: byte for byte what the original's encoder gives.
 
 enum class JsonStyle : std::uint8_t {
   indented,  ///< two spaces, one key or element per line

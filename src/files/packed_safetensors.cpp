@@ -31,7 +31,7 @@ std::size_t row_count(const Shape& shape) {
 ScaleLayout layout_of(const PackedTensor& tensor) {
   if (!tensor.format.is_block() && !has_scales(tensor.format)) {
     throw UsageError(
-        fmt::format("{} is no packed type: safetensors has a type of its own for it", tensor.format.name()));
+        fmt::format("{} is not a packed type: safetensors has a type of its own for it", tensor.format.name()));
   }
   Scheme scheme(tensor.format);
   scheme.granularity = tensor.granularity;
@@ -214,7 +214,8 @@ std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> te
   for (const PackedTensor& entry : packed) {
     const auto found = by_name.find(entry.name);
     if (found == by_name.end()) {
-      throw FormatError(path, 0, fmt::format("{} names '{}', which is no tensor of the file", kPackedKey, entry.name));
+      throw FormatError(path, 0,
+                        fmt::format("{} names '{}', which is not a tensor of the file", kPackedKey, entry.name));
     }
     packed_at.emplace(found->second, &entry);
     if (!has_scales(entry.format)) continue;

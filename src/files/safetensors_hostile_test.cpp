@@ -59,8 +59,8 @@ TEST(HostileSafetensors, HeaderText) {
   expect_problem(file_of("[]", 0), "does not start with '{'");
   expect_problem(file_of("{\"\xFF\":1}", 0), "not UTF-8");
   expect_problem(file_of(R"({"\ud800":1})", 0), "escape");
-  expect_problem(file_of("{}x", 0), "behind the end");
-  expect_problem(file_of(std::string_view("{}\0\0\0\0\0\0", 8), 0), "behind the end");
+  expect_problem(file_of("{}x", 0), "after the end");
+  expect_problem(file_of(std::string_view("{}\0\0\0\0\0\0", 8), 0), "after the end");
   EXPECT_EQ(problem_of(file_of("{}      ", 0)), "no error");
   EXPECT_EQ(problem_of(file_of("{}" + std::string(50'000'000, ' '), 0)), "no error");
   expect_problem(file_of("{\"a\":" + std::string(100000, '['), 0), "deeper");
@@ -152,8 +152,8 @@ TEST(HostileSafetensors, Cover) {
   expect_problem(file_of(two("[0,4]", "[3,7]"), 8), "tensor 'b' overlaps");
   expect_problem(file_of(two("[0,4]", "[5,9]"), 9), "1 bytes in front of tensor 'b'");
   expect_problem(file_of(two("[1,5]", "[5,9]"), 9), "1 bytes in front of tensor 'a'");
-  expect_problem(file_of(two("[0,4]", "[4,8]"), 11), "3 bytes behind the last tensor");
-  expect_problem(file_of("{}", 1), "1 bytes behind");
+  expect_problem(file_of(two("[0,4]", "[4,8]"), 11), "3 bytes after the last tensor");
+  expect_problem(file_of("{}", 1), "1 bytes after");
 }
 
 TEST(HostileSafetensors, ABoolIsZeroOrOne) {
@@ -186,11 +186,11 @@ TEST(HostileSafetensors, FlippedBytesAndCutFilesGiveErrorsOrFiles) {
 TEST(HostileSafetensors, AnotherFileBehindTheTensorsIsNoTail) {
   const std::string good = file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4);
   ASSERT_EQ(problem_of(good), "no error");
-  expect_problem(good + "PK\3\4 an archive", "15 bytes behind the last tensor");
+  expect_problem(good + "PK\3\4 an archive", "15 bytes after the last tensor");
   expect_problem(good +
                      "\x7F"
                      "ELF",
-                 "4 bytes behind the last tensor");
+                 "4 bytes after the last tensor");
 }
 
 }  // namespace

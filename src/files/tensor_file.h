@@ -27,9 +27,9 @@ class HuggingFaceFolder;
 struct StoredTensor {
   std::string name;
   std::string type;  ///< as the form spells it: "BF16", "Q4_K"; of a packed type in safetensors: "int4"
-  /// What the bytes are, in the canonical layout of imago (spec/checkpoint.md §4, GGUF blocks). None: imago can name
-  /// and copy them only (BOOL, F8_E8M0, iq2_xxs). F4 of safetensors is none too: its nibbles are swapped; decode_tensor
-  /// reads it, as it reads BOOL and F8_E8M0.
+  /// What the bytes are, in the canonical layout of imago (docs/formats/checkpoint.md, GGUF blocks). None: imago can
+  /// name and copy them only (BOOL, F8_E8M0, iq2_xxs). F4 of safetensors is none too: its nibbles are swapped;
+  /// decode_tensor reads it, as it reads BOOL and F8_E8M0.
   std::optional<Format> format;
   std::optional<SafetensorsType> safetensors_type;  ///< of the bytes as stored, in safetensors
   std::optional<GgufTensorType> gguf_type;          ///< likewise in GGUF
@@ -49,8 +49,8 @@ struct StoredTensor {
 };
 
 /// Elements first … first + out.size() - 1 as float32, whatever their type. Runs on the pool. `first` and the count
-/// must be whole blocks of a block format; of other types they are any. Throws FormatError for what is no element of
-/// the type, UnsupportedError, naming tensor and type, for types that cannot be decoded, ShapeError.
+/// must be whole blocks of a block format; of other types they are any. Throws FormatError for what is not an element
+/// of the type, UnsupportedError, naming tensor and type, for types that cannot be decoded, ShapeError.
 void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<float> out);
 
 /// Whether decode_tensor can read it.

@@ -160,8 +160,8 @@ class Blocks : public ::testing::TestWithParam<BlockFormat> {
     const auto block = static_cast<std::size_t>(info(GetParam()).values);
     const std::vector<float> range = decode_range(tensor, 3 * block, 2 * block);
     EXPECT_TRUE(std::ranges::equal(range, std::span(values_).subspan(3 * block, 2 * block)));
-    expect_problem([&] { decode_range(tensor, 1, block); }, "are no whole blocks of");
-    expect_problem([&] { decode_range(tensor, 0, block - 1); }, "are no whole blocks of");
+    expect_problem([&] { decode_range(tensor, 1, block); }, "are not whole blocks of");
+    expect_problem([&] { decode_range(tensor, 0, block - 1); }, "are not whole blocks of");
     EXPECT_NO_THROW(check_values(tensor));
   }
 
@@ -320,7 +320,7 @@ TEST(PackedText, IsTheDocumentedForm) {
   EXPECT_EQ(packed_scale_count(tensors[0]), 256u);
   EXPECT_EQ(packed_scale_count(tensors[1]), 0u);
   const auto text_of = [](PackedTensor tensor) { packed_text({&tensor, 1}); };
-  expect_problem([&] { text_of({"x", DType::float16, {4}}); }, "float16 is no packed type: safetensors has a type");
+  expect_problem([&] { text_of({"x", DType::float16, {4}}); }, "float16 is not a packed type: safetensors has a type");
   expect_problem([&] { text_of({"x", DType::int4, {4}, Granularity::group, 33}); }, "groups of 32, 64 or 128");
   expect_problem([&] { text_of({"x", BlockFormat::q4_0, {32}, Granularity::row}); }, "its blocks carry their own");
 }
@@ -350,7 +350,7 @@ TEST(HostilePacked, EveryRuleHasAnError) {
   expect(packed_problem(R"({"w":{"type":"int5"}})", 3), "tensor 'w' is of type 'int5', which is not known");
   expect(packed_problem(R"({"w":{"type":"INT4"}})", 3), "is of type 'INT4', which is not known");
   expect(packed_problem(R"({"w":{"type":"entity_q4_0","shape":[32]}})", 20), "is not known");
-  expect(packed_problem(R"({"w":{"type":"float16","shape":[1]}})", 2), "float16 is no packed type");
+  expect(packed_problem(R"({"w":{"type":"float16","shape":[1]}})", 2), "float16 is not a packed type");
   expect(packed_problem(R"({"w":{"type":"int4"}})", 3), "tensor 'w' has no shape");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[-1]}})", 3), "an extent of the shape");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[9007199254740992,9007199254740992]}})", 3),
@@ -362,12 +362,12 @@ TEST(HostilePacked, EveryRuleHasAnError) {
   expect(packed_problem(R"({"w":{"type":"int4","shape":[6],"granularity":"row","group":32}})", 3), "has a group, but");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[6],"granularity":"group"}})", 3), "groups of 32, 64 or 128");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[2,48],"granularity":"group","group":32}})", 48),
-         "a row of 48 weights is no multiple of the group of 32");
+         "a row of 48 weights is not a multiple of the group of 32");
   expect(packed_problem(R"({"w":{"type":"q4_0","shape":[2,16]}})", 18),
-         "a row of 16 weights is no multiple of the block");
+         "a row of 16 weights is not a multiple of the block");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[2,4],"granularity":"tensor"}})", 3),
          "tensor 'w' of int4 [2, 4] takes 4 bytes, but has 3");
-  expect(packed_problem(R"({"v":{"type":"q4_0","shape":[32]}})", 18), "names 'v', which is no tensor of the file");
+  expect(packed_problem(R"({"v":{"type":"q4_0","shape":[32]}})", 18), "names 'v', which is not a tensor of the file");
   expect(packed_problem(good.substr(0, good.size() - 1) + "," + good.substr(1), 3), "twice");
   expect(packed_problem(good, 3, {}), "tensor 'w.scales' is missing: 'w' of int4 needs its scales");
   expect(packed_problem(good, 3, {1, 2}), "tensor 'w.scales' has 2 scales, but int4 [2, 3] needs 1");

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "lm/text_encoder.h"
-#include "models/character_map.h"
+#include "models/vocabulary_parts.h"
 
 namespace imago::lm {
 

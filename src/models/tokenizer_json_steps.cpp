@@ -7,7 +7,6 @@
 
 #include "files/base64.h"
 #include "imago/error.h"
-#include "models/tokenizer_json.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::models {
@@ -134,7 +133,7 @@ std::optional<std::string> cutting_pattern(const std::string& type, const JsonVa
   refuse("pre-tokenizer", type);
 }
 
-/// The tokens that a template puts in front of and behind the text.
+/// The tokens that a template puts before and after the text.
 void read_template(const JsonValue& step, Vocabulary& vocabulary) {
   const auto single = step.find("single");
   if (!single) return;

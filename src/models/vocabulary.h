@@ -29,7 +29,7 @@ struct Token {
   std::string text;  ///< as the file spells it (byte_bpe: bytes as letters; added tokens: plain text)
   float score = 0;
   TokenType type = TokenType::normal;
-  // Of tokens that are found in the text before everything else (control and user_defined):
+  // For tokens that are found in the text before everything else (control and user_defined):
   bool lstrip = false, rstrip = false;  ///< take the white space beside them
   bool single_word = false, normalized = false;
 };
@@ -45,7 +45,7 @@ struct Vocabulary {
   std::vector<std::string> patterns;
   bool ignore_merges = false;  ///< a word that is a token is taken whole
   bool add_space_prefix =
-      false;  ///< a space in front of the text; sentence kinds: of the text behind a special token too
+      false;  ///< a space in front of the text; sentence kinds: of the text after a special token too
   bool space_prefix_once = false;          ///< sentence kinds: but in front of the whole text only
   bool space_prefix_unless_there = false;  ///< but not in front of a space
   bool split_words = false;                ///< sentence kinds: no token reaches over a U+2581 into the next word

@@ -135,7 +135,7 @@ void read_merges(const GgufFile& file, Vocabulary& vocabulary) {
     if (text.empty() || space == std::string_view::npos || space + 1 == text.size()) {
       throw FormatError(
           file.path(), 0,
-          fmt::format("merge {} of 'tokenizer.ggml.merges' is no pair of tokens with a space between", i));
+          fmt::format("merge {} of 'tokenizer.ggml.merges' is not a pair of tokens with a space between", i));
     }
     vocabulary.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }

@@ -1,15 +1,211 @@
-// Vocabularies as tokenizer.json, tokenizer_config.json and generation_config.json state them.
+// `model` and `added_tokens` of tokenizer.json.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <unordered_map>
 
 #include "base/file.h"
 #include "imago/error.h"
-#include "models/tokenizer_json.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::models {
+
+namespace {
+
+using files::JsonKind;
+using files::JsonMember;
+using files::JsonValue;
+
+constexpr std::int64_t kMaxId = static_cast<std::int64_t>(kMaxTokens) - 1;
+
+/// Puts tokens at their places. Ids may leave gaps, but not so many that a small file asks for much memory.
+class Places {
+ public:
+  Places(Vocabulary& vocabulary, std::size_t entries) : vocabulary_(vocabulary), limit_(entries + 65536) {}
+
+  Token& take(std::int64_t id, const JsonValue& where) {
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= limit_) {
+      where.fail(fmt::format("the id {} is far beyond the {} tokens of the file", id, limit_ - 65536));
+    }
+    if (place >= vocabulary_.tokens.size()) {
+      vocabulary_.tokens.resize(place + 1);
+      taken_.resize(place + 1, false);
+    }
+    if (taken_[place]) where.fail(fmt::format("two tokens have the id {}", id));
+    taken_[place] = true;
+    return vocabulary_.tokens[place];
+  }
+  bool is_taken(std::int64_t id) const noexcept {
+    return static_cast<std::size_t>(id) < taken_.size() && taken_[static_cast<std::size_t>(id)];
+  }
+  /// Gaps become tokens that no text has.
+  void fill() {
+    for (std::size_t id = 0; id < vocabulary_.tokens.size(); ++id) {
+      if (!taken_[id]) vocabulary_.tokens[id] = {.text = fmt::format("[PAD{}]", id), .type = TokenType::unused};
+    }
+  }
+
+ private:
+  Vocabulary& vocabulary_;
+  std::size_t limit_;
+  std::vector<bool> taken_;
+};
+
+JsonValue require(const JsonValue& object, std::string_view key) {
+  if (const auto value = object.find(key)) return *value;
+  object.fail(fmt::format("there is no '{}'", key));
+}
+
+void read_vocab_object(const JsonValue& vocab, Places& places) {
+  for (const JsonMember entry : vocab.members("vocab")) {
+    places.take(entry.value.integer("an id of vocab", 0, kMaxId), entry.value).text = entry.key;
+  }
+}
+
+void read_unigram(const JsonValue& model, Vocabulary& vocabulary, Places& places) {
+  std::int64_t id = 0;
+  for (const JsonMember entry : require(model, "vocab").elements("vocab")) {
+    std::size_t part = 0;
+    Token& token = places.take(id++, entry.value);
+    for (const JsonMember value : entry.value.elements("an entry of vocab")) {
+      if (part == 0) token.text = value.value.string("a token");
+      if (part == 1) token.score = value.value.single("the score of a token");
+      ++part;
+    }
+    if (part != 2) entry.value.fail("an entry of vocab must be a token and its score");
+  }
+  if (const auto unknown = model.find("unk_id")) {
+    vocabulary.unknown = static_cast<std::int32_t>(unknown->integer("unk_id", 0, kMaxId));
+  }
+}
+
+void read_merges(const JsonValue& model, Vocabulary& vocabulary) {
+  const JsonValue merges = require(model, "merges");
+  for (const JsonMember entry : merges.elements("merges")) {
+    if (vocabulary.merges.size() == kMaxMerges) {
+      merges.fail(fmt::format("there are more merges than the {} that are allowed", kMaxMerges));
+    }
+    if (entry.value.kind() == JsonKind::array) {  // ["a", "b"]; older files: "a b"
+      std::vector<std::string> halves;
+      for (const JsonMember half : entry.value.elements("a merge")) {
+        halves.push_back(half.value.string("half of a merge"));
+        if (halves.size() > 2) break;
+      }
+      if (halves.size() != 2) entry.value.fail("a merge must have two halves");
+      vocabulary.merges.emplace_back(std::move(halves[0]), std::move(halves[1]));
+      continue;
+    }
+    const std::string text = entry.value.string("a merge");
+    const std::size_t space = text.find(' ', 1);
+    if (text.empty() || space == std::string::npos || space + 1 == text.size()) {
+      entry.value.fail(fmt::format("merge {} is not a pair of tokens with a space between", vocabulary.merges.size()));
+    }
+    vocabulary.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  }
+}
+
+void refuse_affix(const JsonValue& model, std::string_view key) {
+  const auto affix = model.find(key);
+  if (affix && !affix->string(key).empty()) {
+    throw UnsupportedError(fmt::format("'{}' of BPE models is not supported; found {}", key, affix->source()));
+  }
+}
+
+std::string model_type(const JsonValue& model) {
+  if (const auto type = model.find("type")) return type->string("type");
+  if (model.find("merges")) return "BPE";  // old files do not say
+  return require(model, "vocab").kind() == JsonKind::array ? "Unigram" : "WordPiece";
+}
+
+void read_added(const JsonValue& added, Vocabulary& vocabulary, Places& places) {
+  for (const JsonMember entry : added.elements("added_tokens")) {
+    const JsonValue& value = entry.value;
+    const std::int64_t id = require(value, "id").integer("id", 0, kMaxId);
+    std::string text = require(value, "content").string("content");
+    if (places.is_taken(id)) {
+      if (vocabulary.tokens[static_cast<std::size_t>(id)].text != text) {
+        value.fail(fmt::format("the added token has the id {}, which is that of another one", id));
+      }
+    } else {
+      places.take(id, value).text = std::move(text);
+    }
+    Token& token = vocabulary.tokens[static_cast<std::size_t>(id)];
+    token.type = json_flag(value, "special", false) ? TokenType::control : TokenType::user_defined;
+    token.lstrip = json_flag(value, "lstrip", false);
+    token.rstrip = json_flag(value, "rstrip", false);
+    token.single_word = json_flag(value, "single_word", false);
+    token.normalized = json_flag(value, "normalized", token.type == TokenType::user_defined);
+  }
+}
+
+}  // namespace
+
+std::string json_type(const JsonValue& object, std::string_view what) {
+  if (const auto type = object.find("type")) return type->string("type");
+  object.fail(fmt::format("{} has no 'type'", what));
+}
+
+bool json_flag(const JsonValue& object, std::string_view key, bool otherwise) {
+  const auto value = object.find(key);
+  return value ? value->boolean(key) : otherwise;
+}
+
+std::optional<std::int32_t> find_token(const Vocabulary& vocabulary, std::string_view text) {
+  const auto found = std::ranges::find(vocabulary.tokens, text, &Token::text);
+  if (found == vocabulary.tokens.end()) return std::nullopt;
+  return static_cast<std::int32_t>(found - vocabulary.tokens.begin());
+}
+
+void read_json_model(const JsonValue& root, Vocabulary& vocabulary) {
+  const JsonValue model = require(root, "model");
+  const JsonValue vocab = require(model, "vocab");
+  const std::string type = model_type(model);
+  const auto added = root.find("added_tokens");
+  const std::size_t entries =
+      (vocab.kind() == JsonKind::array ? vocab.elements("vocab") : vocab.members("vocab")).size();
+  Places places(vocabulary, entries + (added ? added->elements("added_tokens").size() : 0));
+  if (type == "BPE") {
+    read_vocab_object(vocab, places);
+    read_merges(model, vocabulary);
+    refuse_affix(model, "continuing_subword_prefix");
+    refuse_affix(model, "end_of_word_suffix");
+    vocabulary.ignore_merges = json_flag(model, "ignore_merges", false);
+    // Refined where the other parts are read.
+    vocabulary.kind = TokenizerKind::sentence_bpe;
+  } else if (type == "Unigram") {
+    read_unigram(model, vocabulary, places);
+    vocabulary.kind = TokenizerKind::unigram;
+  } else if (type == "WordPiece") {
+    read_vocab_object(vocab, places);
+    vocabulary.kind = TokenizerKind::word_piece;
+    const auto prefix = model.find("continuing_subword_prefix");
+    vocabulary.word_prefix = prefix ? prefix->string("continuing_subword_prefix") : "##";
+  } else {
+    throw UnsupportedError(
+        fmt::format("a tokenizer model of type '{}' is not supported; BPE, Unigram and WordPiece are", type));
+  }
+  vocabulary.byte_fallback = json_flag(model, "byte_fallback", false);
+  if (added) read_added(*added, vocabulary, places);
+  places.fill();
+  if (const auto unknown = model.find("unk_token"); unknown && type != "Unigram") {
+    const std::string text = unknown->string("unk_token");
+    vocabulary.unknown = find_token(vocabulary, text);
+    if (!vocabulary.unknown) unknown->fail(fmt::format("the unknown token '{}' is not in the vocabulary", text));
+  }
+  if (vocabulary.unknown && static_cast<std::size_t>(*vocabulary.unknown) < vocabulary.tokens.size()) {
+    vocabulary.tokens[static_cast<std::size_t>(*vocabulary.unknown)].type = TokenType::unknown;
+  }
+  if (vocabulary.byte_fallback) {
+    for (Token& token : vocabulary.tokens) {
+      if (token.type == TokenType::normal && named_byte(token.text) >= 0) token.type = TokenType::byte;
+    }
+  }
+}
+
+// Vocabularies as tokenizer.json, tokenizer_config.json and generation_config.json state them.
 
 namespace {
 

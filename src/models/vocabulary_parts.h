@@ -2,11 +2,14 @@
 
 // What the readers and writers of vocabularies share.
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "files/json.h"
 #include "models/vocabulary.h"
 
 namespace imago::models {
@@ -46,7 +49,7 @@ struct VocabularyPlace {
 void check_vocabulary(const Vocabulary& vocabulary, const VocabularyPlace& place);
 /// Adds EOS and control tokens that published models use for the end of a turn. Each end comes once.
 void complete_ends(Vocabulary& vocabulary);
-/// The byte that "<0x4F>" names; -1 if it is no such name.
+/// The byte that "<0x4F>" names; -1 if it is not such a name.
 int named_byte(std::string_view text) noexcept;
 /// Whether all 256 bytes have a token of type `byte`.
 bool has_all_bytes(const Vocabulary& vocabulary);
@@ -55,5 +58,55 @@ bool has_all_bytes(const Vocabulary& vocabulary);
 std::vector<std::pair<std::string, std::string>> merges_of_scores(const Vocabulary& vocabulary);
 /// The other way: the earlier a token is made, the better.
 std::vector<float> scores_of_merges(const Vocabulary& vocabulary);
+
+// The parts of tokenizer.json, each read into the Vocabulary it belongs to. All throw FormatError at the value that is
+// wrong and UnsupportedError, naming the type, for steps that imago does not take.
+
+inline constexpr std::string_view kGpt2Pattern =
+    R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
+
+/// The value of "type". Throws FormatError if there is none.
+std::string json_type(const files::JsonValue& object, std::string_view what);
+bool json_flag(const files::JsonValue& object, std::string_view key, bool otherwise);
+
+/// `model` and `added_tokens`: kind, tokens, merges, unknown. The kind of BPE is decided by the other parts.
+void read_json_model(const files::JsonValue& root, Vocabulary& vocabulary);
+/// `normalizer` and `pre_tokenizer`. Decides between the kinds of BPE.
+void read_json_steps(const files::JsonValue& root, Vocabulary& vocabulary);
+/// `post_processor`: what is put around a text. Returns whether there is one that says so.
+bool read_json_post_processor(const files::JsonValue& root, Vocabulary& vocabulary);
+
+/// The id of a token by its text; none if there is no such token.
+std::optional<std::int32_t> find_token(const Vocabulary& vocabulary, std::string_view text);
+
+// The precompiled normalizer map of SentencePiece: a trie of byte strings with their replacements.
+//
+// | bytes | what |
+// |---|---|
+// | 4 | size of the trie in bytes |
+// | size | units of 32 bits of a double array |
+// | rest | replacements, each ended by a zero byte |
+//
+// A unit holds a label in bits 0-7, whether a value hangs on it in bit 8, and the offset to its children in bits 10-30,
+// times 256 if bit 9 is set; a unit with bit 31 is a value: where its replacement starts.
+
+class CharacterMap {
+ public:
+  /// An empty map replaces nothing. Throws FormatError for sizes that leave the bytes and an unended replacement;
+  /// `file` and `field` name the map in it.
+  static CharacterMap parse(std::string_view bytes, std::string_view file, std::string_view field);
+
+  struct Match {
+    std::size_t length = 0;  ///< bytes of the text that it replaces
+    std::string_view replacement;
+  };
+  /// The longest prefix of `text` that the map replaces. Units that point outside the trie match nothing.
+  std::optional<Match> longest(std::string_view text) const noexcept;
+  bool empty() const noexcept { return units_.empty(); }
+
+ private:
+  std::vector<std::uint32_t> units_;
+  std::string replacements_;
+};
 
 }  // namespace imago::models

@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "imago/error.h"
-#include "models/character_map.h"
 #include "models/vocabulary_parts.h"
 #include "testing/temp_dir.h"
 
@@ -76,7 +75,7 @@ TEST(VocabularyGguf, WrongTokensAreNamed) {  // threats 66, 67
   expect_gguf_problem(tokens, strings({"a", "b", "ab", std::string(70000, 'x')}),
                       "token 3 of 'tokenizer.ggml.tokens' has 70000 bytes: at most 65536 are allowed");
   expect_gguf_problem(tokens, strings({"a", "b", "ab", "x\xff"}),
-                      "token 3 of 'tokenizer.ggml.tokens', 'x\\xff', is no UTF-8");
+                      "token 3 of 'tokenizer.ggml.tokens', 'x\\xff', is not UTF-8");
   expect_gguf_problem(tokens, array_of<float>({1, 2, 3, 4}), "'tokenizer.ggml.tokens' must be an array of string");
   const std::string types = "tokenizer.ggml.token_type";
   expect_gguf_problem(types, array_of<std::int32_t>({1, 1}),
@@ -115,10 +114,10 @@ TEST(VocabularyGguf, WrongMergesAreNamed) {  // threat 69
   const std::string merges = "tokenizer.ggml.merges";
   expect_gguf_problem(merges, std::nullopt, "the metadata have no 'tokenizer.ggml.merges'");
   for (const char* text : {"ab", "", "a ", " a"}) {
-    expect_gguf_problem(merges, strings({text}), "merge 0 of 'tokenizer.ggml.merges' is no pair of tokens");
+    expect_gguf_problem(merges, strings({text}), "merge 0 of 'tokenizer.ggml.merges' is not a pair of tokens");
   }
-  expect_gguf_problem(merges, strings({"a c"}), "merge 0 of 'tokenizer.ggml.merges' needs 'c', which is no token");
-  expect_gguf_problem(merges, strings({"b a"}), "merge 0 of 'tokenizer.ggml.merges' needs 'ba', which is no token");
+  expect_gguf_problem(merges, strings({"a c"}), "merge 0 of 'tokenizer.ggml.merges' needs 'c', which is not a token");
+  expect_gguf_problem(merges, strings({"b a"}), "merge 0 of 'tokenizer.ggml.merges' needs 'ba', which is not a token");
   expect_gguf_problem(merges, strings({"a b", "a b"}), "merge 1 of 'tokenizer.ggml.merges', 'a' and 'b', comes twice");
 }
 
@@ -164,7 +163,7 @@ TEST(CharacterMap, ReplacesAndRefuses) {  // threat 70
   expect(bytes_of(units, rest, 7), "its trie has 7 bytes: it must be a multiple of 4 above 0");
   expect(bytes_of(units, "xyz"), "the last replacement of the map is not ended by a zero byte");
   units[320] = 1u << 31 | 5;
-  expect(bytes_of(units, rest), "the map has a replacement at 5, behind the 5 bytes of replacements");
+  expect(bytes_of(units, rest), "the map has a replacement at 5, after the 5 bytes of replacements");
   units[0] = 0x1fffffu << 10;  // children beyond the trie
   units[320] = 0;
   EXPECT_FALSE(CharacterMap::parse(bytes_of(units, rest), "f", "the map").longest("A"));
@@ -239,7 +238,7 @@ TEST(VocabularyJson, WrongTokensAndMergesAreNamed) {  // threats 66, 68, 69
   expect_json_problem(model(R"({"a":900000})", "[]"), "the id 900000 is far beyond the 2 tokens of the file");
   expect_json_problem(model(R"({"a":0,"b":3})", "[]"), "the added token has the id 3, which is that of another one");
   expect_json_problem(model(R"({"a":0,"<end>":1})", "[]"), "tokens 1 and 3 of 'model.vocab' are both '<end>'");
-  expect_json_problem(model(R"({"a":0,"b":1})", R"(["ab"])"), "merge 0 is no pair of tokens with a space between");
+  expect_json_problem(model(R"({"a":0,"b":1})", R"(["ab"])"), "merge 0 is not a pair of tokens with a space between");
   expect_json_problem(model(R"({"a":0,"b":1})", R"([["a"]])"), "a merge must have two halves");
   expect_json_problem(model(R"({"a":0,"b":1})", R"(["a b"])"), "merge 0 of 'model.merges' needs 'ab'");
   expect_json_problem(model(R"({"a":0,"b":1,"ab":2})", R"(["a b",["a","b"]])"), "comes twice");

@@ -1,7 +1,6 @@
 // tokenizer.json and tokenizer_config.json.
 
 #include "files/json_writer.h"
-#include "models/tokenizer_json.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::models {

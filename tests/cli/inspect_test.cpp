@@ -179,7 +179,7 @@ TEST(Inspect, GgufWithoutAnArchitectureAndWithATail) {
   EXPECT_TRUE(report.at("architecture").is_null());
   ASSERT_EQ(report.at("notes").size(), 1u);
   const std::string note = report.at("notes")[0];
-  EXPECT_NE(note.find("bytes behind the last tensor belong to none"), std::string::npos) << note;
+  EXPECT_NE(note.find("bytes after the last tensor belong to no tensor"), std::string::npos) << note;
   EXPECT_NE(imago_run({"inspect", path}).out.find(note), std::string::npos);
 }
 

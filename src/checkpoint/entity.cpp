@@ -1,3 +1,5 @@
+#include "checkpoint/entity.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,11 +7,10 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <string>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/entity.h"
-#include "checkpoint/entity_decoder.h"
-#include "checkpoint/layer_paths.h"
+#include "checkpoint/layer_fields.h"
 #include "files/json.h"
 #include "imago/error.h"
 
@@ -30,7 +31,7 @@ T read_at(std::span<const std::byte> file, std::size_t at) {
 /// Bytes of the header, checked.
 std::size_t header_length(std::span<const std::byte> file, std::string_view path) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!text.starts_with(kEntityMagic)) throw FormatError(path, 0, "this is no .entity file");
+  if (!text.starts_with(kEntityMagic)) throw FormatError(path, 0, "this is not an .entity file");
   if (file.size() < kFixedBytes) throw FormatError(path, file.size(), "the file is cut off in its first bytes");
   const auto version = read_at<std::uint16_t>(file, 8);
   if (version == 0x0100) throw FormatError(path, 8, "the file comes from a big-endian machine");
@@ -85,7 +86,7 @@ std::vector<PlacedBlob> read_blobs(const JsonValue& list, std::span<const std::b
     used += length;
     blobs.push_back({std::move(blob), value});
   }
-  if (used != data.size()) list.fail(fmt::format("{} bytes behind the last blob belong to none", data.size() - used));
+  if (used != data.size()) list.fail(fmt::format("{} bytes after the last blob belong to no blob", data.size() - used));
   return blobs;
 }
 
@@ -246,7 +247,7 @@ void assign_all(Network& network, const std::vector<PlacedBlob>& blobs, std::vec
   }
 }
 
-/// The header of a file, and the bytes behind it.
+/// The header of a file, and the bytes after it.
 struct OpenEntity {
   JsonDocument document;
   std::span<const std::byte> data;
@@ -275,7 +276,7 @@ std::string read_transformer(const JsonValue& root) {
 std::vector<PlacedBlob> read_blobs(const OpenEntity& open) {
   const JsonValue root = open.document.root();
   if (const auto list = root.find("blobs")) return read_blobs(*list, open.data);
-  if (!open.data.empty()) root.fail(fmt::format("{} bytes behind the header belong to no blob", open.data.size()));
+  if (!open.data.empty()) root.fail(fmt::format("{} bytes after the header belong to no blob", open.data.size()));
   return {};
 }
 
@@ -305,6 +306,100 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
     if (!blob.path.ends_with(".scales")) contents.parameters += contents.tensors.back().shape.elements();
   }
   return contents;
+}
+
+namespace {
+
+/// A blob and what keeps its bytes alive.
+struct OutgoingBlob {
+  EntityBlob blob;
+  std::shared_ptr<const Version> version;
+};
+
+std::vector<OutgoingBlob> collect(const Network& network) {
+  std::vector<OutgoingBlob> blobs;
+  for_each_path(network, [&](const std::string& path, const Layer& layer) {
+    if (!layer.weights) return;
+    if (layer.config.type == LayerType::rms_norm) {  // always float32 here, whatever the layer computes with
+      blobs.push_back({{path, std::string(name(DType::float32)), layer.weights->scale(DType::float32), true,
+                        std::as_bytes(layer.weights->master())},
+                       nullptr});
+      return;
+    }
+    const EmittedWeights weights = emit_weights(layer);
+    blobs.push_back(
+        {{path, std::string(name(layer.config.dtype)), weights.scale, true, weights.bytes}, weights.version});
+    if (!weights.scales.empty()) {
+      blobs.push_back({{path + ".scales", std::string(name(DType::float32)), 0, true, std::as_bytes(weights.scales)},
+                       weights.version});
+    }
+  });
+  return blobs;
+}
+
+void write_blob_list(JsonWriter& json, std::span<const OutgoingBlob> blobs) {
+  json.key("blobs");
+  if (blobs.empty()) return json.raw("null");  // as the original has it
+  json.begin_array();
+  std::uint64_t offset = 0;
+  for (const auto& [blob, version] : blobs) {
+    json.begin_object();
+    json.key("path");
+    json.value(blob.path);
+    json.key("offset");
+    json.value(offset);
+    json.key("length");
+    json.value(std::uint64_t{blob.bytes.size()});
+    json.key("dtype");
+    json.value(blob.dtype);
+    if (blob.scale != 0) {
+      json.key("scale");
+      json.value(blob.scale);
+    }
+    json.key("native");
+    json.value(blob.native);
+    json.end_object();
+    offset += blob.bytes.size();
+  }
+  json.end_array();
+}
+
+template <class T>
+std::string_view raw_bytes(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+}  // namespace
+
+void write_entity(Sink& sink, const Network& network, std::string_view transformer,
+                  std::span<const EntityBlob> decoder_blobs) {
+  std::vector<OutgoingBlob> blobs = collect(network);
+  for (const EntityBlob& blob : decoder_blobs) blobs.push_back({blob, nullptr});
+
+  StringSink header;
+  JsonWriter json(header, files::JsonStyle::compact);
+  json.begin_object();
+  json.key("format_version");
+  json.value(1);
+  json.key("network");
+  write_network(json, network, LayerContent::topology);
+  if (!transformer.empty()) {
+    json.key("transformer");
+    json.raw(transformer);
+  }
+  write_blob_list(json, blobs);
+  json.end_object();
+
+  const std::uint16_t version = 1, flags = 0;
+  const std::uint64_t length = header.text().size();
+  sink.write(kEntityMagic);
+  sink.write(raw_bytes(version));
+  sink.write(raw_bytes(flags));
+  sink.write(raw_bytes(length));
+  sink.write(header.text());
+  for (const auto& [blob, kept] : blobs) {
+    sink.write({reinterpret_cast<const char*>(blob.bytes.data()), blob.bytes.size()});
+  }
 }
 
 }  // namespace imago::checkpoint

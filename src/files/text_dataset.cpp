@@ -35,7 +35,7 @@ template <class Visit>
 void for_each_unit(std::string_view text, TextUnit unit, std::string_view file, Visit&& visit) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = unit == TextUnit::byte ? 1 : character_bytes(text.substr(at));
-    if (length == 0) throw FormatError(file, at, "no UTF-8 text; read it as bytes");
+    if (length == 0) throw FormatError(file, at, "this is not UTF-8 text; read it as bytes");
     visit(text.substr(at, length));
     at += length;
   }
