@@ -22,13 +22,13 @@ namespace imago {
 
 // ---- kinds of files
 
-/// What a file or folder is, by its content; the name says nothing.
+/// The format of a file or folder, by its content; its name is not considered.
 enum class FileForm : std::uint8_t { gguf, safetensors, checkpoint, architecture, entity, huggingface };
 
 /// As `imago inspect` prints it: "gguf", "checkpoint".
 std::string_view name(FileForm form) noexcept;
 
-/// Throws IoError if it cannot be read, FormatError, with what it seems to be instead, if it is none of these.
+/// Throws IoError if it cannot be read; FormatError, saying what it seems to be instead, if it is none of these.
 FileForm detect_form(const std::string& path);
 
 // ---- safetensors
@@ -62,7 +62,7 @@ int bits(SafetensorsType type) noexcept;
 struct SafetensorsTensor {
   std::string name;
   std::string dtype;                    ///< as the file spells it
-  std::optional<SafetensorsType> type;  ///< none: a type that imago does not know; its bytes are there all the same
+  std::optional<SafetensorsType> type;  ///< none: a type that imago does not know; its bytes can still be read
   Shape shape;
   std::span<const std::byte> bytes;  ///< in the file's memory: valid as long as the SafetensorsFile
   std::uint64_t offset = 0;          ///< of the bytes in the file
@@ -271,7 +271,7 @@ class GgufFile {
   std::span<const GgufMetadata> metadata() const noexcept;
   /// In the order of the file, part after part.
   std::span<const GgufTensor> tensors() const noexcept;
-  /// Oddities that do no harm, a sentence each: bytes that belong to no tensor.
+  /// Harmless oddities, a sentence each, such as bytes that belong to no tensor.
   std::span<const std::string> notes() const noexcept;
 
   /// Null if there is none of that key or name.

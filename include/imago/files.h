@@ -103,7 +103,7 @@ struct ModelSummary {
   std::uint64_t file_bytes = 0;
   std::vector<std::pair<std::string, std::string>> metadata;  ///< in the order of the file; values are JSON texts
   std::vector<TensorSummary> tensors;                         ///< in the order of the file
-  std::vector<std::string> notes;                             ///< oddities that do no harm, a sentence each
+  std::vector<std::string> notes;                             ///< harmless oddities, a sentence each
 
   /// 8 · bytes / parameters; 0 without weights in the file.
   double bits_per_weight() const noexcept;

@@ -2,8 +2,8 @@
 
 // Checkpoint and architecture JSON (docs/formats/checkpoint.md): networks to text and back, byte for byte.
 //
-// Fields are kept as they stand and defaults are applied where they are used, never here; codes are handed over as they
-// are, never quantized anew. So what was read is what is written.
+// Fields are kept as stated, and defaults are applied where they are used, never here; codes are passed on unchanged,
+// never quantized again. So a network is written as it was read.
 
 #include <cstdint>
 #include <string>
@@ -38,7 +38,7 @@ struct NetworkReading {
   std::vector<TensorSummary>* measured = nullptr;  ///< of `measure`: where they are listed
 };
 
-/// A network object as at the top of a checkpoint. Throws FormatError at the value that is wrong.
+/// Reads a network object, as at the top of a checkpoint. Throws FormatError at the wrong value.
 Network read_network(const JsonValue& object, const NetworkReading& reading);
 
 /// What a writer puts into the layer objects.
@@ -51,7 +51,7 @@ enum class LayerContent : std::uint8_t {
 void write_network(JsonWriter& json, const Network& network, LayerContent content);
 
 /// Gives `layer` the weights that a file has for it: `bytes` in the layer's dtype, or in float32 if not `native`.
-/// Scales: one, or as many as the granularity of the layer asks for. Throws UsageError or ShapeError for what does not
+/// There is one scale, or as many as the granularity of the layer needs. Throws UsageError or ShapeError if they do not
 /// fit.
 struct StoredWeights {
   std::span<const std::byte> bytes;

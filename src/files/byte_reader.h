@@ -1,6 +1,6 @@
 #pragma once
 
-// Numbers out of bytes from strangers. Every read is checked against what is left, so that no offset can leave the
+// Reads numbers from untrusted bytes. Every read is checked against the bytes left, so that no offset can leave the
 // file.
 
 #include <fmt/format.h>

@@ -27,8 +27,8 @@ IdxArray parse_idx(std::span<const std::byte> bytes, std::string_view file);
 /// ShapeError if their numbers differ.
 Dataset join_idx(IdxArray images, IdxArray labels);
 
-/// Class numbers of one column to rows with a single 1. Throws ShapeError for several columns, UsageError for what is
-/// no class number or would take more memory than anyone means.
+/// Class numbers of one column to rows with a single 1. Throws ShapeError for several columns, UsageError for values
+/// that are not class numbers and for implausibly many classes.
 void make_one_hot(Dataset& data);
 
 }  // namespace imago::files

@@ -31,7 +31,7 @@ struct Mistake {
   std::string_view advice;
 };
 constexpr Mistake kMistakes[] = {
-    {"version https://git-lfs.github.com/spec/", "this is a pointer of git-lfs, not the file: run `git lfs pull`"},
+    {"version https://git-lfs.github.com/spec/", "this is a git-lfs pointer, not the file: run `git lfs pull`"},
     {"<!doctype html", "this is an HTML page, not a model: the download went wrong"},
     {"<html", "this is an HTML page, not a model: the download went wrong"},
     {"<?xml", "this is an XML text, not a model: the download went wrong"},

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a file is, told from its bytes.
+// Detects the format of a file from its content.
 
 #include <cstddef>
 #include <optional>
@@ -20,17 +20,17 @@ inline constexpr int kMaxLayerDepth = 32;
 /// The nesting of brackets that such a checkpoint can need: three for a meta network in a layer, three at the top.
 inline constexpr std::size_t kMaxCheckpointJsonDepth = 3 * (kMaxLayerDepth + 1);
 
-/// The form by the first bytes; JSON is not looked into: `json` says that it must be.
+/// The file format by its first bytes. With `json` the caller must look into the text.
 struct FormByStart {
   bool json = false;
   FileForm form = FileForm::checkpoint;  ///< unless json
 };
 
-/// Throws FormatError with what the file seems to be instead: a page of HTML, a pointer of git-lfs, nothing at all.
+/// Throws FormatError that says what the file seems to be instead: an HTML page, a git-lfs pointer, an empty file.
 FormByStart detect_by_start(std::span<const std::byte> bytes, std::string_view path);
 
-/// Throws FormatError with advice if the bytes start like a file that people take for a model. Valid files may start so
-/// too: call it for what is wrong already.
+/// Throws FormatError with advice if the bytes start like a file that is often mistaken for a model. Valid files may
+/// start this way too, so call it only for files that are known to be wrong.
 void refuse_mistakes(std::span<const std::byte> bytes, std::string_view path);
 
 /// checkpoint or architecture. Throws FormatError if the text is not a network.

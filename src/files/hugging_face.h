@@ -47,7 +47,7 @@ class HuggingFaceFolder {
   const std::optional<JsonFile>& tokenizer_config() const noexcept { return tokenizer_config_; }
   /// `chat_template.jinja`, where newer folders keep the template; none if absent.
   const std::optional<std::string>& chat_template() const noexcept { return chat_template_; }
-  /// Oddities that do no harm, a sentence each: `total_size` that disagrees.
+  /// Harmless oddities, a sentence each, such as a wrong `total_size`.
   std::span<const std::string> notes() const noexcept { return notes_; }
 
  private:
@@ -110,7 +110,7 @@ inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{128} << 20;
 inline constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{4} << 20;
 
-/// What is wrong with the name of a shard, or nothing.
+/// The problem with a shard name; empty if it is valid.
 std::string shard_name_problem(std::string_view name);
 
 struct HuggingFaceIndex {
@@ -139,8 +139,8 @@ struct ShardContents {
 /// Throws FormatError if a tensor is in two shards.
 void check_shards(std::span<const ShardContents> shards, std::string_view folder);
 
-/// Compares the index with its shards, given in its order. Throws FormatError for a tensor that its shard lacks; gives
-/// back oddities that do no harm, a sentence each. REQUIRES: check_shards has passed.
+/// Compares the index with its shards, given in its order. Throws FormatError for a tensor that its shard lacks;
+/// returns harmless oddities, a sentence each. REQUIRES: check_shards has passed.
 std::vector<std::string> check_index(const HuggingFaceIndex& index, std::span<const ShardContents> shards,
                                      std::string_view path);
 

@@ -181,7 +181,7 @@ TEST_F(Folder, TheIndexMustBeOne) {
   index("");
   expect("the file is empty");
   index("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
-  expect("this is a pointer of git-lfs");
+  expect("this is a git-lfs pointer");
   index(std::string(100, '[') + std::string(100, ']'));
   expect("deep");
 }
@@ -189,7 +189,7 @@ TEST_F(Folder, TheIndexMustBeOne) {
 TEST_F(Folder, FilesThatWereNeverDownloaded) {
   write_model();
   write("s2.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
-  expect("s2.safetensors: at byte 0: this is a pointer of git-lfs, not the file: run `git lfs pull`");
+  expect("s2.safetensors: at byte 0: this is a git-lfs pointer, not the file: run `git lfs pull`");
   write("s2.safetensors", "<!DOCTYPE html><html><body>404</body></html>");
   expect("s2.safetensors: at byte 0: this is an HTML page, not a model: the download went wrong");
   write("s2.safetensors", "PK\x03\x04 and so on, a ZIP archive");
@@ -201,7 +201,7 @@ TEST_F(Folder, FilesThatWereNeverDownloaded) {
   expect("s2.safetensors");
   write_model();
   write("config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
-  expect("config.json: at byte 0: this is a pointer of git-lfs");
+  expect("config.json: at byte 0: this is a git-lfs pointer");
   write("config.json", "<html>");
   expect("config.json: at byte 0: this is an HTML page");
   write("config.json", "[1]");
@@ -355,7 +355,7 @@ TEST_F(Folder, WithoutACommitNothingIsLeft) {
     expect_problem([&] { old.commit(); }, "tensor 'b' is not completely written");
     expect_problem([&] { old.write("d", bytes_for(kEntries[0])); }, "tensor 'd' comes where 'b' is due");
     expect_problem([&] { old.write("b", std::vector<std::byte>(31)); }, "tensor 'b' takes 30 bytes");
-    expect_problem([&] { fresh.write("a", bytes_for(kEntries[1])); }, "all tensors are written, and 'a' comes on top");
+    expect_problem([&] { fresh.write("a", bytes_for(kEntries[1])); }, "all tensors are written already, 'a' is one too many");
   }
   EXPECT_FALSE(fs::exists(path("gone")));
   EXPECT_EQ(files_in(path("here")), std::set<std::string>{"config.json"});

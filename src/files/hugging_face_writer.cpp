@@ -238,7 +238,7 @@ std::span<const SafetensorsEntry> HuggingFaceWriter::entries() const noexcept { 
 void HuggingFaceWriter::write(std::string_view name, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const SafetensorsEntry* due = state_->due();
-  if (due == nullptr) throw UsageError(fmt::format("all tensors are written, and '{}' comes on top", name));
+  if (due == nullptr) throw UsageError(fmt::format("all tensors are written already, '{}' is one too many", name));
   if (due->name != name) throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, due->name));
   const std::size_t shard = state_->shard_of.at(due->name);
   while (state_->writers.size() <= shard) state_->begin_next_shard();

@@ -1,10 +1,10 @@
 #pragma once
 
-// JSON as model files use it. Why not a library: a checkpoint is a few kilobytes of structure around strings of
-// hundreds of megabytes, in a file that may be hostile. nlohmann::json copies every string and forgets where a value
-// stood; simdjson wants a padded copy of the file and copies strings once more; neither refuses a key that comes twice.
-// Here a document is an index of 16 bytes per value over text that stays where it is, so that a string costs nothing
-// until it is asked for, and every complaint names the byte.
+// A JSON parser for model files. Why not a library: a checkpoint is a few kilobytes of structure around strings of
+// hundreds of megabytes, in a file that may be hostile. nlohmann::json copies every string and loses the position of
+// values; simdjson needs a padded copy of the file and copies strings again; neither rejects duplicate keys.
+// A document here is an index of 16 bytes per value over the unchanged text: a string costs nothing until it is read,
+// and every error names the byte.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +41,7 @@ class JsonValue {
   std::int64_t integral(std::string_view what, std::int64_t low, std::int64_t high) const;
   /// With escapes resolved.
   std::string string(std::string_view what) const;
-  /// What stands between the quotes, uncopied; escapes as they are written.
+  /// The text between the quotes, not copied; escapes are not resolved.
   std::string_view raw_string(std::string_view what) const;
 
   class Members;

@@ -9,7 +9,7 @@
 
 namespace imago::files {
 
-/// What is wrong with a string, and how far into the text.
+/// The first problem of a string, and its offset in the text.
 struct JsonStringProblem {
   std::size_t at;
   std::string_view problem;
@@ -25,11 +25,11 @@ struct JsonStringScan {
 /// without escapes, such as base64, is read eight bytes at a time.
 JsonStringScan scan_json_string(std::string_view text, std::size_t start);
 
-/// Resolves the escapes of what stands between the quotes. REQUIRES: scan_json_string found no problem in it.
+/// Resolves the escapes of the text between the quotes. REQUIRES: scan_json_string found no problem in it.
 std::string unescape_json(std::string_view inside);
 
-/// Length of the UTF-8 sequence at text[at], 0 if there is no valid one. One to four bytes; no surrogates, nothing
-/// longer than it need be, nothing beyond U+10FFFF.
+/// Length of the UTF-8 sequence at text[at], 0 if there is no valid one. One to four bytes; no surrogates, no overlong
+/// sequences, nothing beyond U+10FFFF.
 std::size_t utf8_length(std::string_view text, std::size_t at) noexcept;
 
 }  // namespace imago::files

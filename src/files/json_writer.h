@@ -1,6 +1,6 @@
 #pragma once
 
-// Where written bytes go.
+// Sinks for written bytes.
 
 #include <cstddef>
 #include <cstdint>

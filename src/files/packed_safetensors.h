@@ -1,6 +1,7 @@
 #pragma once
 
-// Types that safetensors does not have, inside safetensors files. The convention stands at the end of tensor_file.h.
+// Types that safetensors does not have, inside safetensors files. The convention is described at the end of
+// tensor_file.h.
 //
 // | field of an entry of `imago.packed` | rule |
 // |---|---|
@@ -33,7 +34,7 @@ struct PackedTensor {
   bool operator==(const PackedTensor&) const = default;
 };
 
-/// The text of the entry `imago.packed`, in the order given. Throws UsageError for formats without scales that are no
+/// The text of the entry `imago.packed`, in the order given. Throws UsageError for formats without scales that are not
 /// block formats, which safetensors has itself, and for a granularity or group without meaning.
 std::string packed_text(std::span<const PackedTensor> tensors);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Files that are tensors by name, whatever their form: safetensors, GGUF, Hugging Face folders. What conversion and
-// language models read weights from.
+// Files of named tensors in any format: safetensors, GGUF, Hugging Face folders. Conversion and language models read
+// weights through this interface.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace imago::files {
 
 class HuggingFaceFolder;
 
-/// One tensor of an open file, as it lies there. Valid as long as the TensorFile.
+/// One tensor of an open file, as stored. Valid as long as the TensorFile.
 struct StoredTensor {
   std::string name;
   std::string type;  ///< as the form spells it: "BF16", "Q4_K"; of a packed type in safetensors: "int4"
@@ -56,8 +56,8 @@ void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<floa
 /// Whether decode_tensor can read it.
 bool is_decodable(const StoredTensor& tensor) noexcept;
 
-/// Throws FormatError, with tensor, count and the first place, if weights or scales are not finite, or codes lie
-/// outside the alphabet of their type (threats.md 35–39). Reads every byte once, at the speed of memory.
+/// Throws FormatError, with tensor, count and the first place, if weights or scales are not finite, or codes
+/// are invalid for their type. Reads every byte once, at the speed of memory.
 void check_values(const StoredTensor& tensor);
 
 /// An open file or folder. Reading is safe from many threads.

@@ -79,7 +79,8 @@ void TensorStream::write_header(std::string_view header) {
 void TensorStream::write(std::string_view name, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   skip_complete();
-  if (due_ == tensors_.size()) throw UsageError(fmt::format("all tensors are written, and '{}' comes on top", name));
+  if (due_ == tensors_.size())
+    throw UsageError(fmt::format("all tensors are written already, '{}' is one too many", name));
   const Due& due = tensors_[due_];
   if (due.name != name) throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, due.name));
   if (bytes.size() > due.bytes - written_) {
