@@ -355,7 +355,8 @@ TEST_F(Folder, WithoutACommitNothingIsLeft) {
     expect_problem([&] { old.commit(); }, "tensor 'b' is not completely written");
     expect_problem([&] { old.write("d", bytes_for(kEntries[0])); }, "tensor 'd' comes where 'b' is due");
     expect_problem([&] { old.write("b", std::vector<std::byte>(31)); }, "tensor 'b' takes 30 bytes");
-    expect_problem([&] { fresh.write("a", bytes_for(kEntries[1])); }, "all tensors are written already, 'a' is one too many");
+    expect_problem([&] { fresh.write("a", bytes_for(kEntries[1])); },
+                   "all tensors are written already, 'a' is one too many");
   }
   EXPECT_FALSE(fs::exists(path("gone")));
   EXPECT_EQ(files_in(path("here")), std::set<std::string>{"config.json"});
