@@ -66,7 +66,7 @@ TEST(HostileCheckpoint, CutOrFlippedFilesGiveErrorsOrNetworks) {
 
 TEST(HostileCheckpoint, ALongListOfDigitsOrLettersIsNoWeight) {
   expect_weight_problem("int8", std::string(8'000'000, 'A'), "6000000 bytes for 2 weights");
-  expect_weight_problem("int8", std::string(8'000'001, 'A'), "no base64");
+  expect_weight_problem("int8", std::string(8'000'001, 'A'), "is not base64");
 }
 
 TEST(HostileCheckpoint, Names) {
@@ -82,14 +82,14 @@ TEST(HostileCheckpoint, Names) {
 }
 
 TEST(HostileCheckpoint, Weights) {
-  expect_weight_problem("int8", "AQI", "no base64");
-  expect_weight_problem("int8", "A-I=", "no base64");
-  expect_weight_problem("int8", "AQ=I", "no base64");
-  expect_weight_problem("int8", "AQJ=", "no base64");
-  expect_weight_problem("int8", "A", "no base64");
-  expect_weight_problem("int8", "AQI==", "no base64");
-  expect_weight_problem("int8", "A_I=", "no base64");
-  expect_weight_problem("int8", "A I=", "no base64");
+  expect_weight_problem("int8", "AQI", "is not base64");
+  expect_weight_problem("int8", "A-I=", "is not base64");
+  expect_weight_problem("int8", "AQ=I", "is not base64");
+  expect_weight_problem("int8", "AQJ=", "is not base64");
+  expect_weight_problem("int8", "A", "is not base64");
+  expect_weight_problem("int8", "AQI==", "is not base64");
+  expect_weight_problem("int8", "A_I=", "is not base64");
+  expect_weight_problem("int8", "A I=", "is not base64");
   expect_weight_problem("int4", "ARI=", "2 bytes for 2 weights in int4, which take 1");
   expect_weight_problem("binary", "BA==", "layers.0 (Dense)");  // bits after the last weight
   expect_weight_problem("int8", "AQID", "layers.0 (Dense) do not fit: 3 bytes for 2 weights in int8, which take 2");

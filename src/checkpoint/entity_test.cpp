@@ -205,7 +205,7 @@ TEST(Entity, ReadsTernaryWords) {
 // ---- hostile files
 
 TEST(HostileEntity, FixedPart) {
-  expect_problem("ENTITY", "no .entity file");
+  expect_problem("ENTITY", "not an .entity file");
   expect_problem(kEntityMagic, "cut off");
   expect_problem(entity_of("{}", "", 2), "version 2");
   expect_problem(entity_of("{}", "", 0x0100), "big-endian");

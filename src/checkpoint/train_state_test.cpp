@@ -167,7 +167,7 @@ TEST(TrainState, OtherNetworksAndOtherFilesAreRefused) {
   EXPECT_NE(message(Network(layer_list(dense(6, 16))), path).find("6 layers, not 1"), std::string::npos);
   const std::string weights = folder.path() / "weights.safetensors";
   save_network(network, weights);
-  EXPECT_NE(message(mixed_network(), weights).find("no state of training"), std::string::npos);
+  EXPECT_NE(message(mixed_network(), weights).find("not a training state"), std::string::npos);
 }
 
 }  // namespace

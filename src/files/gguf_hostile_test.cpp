@@ -65,8 +65,8 @@ TEST(HostileGguf, Case1To3Magic) {
   expect_problem("PK\3\4 and so on", "ZIP archive");
   expect_problem("<!DOCTYPE html><html>404</html>", "HTML page");
   expect_problem("version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull");
-  expect_problem("{\"layers\":[]}", "no GGUF file but a JSON text");
-  expect_problem(std::string("\2\0\0\0\0\0\0\0{}", 10), "no GGUF file but safetensors");
+  expect_problem("{\"layers\":[]}", "not a GGUF file but a JSON text");
+  expect_problem(std::string("\2\0\0\0\0\0\0\0{}", 10), "not a GGUF file but safetensors");
 }
 
 TEST(HostileGguf, Case4Versions) {
