@@ -17,12 +17,12 @@
 #include "kernels/cuda/cublas.h"
 #include "lm/language_model_state.h"
 #include "lm/sequence_access.h"
+#include "models/program.h"
+#include "models/tensor_layout.h"
 
 namespace imago::bench {
 
 namespace {
-
-using models::Role;
 
 models::Traits llama_8b() {
   models::Traits traits;
@@ -70,33 +70,29 @@ LanguageModel make_model(const std::shared_ptr<Device>& device) {
   lm::DecoderWeights weights;
   weights.traits = llama_8b();
   const models::Traits& traits = weights.traits;
-  weights.accelerator = lm::make_accelerator(device, traits, {});
-  lm::Accelerator& accelerator = *weights.accelerator;
+  weights.program = std::make_shared<const backend::Program>(models::make_program(traits));
+  weights.runners.push_back(backend::make_cuda_runner(device, weights.program, {.blocks = {0, traits.blocks}}));
+  backend::Runner& runner = *weights.runners.back();
   const Filler filler(BlockFormat::q4_k, traits.vocabulary * traits.width);
-  const std::vector<float> ones(traits.width, 1.0f);
-  const auto put = [&](Role role, std::size_t block, std::size_t rows, std::size_t cols) {
-    accelerator.take({role, block, 0}, filler.matrix(rows, cols));
-    weights.parameters += rows * cols;
+  const auto put = [&](const backend::WeightUse& use) {
+    if (use.kind == backend::WeightUse::Kind::bias) return;
+    std::vector<backend::KeyedMatrix> matrices;
+    for (const backend::WeightKey& key : use.keys) {
+      const models::RoleExtent extent = models::extent_of(traits, key.role);
+      if (extent.vector) return runner.take(key, std::vector<float>(extent.rows, 1.0f));
+      matrices.push_back({key, filler.matrix(extent.rows, extent.cols)});
+      weights.parameters += extent.rows * extent.cols;
+    }
+    runner.take(matrices);
   };
-  const std::size_t queries = traits.heads * traits.head_values, keys = traits.kv_heads * traits.head_values;
-  for (std::size_t i = 0; i < traits.blocks; ++i) {
-    accelerator.take({Role::attention_norm, i, 0}, ones);
-    accelerator.take({Role::feed_forward_norm, i, 0}, ones);
-    put(Role::query, i, queries, traits.width);
-    put(Role::key, i, keys, traits.width);
-    put(Role::value, i, keys, traits.width);
-    put(Role::attention_output, i, traits.width, queries);
-    put(Role::gate, i, traits.feed_forward, traits.width);
-    put(Role::up, i, traits.feed_forward, traits.width);
-    put(Role::down, i, traits.width, traits.feed_forward);
+  for (const auto& block : weights.program->blocks) {
+    for (const backend::WeightUse& use : backend::weights_of(block)) put(use);
   }
-  accelerator.take({Role::output_norm, 0, 0}, ones);
-  put(Role::output, 0, traits.vocabulary, traits.width);
-  put(Role::token_embedding, 0, traits.vocabulary, traits.width);
-  accelerator.finish();
+  for (const backend::WeightUse& use : backend::weights_of(weights.program->output)) put(use);
+  put({backend::WeightUse::Kind::matrix, {weights.program->embed.table}});
+  runner.finish();
   weights.type = "q4_k";
-  weights.run_bytes = accelerator.bytes();
-  weights.step_bytes = accelerator.step_bytes();
+  weights.count_bytes();
   return LanguageModelAccess::assemble(std::move(weights));
 }
 
@@ -206,7 +202,7 @@ void gpu_model_table(const std::shared_ptr<Device>& device) {
   std::fflush(stdout);
   generation(model, 2048, bandwidth);
   prompt(model, 512, rate);
-  LanguageModelAccess::loaded(model).accelerator()->use_graphs(false);
+  LanguageModelAccess::loaded(model).weights.runners.back()->use_graphs(false);
   fmt::print("without graphs:\n");
   generation(model, 16, bandwidth);
 }

@@ -4,39 +4,39 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "imago/device.h"
+#include "backend/runner.h"
 #include "imago/lm.h"
 #include "kernels/attention.h"
-#include "lm/accelerator_cache.h"
 #include "models/traits.h"
 
 namespace imago::lm {
 
-class Accelerator;
-
-/// Memory of the host is asked for at once and comes from the system as tokens fill it.
 struct KvCache {
   KvCache() = default;
-  /// With an accelerator, its blocks have theirs there. Throws UsageError if the heads of the model do not fit the
-  /// kind, std::bad_alloc, DeviceError.
-  KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows, Accelerator* accelerator = nullptr);
+  /// Each runner has the cache of its blocks; without runners there are sizes only. Throws UsageError if the heads of
+  /// the model do not fit the kind, std::bad_alloc, DeviceError.
+  KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
+          std::span<const std::unique_ptr<backend::Runner>> runners = {});
 
   kernels::CacheShape shape;
   std::size_t blocks = 0;
-  std::vector<Buffer> keys, values;               ///< one per block of the host
-  std::unique_ptr<AcceleratorCache> accelerated;  ///< of the blocks behind those; null: there are none
+  std::vector<std::unique_ptr<backend::Cache>> parts;  ///< one per runner
+  std::vector<std::size_t> part_ends;                  ///< the block after the last of each part
 
+  /// The part that has a block.
+  backend::Cache& part_of(std::size_t block) const;
   /// Of one token, all blocks.
   std::size_t token_bytes() const { return 2 * blocks * shape.heads * shape.row_bytes(); }
 };
 
-/// Tokens of a batch that belong to one sequence and follow each other there.
+/// Consecutive tokens of one sequence in a batch.
 struct Segment {
-  KvCache* cache = nullptr;
+  const KvCache* cache = nullptr;
   std::size_t past = 0;    ///< tokens in the cache before them
-  std::size_t tokens = 0;  ///< in the batch, behind those of the segments before
+  std::size_t tokens = 0;  ///< in the batch, after those of the segments before
 };
 
 }  // namespace imago::lm

@@ -44,11 +44,12 @@ void LoadedModel::check_ids(std::span<const TokenId> ids) const {
   }
 }
 
-void LoadedModel::require_host(std::string_view what) const {
-  if (accelerator() == nullptr) return;
+backend::CpuRunner& LoadedModel::host(std::string_view work) const {
+  backend::Runner& last = *weights.runners.back();
+  if (last.device()->is_host()) return static_cast<backend::CpuRunner&>(last);
   throw UnsupportedError(
       fmt::format("{} needs all of a model on the host, and parts of this one are on {}: load it without a device",
-                  what, accelerator()->device()->name()));
+                  work, last.device()->name()));
 }
 
 }  // namespace lm

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is behind a LanguageModel, for the files of this module.
+// What a LanguageModel holds, for the files of this module.
 
 #include <optional>
 #include <string>
@@ -28,10 +28,11 @@ struct LoadedModel {
   std::shared_ptr<const kernels::RopeTable> rope_table(std::size_t positions) const {
     return rope ? rope->with(positions) : nullptr;
   }
-  /// What runs its last blocks; null: the host runs all.
-  Accelerator* accelerator() const noexcept { return weights.accelerator.get(); }
-  /// Throws UnsupportedError if there is an accelerator: for work that looks into a model. `what`: "calibration".
-  void require_host(std::string_view what) const;
+  /// Whether the device that has the logits can choose tokens from them.
+  bool chooses() const noexcept { return weights.runners.back()->chooses(); }
+  /// What runs all blocks, for work that looks into a model: "calibration". Throws UnsupportedError, naming it, if
+  /// parts are on another device.
+  backend::CpuRunner& host(std::string_view work) const;
   /// Throws UsageError for an id outside the vocabulary.
   void check_ids(std::span<const TokenId> ids) const;
 };

@@ -1,15 +1,18 @@
 #pragma once
 
-// Matrices packed by someone else while a model is loaded: how plans, sweeps and better encoders are tried without a
-// file for each.
+// Matrices that a caller packs while a model is loaded: plans, sweeps and better encoders are tried this way without
+// writing a file for each.
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backend/runner.h"
 #include "imago/codec.h"
 #include "imago/device.h"
 #include "imago/format.h"
@@ -18,18 +21,26 @@
 
 namespace imago::lm {
 
-/// Weights packed anew, in memory of their own.
+/// Packed weights in memory of their own.
 struct EncodedWeights {
   Format format = DType::float32;
   Buffer packed;
   std::vector<float> scales = {};  ///< empty for types without scales
   std::size_t scale_group = 0;     ///< weights per scale: a row, or 32, 64 or 128; 0 without scales
 
-  Scales view_scales() const noexcept { return {scales, scale_group}; }
+  kernels::PackedMatrix view(std::size_t rows, std::size_t cols) const {
+    return {.format = format, .rows = rows, .cols = cols, .packed = packed.host(), .scales = {scales, scale_group}};
+  }
 };
 
-/// Packs a matrix, [rows][cols] in float32, or says none to leave it as it is stored. Of a tied output, the token
-/// embedding is asked for once and used for both.
+/// A table of rows with these bytes.
+inline backend::RowTable table_of(std::size_t rows, std::size_t cols, EncodedWeights weights) {
+  const auto owner = std::make_shared<const EncodedWeights>(std::move(weights));
+  return {owner->view(rows, cols), owner};
+}
+
+/// Packs a matrix, [rows][cols] in float32, or returns none to leave it as it is stored. With a tied output, it is
+/// called once for the token embedding.
 using MatrixEncoder = std::function<std::optional<EncodedWeights>(
     const models::MatrixKey& key, std::span<const float> weights, std::size_t rows, std::size_t cols)>;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/cpu.h"
+#include "backend/memory.h"
 #include "base/file.h"
 #include "imago/codec.h"
 #include "quant/scheme.h"
@@ -13,7 +13,6 @@ namespace imago::lm {
 namespace {
 
 using files::StoredTensor;
-using kernels::Arithmetic;
 using models::WeightSlice;
 
 /// Weights that are float32 at a time while a matrix is encoded: 64 MiB.
@@ -31,22 +30,18 @@ std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
 }
 
-/// The matrix where it lies: in the file, or in memory of its own.
+}  // namespace
+
 kernels::PackedMatrix packed_of(const PreparedMatrix& prepared) {
   const WeightSlice& slice = prepared.slice;
-  kernels::PackedMatrix source{
-      .format = prepared.format, .rows = slice.rows, .cols = slice.cols, .packed = slice.tensor->bytes};
-  if (prepared.encoded) {
-    source.packed = std::as_const(prepared.encoded->packed).host();
-    source.scales = prepared.encoded->view_scales();
-  } else {
-    source.scales = slice.tensor->scales();
-    source.first = slice.first_row * slice.cols;
-  }
-  return source;
+  if (prepared.encoded) return prepared.encoded->view(slice.rows, slice.cols);
+  return {.format = prepared.format,
+          .rows = slice.rows,
+          .cols = slice.cols,
+          .packed = slice.tensor->bytes,
+          .scales = slice.tensor->scales(),
+          .first = slice.first_row * slice.cols};
 }
-
-}  // namespace
 
 Format MatrixLoader::stored_format(const WeightSlice& slice) const {
   const std::optional<Format> stored = slice.tensor->format;
@@ -54,13 +49,6 @@ Format MatrixLoader::stored_format(const WeightSlice& slice) const {
   // Blocks and scales of a transposed tensor lie across its rows.
   if (slice.transposed && (stored->is_block() || has_scale(*stored))) return DType::float32;
   return *stored;
-}
-
-Arithmetic MatrixLoader::arithmetic(std::initializer_list<Format> formats) const {
-  const bool fast = options_.fast && std::all_of(formats.begin(), formats.end(), [](Format format) {
-                      return kernels::choose_matrix_kernel(format, Arithmetic::fast, allowed_cpu_features()) != nullptr;
-                    });
-  return fast ? Arithmetic::fast : Arithmetic::exact;
 }
 
 void MatrixLoader::check(const StoredTensor& tensor) {
@@ -139,22 +127,21 @@ Format MatrixLoader::planned_format(const WeightSlice& slice) const {
   return morphs ? *options_.type : stored_format(slice);
 }
 
-kernels::RunMatrix MatrixLoader::matrix(const PreparedMatrix& prepared, Arithmetic arithmetic) {
-  kernels::RunMatrix run(packed_of(prepared), arithmetic);
-  run_bytes_ += run.bytes();
-  made(prepared);
-  return run;
+std::uint64_t MatrixLoader::planned_device_bytes(const WeightSlice& slice) const {
+  const Format format = planned_format(slice);
+  const std::size_t group = slice.tensor->format == format ? slice.tensor->scale_group : 0;
+  return backend::device_matrix_bytes(format, slice.rows, slice.cols, group);
 }
 
-void MatrixLoader::give(const models::MatrixKey& key, const PreparedMatrix& prepared, Accelerator& accelerator) {
-  accelerator.take(key, packed_of(prepared));
-  made(prepared);
-}
-
-void MatrixLoader::made(const PreparedMatrix& prepared) {
-  const WeightSlice& slice = prepared.slice;
-  weights_of_type_[std::string(prepared.format.name())] += std::uint64_t{slice.rows} * slice.cols;
-  finish(slice);
+void MatrixLoader::give(std::span<const backend::WeightKey> keys, std::span<const PreparedMatrix> prepared,
+                        backend::Runner& runner) {
+  std::vector<backend::KeyedMatrix> matrices;
+  for (std::size_t i = 0; i < keys.size(); ++i) matrices.push_back({keys[i], packed_of(prepared[i])});
+  runner.take(matrices);
+  for (const PreparedMatrix& one : prepared) {
+    weights_of_type_[std::string(one.format.name())] += std::uint64_t{one.slice.rows} * one.slice.cols;
+    finish(one.slice);
+  }
 }
 
 std::vector<float> MatrixLoader::vector(const WeightSlice& slice) {

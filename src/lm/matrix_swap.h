@@ -1,14 +1,14 @@
 #pragma once
 
-// Another form of some matrices of a loaded model, for a while: how the effect of a single type is measured without
+// Other types for some matrices of a loaded model, for a while: how the effect of a single type is measured without
 // loading the model again.
 
 #include <optional>
 #include <vector>
 
+#include "backend/runner.h"
 #include "imago/lm.h"
 #include "kernels/matrix.h"
-#include "lm/embedding_table.h"
 #include "lm/matrix_encoder.h"
 #include "models/matrix_names.h"
 
@@ -24,16 +24,18 @@ class MatrixSwap {
   MatrixSwap& operator=(const MatrixSwap&) = delete;
   ~MatrixSwap();
 
-  /// `weights` are of the shape that is there. Of a tied output, the token embedding changes in both places. Throws
-  /// ShapeError, and as RunMatrix; the model is then as before.
+  /// `weights` have the shape of the matrix they replace. The token embedding of a tied output changes in both places.
+  /// Throws ShapeError, and as RunMatrix; the model is then as before.
   void put(const models::MatrixKey& key, EncodedWeights weights);
 
  private:
   struct Kept {
     models::MatrixKey key;
-    std::optional<kernels::RunMatrix> matrix;  ///< none for an embedding that is no output
-    std::optional<EmbeddingTable> embedding;
+    std::optional<kernels::RunMatrix> matrix;  ///< none for an embedding that is not the output
+    std::optional<backend::RowTable> table;    ///< of the token embedding
   };
+  void swap(Kept& kept);
+
   LanguageModel& model_;
   std::vector<Kept> kept_;
 };

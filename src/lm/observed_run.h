@@ -3,8 +3,8 @@
 #include <memory>
 #include <span>
 
+#include "backend/workspace.h"
 #include "imago/lm.h"
-#include "lm/input_observer.h"
 
 namespace imago::lm {
 
@@ -16,7 +16,7 @@ class ObservedRun {
   ObservedRun(const LanguageModel& model, std::size_t context);
   ~ObservedRun();
   /// Throws UsageError for no tokens, too many of them and ids outside the vocabulary.
-  void run(std::span<const TokenId> window, InputObserver& observer);
+  void run(std::span<const TokenId> window, backend::InputObserver& observer);
 
  private:
   struct State;

@@ -173,7 +173,7 @@ bool SamplerAccess::needs_logits(const Sampler& sampler) noexcept {
   return options.temperature != 0 && (options.typical_p < 1 || options.top_k == 0 || options.top_k > kTopK);
 }
 
-lm::TokenChoice SamplerAccess::next_choice(Sampler& sampler) {
+backend::TokenChoice SamplerAccess::next_choice(Sampler& sampler) {
   const SamplerOptions& options = sampler.state_->options;
   if (options.temperature == 0) return {};
   return {.temperature = options.temperature,

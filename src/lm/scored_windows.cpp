@@ -18,19 +18,19 @@ namespace {
 constexpr std::size_t kLogits = std::size_t{4} << 20;
 constexpr std::size_t kFewestRows = 48;
 
-/// One model at work on windows.
-class Runner {
+/// Runs windows through one model.
+class WindowRun {
  public:
-  Runner(const LoadedModel& model, CacheKind cache, std::size_t context, std::size_t rows)
+  WindowRun(const LoadedModel& model, CacheKind cache, std::size_t context, std::size_t rows)
       : model_(model),
-        cache_(model.weights.traits, cache, context, model.accelerator()),
+        cache_(model.weights.traits, cache, context, model.weights.runners),
         logits_(rows * model.weights.traits.vocabulary) {}
 
   void run(std::span<const TokenId> window) {
     const Segment segment{&cache_, 0, window.size()};
-    run_model(model_, window, {&segment, 1}, window.size(), work_, {.output_rows = true});
+    run_model(model_, window, {&segment, 1}, window.size(), work_, {.all_rows = true});
   }
-  /// Of these positions of the window that ran last.
+  /// At these positions of the window that ran last.
   std::span<float> logits(std::size_t first, std::size_t rows) {
     const std::span<float> some = std::span(logits_).first(rows * model_.weights.traits.vocabulary);
     model_logits(model_, work_, first, rows, some);
@@ -40,7 +40,7 @@ class Runner {
  private:
   const LoadedModel& model_;
   KvCache cache_;
-  Workspace work_;
+  backend::Workspace work_;
   std::vector<float> logits_;
 };
 
@@ -79,9 +79,9 @@ void for_each_scored_piece(std::span<const LanguageModel* const> models, std::st
   const std::size_t first = context / 2, scored = context - 1 - first;
   const std::size_t held = kLogits / models.front()->vocabulary() / models.size();
   const std::size_t piece = std::min(scored, std::max(kFewestRows, held));
-  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<std::unique_ptr<WindowRun>> runners;
   for (const LoadedModel* model : loaded) {
-    runners.push_back(std::make_unique<Runner>(*model, cache, context, piece));
+    runners.push_back(std::make_unique<WindowRun>(*model, cache, context, piece));
   }
   std::vector<std::span<float>> logits(models.size());
   const std::size_t windows = ids.size() / context;

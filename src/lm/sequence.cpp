@@ -18,8 +18,7 @@ constexpr std::size_t kHostBatch = 512;
 
 std::size_t batch_of(const SequenceOptions& options, const lm::LoadedModel& model) noexcept {
   if (options.batch) return *options.batch;
-  const lm::Accelerator* const accelerator = model.accelerator();
-  return accelerator != nullptr && accelerator->first_block() == 0 ? lm::kAcceleratorBatch : kHostBatch;
+  return model.weights.runners.front()->device()->is_host() ? kHostBatch : backend::kDeviceBatch;
 }
 
 }  // namespace
@@ -30,7 +29,7 @@ struct Sequence::State {
   std::size_t batch;
   lm::KvCache cache;
   std::vector<TokenId> tokens;
-  lm::Workspace work;
+  backend::Workspace work;
   std::vector<float> logits;
 
   std::size_t vocabulary() const noexcept { return model->weights.traits.vocabulary; }
@@ -44,18 +43,18 @@ struct Sequence::State {
     }
   }
 
-  /// Appends in pieces of a batch, with what `wanted(first, count)` asks for of each, and asks `go_on` after all but
-  /// the last; false from it ends that. The tokens count once all of them are through. Returns what the last piece
-  /// chose.
-  template <class WantedOf>
-  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, WantedOf&& wanted) {
+  /// Appends in batches, for what `request_of(first, count)` says about each. Asks `go_on` after all but the last, and
+  /// stops if it returns false. The tokens count once all batches have run. Returns what the last batch chose.
+  template <class RequestOf>
+  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on,
+              RequestOf&& request_of) {
     check_append(ids);
     TokenId chosen = -1;
     for (std::size_t first = 0; first < ids.size(); first += batch) {
       const std::size_t count = std::min(batch, ids.size() - first);
       const lm::Segment segment{&cache, tokens.size() + first, count};
       chosen = lm::run_model(*model, ids.subspan(first, count), {&segment, 1}, tokens.size() + ids.size(), work,
-                             wanted(first, count));
+                             request_of(first, count));
       if (first + count < ids.size() && go_on && !go_on(first + count)) return -1;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
@@ -78,7 +77,7 @@ Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
   state_->model = &loaded;
   state_->kind = options.cache;
   state_->batch = batch_of(options, loaded);
-  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context, loaded.accelerator());
+  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context, loaded.weights.runners);
   state_->tokens.reserve(context);
 }
 
@@ -102,22 +101,20 @@ std::span<const float> Sequence::append(std::span<const TokenId> ids,
   State& state = *state_;
   const std::size_t before = size();
   state.run(ids, go_on, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return lm::Wanted();
-    return lm::Wanted{.first_row = count - 1, .rows = 1, .logits = sized(state.logits, state.vocabulary())};
+    if (first + count < ids.size()) return lm::BatchRequest();
+    return lm::BatchRequest{.first_row = count - 1, .rows = 1, .logits = sized(state.logits, state.vocabulary())};
   });
   return size() == before ? std::span<const float>() : std::span<const float>(state.logits);
 }
 
-bool SequenceAccess::chooses(const Sequence& sequence) noexcept {
-  return sequence.state_->model->accelerator() != nullptr;
-}
+bool SequenceAccess::chooses(const Sequence& sequence) noexcept { return sequence.state_->model->chooses(); }
 
-TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids, const lm::TokenChoice& choice,
+TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids, const backend::TokenChoice& choice,
                                const std::function<bool(std::size_t done)>& go_on) {
   const std::size_t before = sequence.size();
   const TokenId chosen = sequence.state_->run(ids, go_on, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return lm::Wanted();
-    return lm::Wanted{.first_row = count - 1, .rows = 1, .choice = &choice};
+    if (first + count < ids.size()) return lm::BatchRequest();
+    return lm::BatchRequest{.first_row = count - 1, .rows = 1, .choice = &choice};
   });
   if (chosen < 0 && sequence.size() != before) {
     throw UsageError("no token can follow: all logits are NaN or -infinity");
@@ -133,7 +130,7 @@ void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
         fmt::format("logits of {} values for {} tokens of a vocabulary of {}", logits.size(), ids.size(), vocabulary));
   }
   state.run(ids, {}, [&](std::size_t first, std::size_t count) {
-    return lm::Wanted{.rows = count, .logits = logits.subspan(first * vocabulary, count * vocabulary)};
+    return lm::BatchRequest{.rows = count, .logits = logits.subspan(first * vocabulary, count * vocabulary)};
   });
 }
 

@@ -15,12 +15,14 @@ namespace imago::lm {
 
 namespace {
 
+using backend::CachePart;
+
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
 constexpr std::string_view kMagic = "imagoseq";
 constexpr std::uint32_t kVersion = 1;
 
-/// Everything in front of the ids.
+/// Everything before the ids.
 struct Header {
   char magic[8];
   std::uint32_t version, kind;
@@ -46,23 +48,10 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// Calls each(rows of one head in the cache) in the order of the file, for the blocks of the host, which come first.
-template <class Cache, class Each>
-void for_each_head(Cache& cache, std::size_t tokens, Each&& each) {
-  const std::size_t head_bytes = cache.shape.head_bytes(), used = tokens * cache.shape.row_bytes();
-  for (std::size_t block = 0; block < cache.keys.size(); ++block) {
-    for (auto* buffer : {&cache.keys[block], &cache.values[block]}) {
-      for (std::size_t head = 0; head < cache.shape.heads; ++head) {
-        each(buffer->host().subspan(head * head_bytes, used));
-      }
-    }
-  }
-}
-
-/// Calls each(block, part) for those of an accelerator, in the order of the file.
+/// Calls each(block, part) in the order of the file.
 template <class Each>
-void for_each_accelerated(const KvCache& cache, Each&& each) {
-  for (std::size_t block = cache.keys.size(); block < cache.blocks; ++block) {
+void for_each_part(const KvCache& cache, Each&& each) {
+  for (std::size_t block = 0; block < cache.blocks; ++block) {
     for (const CachePart part : {CachePart::keys, CachePart::values}) each(block, part);
   }
 }
@@ -70,7 +59,7 @@ void for_each_accelerated(const KvCache& cache, Each&& each) {
 void check_header(const Header& header, std::string_view path, const SequenceOwner& owner, const KvCache& cache) {
   const Header wanted = header_of(owner, cache, header.tokens);
   if (std::memcmp(header.magic, wanted.magic, sizeof header.magic) != 0) {
-    throw FormatError(path, 0, "is no saved sequence: it does not begin with 'imagoseq'");
+    throw FormatError(path, 0, "is not a saved sequence: it does not begin with 'imagoseq'");
   }
   if (header.version != kVersion) {
     throw FormatError(path, 8, fmt::format("is of version {}; this imago reads version {}", header.version, kVersion));
@@ -142,11 +131,10 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
   const auto put = [&](std::span<const std::byte> bytes) { content.insert(content.end(), bytes.begin(), bytes.end()); };
   put(bytes_of(header_of(owner, cache, tokens.size())));
   put(std::as_bytes(tokens));
-  for_each_head(cache, tokens.size(), put);
   const std::size_t part_bytes = tokens.size() * cache.shape.heads * cache.shape.row_bytes();
-  for_each_accelerated(cache, [&](std::size_t block, CachePart part) {
+  for_each_part(cache, [&](std::size_t block, CachePart part) {
     content.resize(content.size() + part_bytes);
-    cache.accelerated->read(block, part, tokens.size(), std::span(content).last(part_bytes));
+    cache.part_of(block).read(block, part, tokens.size(), std::span(content).last(part_bytes));
   });
   Fingerprint sum;
   sum.add(content);
@@ -160,13 +148,9 @@ std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwn
   const MappedFile file = MappedFile::open(path, Reading::eager);
   SequenceView view = parse_sequence(file.bytes(), path, owner, cache);
   std::span<const std::byte> rows = view.rows;
-  for_each_head(cache, view.tokens.size(), [&](std::span<std::byte> head) {
-    std::copy_n(rows.begin(), head.size(), head.begin());
-    rows = rows.subspan(head.size());
-  });
   const std::size_t part_bytes = view.tokens.size() * cache.shape.heads * cache.shape.row_bytes();
-  for_each_accelerated(cache, [&](std::size_t block, CachePart part) {
-    cache.accelerated->write(block, part, view.tokens.size(), rows.first(part_bytes));
+  for_each_part(cache, [&](std::size_t block, CachePart part) {
+    cache.part_of(block).write(block, part, view.tokens.size(), rows.first(part_bytes));
     rows = rows.subspan(part_bytes);
   });
   return std::move(view.tokens);

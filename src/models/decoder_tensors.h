@@ -10,42 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/program.h"
 #include "files/tensor_file.h"
 #include "models/traits.h"
 
 namespace imago::models {
 
-enum class Role : std::uint8_t {
-  token_embedding,     ///< [vocabulary, width]
-  position_embedding,  ///< [context, width]
-  output_norm,
-  output_norm_bias,
-  output,  ///< [vocabulary, width]; absent when tied
-  // of a block
-  attention_norm,
-  attention_norm_bias,
-  attention_post_norm,
-  query,  ///< [heads · head_values, width]
-  query_bias,
-  key,  ///< [kv_heads · head_values, width]
-  key_bias,
-  value,
-  value_bias,
-  query_norm,
-  key_norm,
-  attention_output,  ///< [width, heads · head_values]
-  attention_output_bias,
-  feed_forward_norm,
-  feed_forward_norm_bias,
-  feed_forward_post_norm,
-  gate,  ///< [feed_forward, width], of expert e where there are experts
-  up,
-  up_bias,
-  down,  ///< [width, feed_forward]
-  down_bias,
-  router,        ///< [experts, width]
-  rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
-};
+using backend::Role;
 
 /// A matrix or vector inside a stored tensor. Fused projections and stacked experts are rows of a larger one. A vector
 /// of n values has n rows and one column, since biases of fused projections are parts of a vector too.

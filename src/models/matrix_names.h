@@ -13,12 +13,7 @@
 
 namespace imago::models {
 
-/// A matrix of a decoder by what it is for.
-struct MatrixKey {
-  Role role = Role::query;
-  std::size_t block = 0, expert = 0;
-  friend auto operator<=>(const MatrixKey&, const MatrixKey&) = default;
-};
+using MatrixKey = backend::WeightKey;
 
 /// "blk.0.attn_q.weight"; of fused projections that of the fused tensor, of experts that of all of them together.
 std::string matrix_name(const Traits& traits, Role role, std::size_t block);

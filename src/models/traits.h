@@ -1,7 +1,7 @@
 #pragma once
 
 // What a decoder is: everything that tells one architecture from another, read from config.json or from the metadata
-// of a GGUF file. One decoder runs them all (lm/decoder.h), so nothing behind this header asks for an architecture.
+// of a GGUF file. models/program.h turns it into the steps that backends run, which do not ask for an architecture.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/program.h"
 #include "files/tensor_file.h"
 #include "kernels/ops_args.h"
 
@@ -46,7 +47,7 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-enum class NormKind : std::uint8_t { rms, layer };
+using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
@@ -64,8 +65,8 @@ struct Traits {
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
   float norm_offset = 0;    ///< added to the weights of norms: 1 in Hugging Face folders of gemma
-  bool pre_norms = true;    ///< in front of attention and feed-forward
-  bool post_norms = false;  ///< behind them, in front of the residual sum
+  bool pre_norms = true;    ///< before attention and feed-forward
+  bool post_norms = false;  ///< after them, before the residual sum
   QueryNorm query_norm = QueryNorm::none;
 
   kernels::Activation activation = kernels::Activation::silu;

@@ -12,7 +12,7 @@
 
 #include "base/parallel.h"
 #include "imago/error.h"
-#include "lm/input_observer.h"
+#include "backend/workspace.h"
 #include "lm/language_model_state.h"
 #include "lm/observed_run.h"
 #include "math/products.h"
@@ -125,7 +125,7 @@ using guided::InputStatistics;
 using models::Role;
 
 /// Sums the inputs of the matrices of a decoder. Roles that are reported together read the same inputs and share sums.
-class DecoderInputs final : public lm::InputObserver {
+class DecoderInputs final : public backend::InputObserver {
  public:
   DecoderInputs(const lm::LoadedModel& model, bool products) : model_(model), products_(products) {}
 

@@ -28,7 +28,7 @@ std::vector<TokenId> some_ids(std::size_t count) {
 }
 
 /// All rows that each matrix multiplies, one behind the other.
-class Record final : public lm::InputObserver {
+class Record final : public backend::InputObserver {
  public:
   explicit Record(const models::Traits& traits) : traits_(traits) {}
   void see(std::span<const models::Role> roles, std::size_t block, std::size_t expert, std::span<const float> x,

@@ -4,7 +4,7 @@
 #include <cassert>
 
 #include "base/parallel.h"
-#include "lm/decoder.h"
+#include "lm/kv_cache.h"
 #include "lm/language_model_state.h"
 #include "lm/prediction.h"
 
@@ -20,10 +20,11 @@ constexpr std::size_t kLogitRows = 64;
 struct OutputProbe::State {
   State(const lm::LoadedModel& loaded, std::span<const TokenId> tokens, const ProbeOptions& options)
       : model(loaded),
+        runner(loaded.host("a sweep")),
         ids(tokens.begin(), tokens.end()),
         context(options.context),
         windows(tokens.size() / options.context),
-        cache(loaded.weights.traits, CacheKind::float32, options.context),
+        cache(loaded.weights.traits, CacheKind::float32, options.context, loaded.weights.runners),
         rope(loaded.rope_table(options.context)) {
     // Predictions are scored from the middle of a window on (imago/lm.h); the last token has no successor in its
     // window.
@@ -38,7 +39,7 @@ struct OutputProbe::State {
   }
 
   std::size_t vocabulary() const { return model.weights.traits.vocabulary; }
-  std::size_t blocks() const { return model.weights.blocks.size(); }
+  std::size_t blocks() const { return model.weights.traits.blocks; }
   std::size_t window_values() const { return context * model.weights.traits.width; }
   std::span<const TokenId> window(std::size_t index) const { return std::span(ids).subspan(index * context, context); }
   std::span<float> input(std::size_t window, std::size_t block) {
@@ -48,20 +49,20 @@ struct OutputProbe::State {
     return std::span(logits).subspan((window * rows.size() + row) * vocabulary(), vocabulary());
   }
 
-  void run_blocks(lm::BlockRange range) {
-    const lm::Segment segment{&cache, 0, context};
-    lm::run_blocks(model.weights, range, context, {&segment, 1}, rope.get(), work);
+  void run_blocks(backend::BlockRange range) {
+    const backend::Segment segment{cache.parts.front().get(), 0, context};
+    runner.run_blocks(range, context, {&segment, 1}, rope.get(), work);
   }
 
   void embed(std::size_t index) {
-    const lm::Segment segment{&cache, 0, context};
-    lm::embed_tokens(model.weights, window(index), {&segment, 1}, work);
+    const backend::Segment segment{cache.parts.front().get(), 0, context};
+    runner.embed(window(index), {&segment, 1}, work);
   }
 
   void run_and_remember(std::size_t index) {
     embed(index);
     for (std::size_t block = 0; block < blocks(); ++block) {
-      if (!inputs.empty()) std::copy_n(work.x.begin(), window_values(), input(index, block).begin());
+      if (!inputs.empty()) std::copy_n(work.stream().begin(), window_values(), input(index, block).begin());
       run_blocks({block, block + 1});
     }
   }
@@ -71,14 +72,15 @@ struct OutputProbe::State {
   void for_each_row(Visit&& visit) {
     // Only the compared rows go through the output matrix.
     const std::size_t width = model.weights.traits.width;
-    const std::vector<float> all(work.x.begin(), work.x.begin() + static_cast<std::ptrdiff_t>(window_values()));
+    const std::vector<float> all(work.stream().begin(),
+                                 work.stream().begin() + static_cast<std::ptrdiff_t>(window_values()));
     for (std::size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
       const std::size_t count = std::min(kLogitRows, rows.size() - begin);
       for (std::size_t i = 0; i < count; ++i) {
         std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(rows[begin + i] * width), width,
-                    work.x.begin() + static_cast<std::ptrdiff_t>(i * width));
+                    work.stream().begin() + static_cast<std::ptrdiff_t>(i * width));
       }
-      lm::compute_logits(model.weights, work, 0, count, std::span(some_logits).first(count * vocabulary()));
+      runner.compute_logits(work, 0, count, std::span(some_logits).first(count * vocabulary()));
       parallel_for_dynamic(count, 4, [&](std::size_t first, std::size_t last) {
         for (std::size_t i = first; i < last; ++i) {
           visit(begin + i, std::span<const float>(some_logits).subspan(i * vocabulary(), vocabulary()));
@@ -92,6 +94,7 @@ struct OutputProbe::State {
   }
 
   const lm::LoadedModel& model;
+  backend::CpuRunner& runner;
   std::vector<TokenId> ids;
   std::size_t context, windows;
   std::vector<std::size_t> rows;  ///< positions of a window that are compared
@@ -99,7 +102,7 @@ struct OutputProbe::State {
   std::vector<float> inputs;      ///< [windows][blocks][context][width], or empty
   lm::KvCache cache;
   std::shared_ptr<const kernels::RopeTable> rope;
-  lm::Workspace work;
+  backend::Workspace work;
   std::vector<float> some_logits;
   double surprise = 0;
 };
@@ -107,7 +110,6 @@ struct OutputProbe::State {
 OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> ids, const ProbeOptions& options)
     : state_(std::make_unique<State>(LanguageModelAccess::loaded(model), ids, options)) {
   State& state = *state_;
-  state.model.require_host("a sweep");
   state.model.check_ids(state.ids);
   std::vector<double> surprises(state.windows * state.rows.size());
   for (std::size_t window = 0; window < state.windows; ++window) {
@@ -139,7 +141,7 @@ OutputProbe::Outcome OutputProbe::measure(std::size_t first_block) const {
     } else {
       // An untied output reads what the last block writes, so that block runs again.
       const std::size_t from = std::min(first_block, state.blocks() - 1);
-      std::ranges::copy(state.input(window, from), sized(state.work.x, state.window_values()).begin());
+      std::ranges::copy(state.input(window, from), sized(state.work.stream(), state.window_values()).begin());
     }
     state.run_blocks({std::min(first_block, state.blocks() - 1), state.blocks()});
     state.for_each_row([&](std::size_t row, std::span<const float> logits) {

@@ -314,23 +314,24 @@ std::size_t aligned(std::size_t bytes) noexcept {
 
 }  // namespace
 
-PlaneLayout::PlaneLayout(const PackedMatrix& m) {
-  check_matrix(m);
+PlaneLayout::PlaneLayout(const PackedMatrix& m)
+    : PlaneLayout(m.format, m.rows, m.cols, (check_matrix(m), columns_per_scale(m))) {}
+
+PlaneLayout::PlaneLayout(Format format, std::size_t rows, std::size_t cols, std::size_t scale_columns) {
   // Kernels count groups of a matrix, and halves of them, in 32 bits.
-  if (m.rows >= (std::size_t{1} << 31) / (padded_cols(m.cols) / kGroup + 4)) {
-    throw ShapeError(fmt::format("a matrix of {} × {} is too large for a GPU", m.rows, m.cols));
+  if (rows >= (std::size_t{1} << 31) / (padded_cols(cols) / kGroup + 4)) {
+    throw ShapeError(fmt::format("a matrix of {} × {} is too large for a GPU", rows, cols));
   }
-  const std::size_t columns = columns_per_scale(m);
-  shape_.rows = static_cast<std::uint32_t>(m.rows);
-  shape_.cols = static_cast<std::uint32_t>(m.cols);
-  shape_.groups = static_cast<std::uint32_t>(padded_cols(m.cols) / kGroup);
-  if (!m.format.is_block() && is_scaled(m.format.dtype())) {
-    const std::size_t groups = columns / kGroup;  // that share a scale; 0: the whole row
+  shape_.rows = static_cast<std::uint32_t>(rows);
+  shape_.cols = static_cast<std::uint32_t>(cols);
+  shape_.groups = static_cast<std::uint32_t>(padded_cols(cols) / kGroup);
+  if (!format.is_block() && is_scaled(format.dtype())) {
+    const std::size_t groups = scale_columns / kGroup;  // that share a scale; 0: the whole row
     shape_.row_scale_count = groups == 0 ? 1 : static_cast<std::uint32_t>(shape_.groups / groups);
     shape_.scale_shift = groups == 0 ? 31 : groups == 1 ? 0 : groups == 2 ? 1 : 2;
-    shape_.zero = field_rule(m.format.dtype()).zero;
+    shape_.zero = field_rule(format.dtype()).zero;
   }
-  visit_form(m.format, [&]<class Form>(std::type_identity<Form>) {
+  visit_form(format, [&]<class Form>(std::type_identity<Form>) {
     high_row = scales_row = 0;
     shape_.stride = (shape_.groups + 3) / 4 * 4;
     if constexpr (Form::kCoded) {
@@ -345,11 +346,11 @@ PlaneLayout::PlaneLayout(const PackedMatrix& m) {
   });
   row_scales_row = shape_.row_scale_count * sizeof(float);
   codes_at = 0;
-  high_at = codes_at + aligned(codes_row * m.rows);
-  scales_at = high_at + aligned(high_row * m.rows);
-  row_scales_at = scales_at + aligned(scales_row * scale_rows(m.rows));
-  bytes = row_scales_at + aligned(row_scales_row * m.rows) + kBehind;
-  if (m.rows % kMostTileRows != 0) bytes += (kMostTileRows - 1) * codes_row;
+  high_at = codes_at + aligned(codes_row * rows);
+  scales_at = high_at + aligned(high_row * rows);
+  row_scales_at = scales_at + aligned(scales_row * scale_rows(rows));
+  bytes = row_scales_at + aligned(row_scales_row * rows) + kBehind;
+  if (rows % kMostTileRows != 0) bytes += (kMostTileRows - 1) * codes_row;
 }
 
 Planes PlaneLayout::planes(const std::byte* base) const noexcept {

@@ -16,6 +16,8 @@ namespace imago::kernels::cuda {
 struct PlaneLayout {
   /// Throws as RunMatrix for sources that have no run form.
   explicit PlaneLayout(const PackedMatrix& source);
+  /// From sizes alone, for planning; `scale_columns` as columns_per_scale gives them.
+  PlaneLayout(Format format, std::size_t rows, std::size_t cols, std::size_t scale_columns);
 
   /// Bytes of one row in a plane; 0: the format does not have it.
   std::size_t codes_row, high_row, scales_row, row_scales_row;

@@ -192,7 +192,7 @@ TEST_F(SequenceOnGpu, ReplayedStepsAreThoseThatRanDirectly) {
     for (const bool fast : {false, true}) {
       const LanguageModel model = load(torch_model(name), {.type = Format(BlockFormat::q8_0), .fast = fast});
       const std::vector<float> replayed = logits_by_steps(model, ids_, CacheKind::float16);
-      LanguageModelAccess::loaded(model).accelerator()->use_graphs(false);
+      LanguageModelAccess::loaded(model).weights.runners.back()->use_graphs(false);
       EXPECT_EQ(largest_difference(logits_by_steps(model, ids_, CacheKind::float16), replayed), 0) << name << fast;
     }
   }
@@ -327,7 +327,7 @@ TEST_F(SequenceOnGpu, WhatDoesNotFitIsSaidInNumbers) {
   const kernels::CacheShape shape{
       .type = kernels::CacheType::f16, .heads = 2, .rows = std::size_t{1} << 36, .head_values = 32};
   try {
-    LanguageModelAccess::loaded(model).accelerator()->make_cache(shape);
+    LanguageModelAccess::loaded(model).weights.runners.back()->make_cache(shape);
     ADD_FAILURE() << "terabytes";
   } catch (const DeviceError& error) {
     EXPECT_NE(std::string(error.what()).find("that are free; a context of "), std::string::npos) << error.what();

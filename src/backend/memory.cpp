@@ -1,4 +1,4 @@
-#include "lm/device_plan.h"
+#include "backend/memory.h"
 
 #include <fmt/format.h>
 
@@ -6,18 +6,18 @@
 #include <limits>
 #include <string>
 
-#include "imago/codec.h"
 #include "imago/device.h"
 #include "imago/error.h"
+#include "kernels/cuda/host_layout.h"
 
-namespace imago::lm {
+namespace imago::backend {
 
 namespace {
 
 DevicePlan cut(const DecoderBytes& bytes, std::size_t layers) {
   const std::size_t blocks = bytes.blocks.size();
-  DevicePlan plan{.first_block = layers < blocks ? blocks - layers : 0, .embeds = layers >= blocks, .bytes = 0};
-  plan.bytes = bytes.output + bytes.work + (plan.embeds ? bytes.embedding : 0);
+  DevicePlan plan{.first_block = layers < blocks ? blocks - layers : 0};
+  plan.bytes = bytes.output + bytes.work + (plan.embeds() ? bytes.embedding : 0);
   for (std::size_t i = plan.first_block; i < blocks; ++i) plan.bytes += bytes.blocks[i];
   return plan;
 }
@@ -41,23 +41,17 @@ DevicePlan plan_device(const DecoderBytes& bytes, std::size_t layers, std::uint6
                                             : "not even one fits: run it on the host, --device cpu"));
 }
 
-std::uint64_t device_matrix_bytes(Format format, std::size_t rows, std::size_t cols) {
-  // Rows are padded to groups of 32, and scales of sub-blocks to whole bytes: at most 2 bytes a group more than a file
-  // has.
-  constexpr std::size_t kGroup = 32;
-  const std::size_t padded = (cols + kGroup - 1) / kGroup * kGroup;
-  const auto block = static_cast<std::size_t>(format.block_values());
-  const std::size_t stored = packed_bytes(format, (rows * padded + block - 1) / block * block);
-  return stored + (format.is_block() ? rows * (padded / kGroup) * 2 : rows * sizeof(float));
+std::uint64_t device_matrix_bytes(Format format, std::size_t rows, std::size_t cols, std::size_t scale_group) {
+  return kernels::cuda::PlaneLayout(format, rows, cols, scale_group < cols ? scale_group : 0).bytes;
 }
 
-std::uint64_t device_work_bytes(const models::Traits& traits, std::size_t tokens) {
-  const std::size_t used = std::max<std::size_t>(1, traits.experts_used);
-  const std::size_t heads = (2 * traits.heads + 2 * traits.kv_heads) * traits.head_values;
-  const std::size_t slots = traits.experts == 0 ? 0 : 2 * traits.experts_used * traits.width;
-  // In float32, and once more in the forms that products read; then what libraries keep for themselves.
+std::uint64_t device_work_bytes(const Sizes& sizes, std::size_t tokens) {
+  const std::size_t used = std::max<std::size_t>(1, sizes.experts_used);
+  const std::size_t heads = (2 * sizes.heads + 2 * sizes.kv_heads) * sizes.head_values;
+  const std::size_t rows = sizes.experts == 0 ? 0 : 2 * sizes.experts_used * sizes.width;
+  // In float32, and once more as products read them; then what libraries keep for themselves.
   constexpr std::uint64_t kLibraries = std::uint64_t{192} << 20;
-  return tokens * (4 * traits.width + heads + used * traits.feed_forward + slots) * (sizeof(float) + 2) + kLibraries;
+  return tokens * (4 * sizes.width + heads + used * sizes.feed_forward + rows) * (sizeof(float) + 2) + kLibraries;
 }
 
 std::uint64_t free_memory(std::string_view device) {
@@ -67,4 +61,4 @@ std::uint64_t free_memory(std::string_view device) {
   return std::numeric_limits<std::uint64_t>::max();
 }
 
-}  // namespace imago::lm
+}  // namespace imago::backend

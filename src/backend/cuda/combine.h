@@ -5,7 +5,7 @@
 
 #include "device/cuda/stream.h"
 
-namespace imago::lm::cuda {
+namespace imago::backend::cuda {
 
 /// What the experts of each token have made, weighted: out[t] = Σ weights[t][i] · results[slot_of[t][i]] over the
 /// `used` experts of a token. Rows of `width`; all in device memory.
@@ -18,4 +18,4 @@ struct CombineArgs {
 };
 void combine_experts(const CombineArgs& args, imago::cuda::Stream& stream);
 
-}  // namespace imago::lm::cuda
+}  // namespace imago::backend::cuda

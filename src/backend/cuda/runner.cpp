@@ -1,4 +1,4 @@
-// A decoder on a CUDA device: one batch at a time, steps of few tokens as recorded graphs.
+// Blocks of a program on a CUDA device: one batch at a time, steps of few tokens as recorded graphs.
 
 #include <algorithm>
 #include <array>
@@ -11,12 +11,11 @@
 #include <set>
 #include <vector>
 
-#include "lm/accelerator.h"
-#include "lm/cuda/kv_cache.h"
-#include "lm/cuda/pass.h"
-#include "lm/cuda/weights.h"
+#include "backend/cuda/pass.h"
+#include "backend/runner.h"
+#include "imago/error.h"
 
-namespace imago::lm::cuda {
+namespace imago::backend::cuda {
 
 namespace {
 
@@ -39,40 +38,73 @@ std::size_t rounded_longest(const PlaceGroup& group) {
   return std::min(std::bit_ceil(std::max(kFewestKeys, group.longest + 1)), group.shape.rows) - 1;
 }
 
-class Decoder final : public Accelerator {
- public:
-  Decoder(std::shared_ptr<Device> device, const models::Traits& traits, const AcceleratorOptions& options)
-      : weights_(std::move(device), traits, options) {}
+bool is_narrow(Format format) {
+  return kernels::choose_matrix_kernel(format, kernels::Arithmetic::fast, CpuFeatures()) != nullptr;
+}
 
-  void take(const models::MatrixKey& key, const kernels::PackedMatrix& matrix) override { weights_.take(key, matrix); }
-  void take(const models::MatrixKey& key, std::span<const float> vector) override { weights_.take(key, vector); }
+class CudaRunner final : public Runner {
+ public:
+  CudaRunner(std::shared_ptr<Device> device, std::shared_ptr<const Program> program, const RunnerOptions& options)
+      : part_{.device = std::move(device),
+              .program = program,
+              .options = options,
+              .fused = fuse(*program, options.blocks),
+              .weights = {program->blocks.size(), program->sizes.experts}} {}
+
+  void take(std::span<const KeyedMatrix> matrices) override {
+    for (const KeyedMatrix& one : matrices) {
+      part_.weights.put(one.key, DeviceMatrix{.matrix = GpuMatrix(part_.device, one.matrix),
+                                              .narrow = part_.options.fast && is_narrow(one.matrix.format)});
+    }
+  }
+  void take(const WeightKey& key, std::span<const float> vector) override {
+    Array<float> values(*part_.device, vector.size());
+    part_.device->upload(std::as_bytes(vector), values.buffer(), 0);
+    part_.weights.put(key, std::move(values));
+  }
+  void take_table(const WeightKey& key, RowTable table) override {
+    if (part_.weights.matrix(key) != nullptr) return;  // the output has brought it
+    const KeyedMatrix one{key, table.matrix};
+    take({&one, 1});
+  }
   void finish() override {
-    weights_.finish();
-    pass_.emplace(weights_);
+    const BlockRange blocks = part_.options.blocks;
+    for (std::size_t i = blocks.begin; i < blocks.end; ++i) part_.weights.require(part_.program->blocks[i]);
+    part_.weights.require(part_.program->output);
+    if (part_.embeds() && part_.weights.matrix(part_.program->embed.table) == nullptr) {
+      throw UsageError("a decoder has no token embedding");
+    }
+    pass_.emplace(part_);
     choice_ = Array<std::byte>(*device(), kChoiceScratch + kernels::cuda::sample_scratch_bytes(vocabulary()));
     host_choice_ = PinnedMemory(sizeof(std::int32_t));
     host_logits_ = PinnedMemory(kMatVecTokens * vocabulary() * sizeof(float));
   }
 
-  const std::shared_ptr<Device>& device() const noexcept override { return weights_.device(); }
-  std::size_t first_block() const noexcept override { return weights_.options().first_block; }
-  bool embeds() const noexcept override { return weights_.options().embeds; }
-  std::uint64_t bytes() const noexcept override { return weights_.bytes(); }
-  std::uint64_t step_bytes() const noexcept override { return weights_.step_bytes(); }
-
-  std::unique_ptr<AcceleratorCache> make_cache(const kernels::CacheShape& shape) override {
-    return std::make_unique<cuda::KvCache>(device(), shape, first_block(), weights_.traits().blocks);
+  const std::shared_ptr<Device>& device() const noexcept override { return part_.device; }
+  BlockRange blocks() const noexcept override { return part_.options.blocks; }
+  bool chooses() const noexcept override { return true; }
+  std::uint64_t bytes() const noexcept override { return part_.weights.bytes(); }
+  std::uint64_t step_bytes() const noexcept override {
+    std::uint64_t sum = part_.weights.step_bytes(part_.program->output);
+    for (std::size_t i = blocks().begin; i < blocks().end; ++i) {
+      sum += part_.weights.step_bytes(part_.program->blocks[i]);
+    }
+    return sum;
   }
 
-  TokenId run(const AcceleratorBatch& batch) override {
+  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) override {
+    return std::make_unique<DeviceCache>(device(), shape, blocks());
+  }
+
+  Token run(const Batch& batch) override {
     const std::lock_guard lock(mutex_);
     const std::size_t tokens = batch.ids.size();
     if (pass_->reserve(batch.segments, tokens, batch.rows, batch.rope)) graphs_.clear();
     pass_->places().fill(batch.ids, batch.segments);
-    if (!batch.x.empty()) std::copy(batch.x.begin(), batch.x.end(), pass_->host_x(tokens).begin());
+    if (!part_.embeds()) std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
 
-    const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && pass_->records() &&
-                      batch.output_rows.empty() && batch.first_row + batch.rows <= tokens && use_graphs_;
+    const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && part_.fused.records &&
+                      !batch.all_rows && batch.first_row + batch.rows <= tokens && use_graphs_;
     pass_->take_step_scratch(step);
     if (step) {
       run_step(batch, pass_->places().groups().front());
@@ -89,12 +121,12 @@ class Decoder final : public Accelerator {
     return chosen >= 0 && static_cast<std::size_t>(chosen) < vocabulary() ? chosen : -1;
   }
 
-  void compute_logits(std::span<const float> output_rows, std::span<float> logits) override {
+  void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override {
     const std::lock_guard lock(mutex_);
-    const std::size_t rows = output_rows.size() / weights_.traits().width;
     if (pass_->reserve({}, rows, rows, nullptr)) graphs_.clear();
     pass_->take_step_scratch(false);
-    pass_->stream().copy_in(std::as_bytes(output_rows), pass_->x());
+    const std::span<const float> stream = std::span(work.stream()).subspan(first * width(), rows * width());
+    pass_->stream().copy_in(std::as_bytes(stream), pass_->x());
     queue_logits(0, rows, logits);
     pass_->stream().wait();
   }
@@ -105,9 +137,10 @@ class Decoder final : public Accelerator {
   }
 
  private:
-  std::size_t vocabulary() const noexcept { return weights_.traits().vocabulary; }
+  std::size_t vocabulary() const noexcept { return part_.sizes().vocabulary; }
+  std::size_t width() const noexcept { return part_.sizes().width; }
 
-  /// Logits that are wanted here, in pieces.
+  /// Logits for the host, as many rows at a time as there is room for.
   void queue_logits(std::size_t first, std::size_t rows, std::span<float> logits) {
     const std::size_t most = pass_->most_logit_rows();
     if (rows > most) pass_->settle();  // the output norm adds what is left, of all rows or of none
@@ -119,16 +152,16 @@ class Decoder final : public Accelerator {
     }
   }
 
-  void run_prompt(const AcceleratorBatch& batch) {
+  void run_prompt(const Batch& batch) {
     const auto groups = pass_->places().groups();
     if (pass_->reserve_attention(groups)) graphs_.clear();
     const std::size_t tokens = batch.ids.size();
-    const bool all = !batch.output_rows.empty();
+    const bool all = batch.all_rows;
     const RowRange read = all ? RowRange{0, tokens} : RowRange{batch.first_row, batch.rows};
     const std::size_t read_at = pass_->queue_blocks(tokens, read, groups);
     if (all) {
       pass_->settle();
-      pass_->stream().copy_out(pass_->x(), std::as_writable_bytes(batch.output_rows));
+      pass_->stream().copy_out(pass_->x(), std::as_writable_bytes(sized(batch.work.stream(), tokens * width())));
     }
     if (batch.rows == 0) return;
     const std::size_t first = all ? batch.first_row : read_at;
@@ -136,24 +169,24 @@ class Decoder final : public Accelerator {
     queue_logits(first, batch.rows, batch.logits);
   }
 
-  void queue_step(const AcceleratorBatch& batch, const PlaceGroup& group) {
+  void queue_step(const Batch& batch, const PlaceGroup& group) {
     pass_->queue_blocks(batch.ids.size(), {0, batch.ids.size()}, {&group, 1});
     if (batch.rows != 0) pass_->queue_output(batch.first_row, batch.rows);
   }
 
-  void run_step(const AcceleratorBatch& batch, PlaceGroup group) {
+  void run_step(const Batch& batch, PlaceGroup group) {
     group.longest = rounded_longest(group);
     if (pass_->reserve_attention({&group, 1})) graphs_.clear();
     const StepKey key{.tokens = batch.ids.size(),
                       .sequences = batch.segments.size(),
-                      // Which rows are a matter of the first one too; steps want all or the last.
+                      // Which rows depends on the first one too; steps read all or the last.
                       .rows = batch.rows * (kMatVecTokens + 1) + batch.first_row,
                       .longest = group.longest,
                       .cache_rows = group.shape.rows,
                       .type = group.shape.type};
     if (warm_.insert(key).second) {
-      // Once as it is: scratch grows and kernels are loaded, which a recording must not do. What others have recorded
-      // may have lost its scratch.
+      // Once without recording: scratch grows and kernels are loaded, which a recording must not do. Graphs recorded
+      // before may have lost their scratch.
       graphs_.clear();
       queue_step(batch, group);
     } else {
@@ -190,9 +223,9 @@ class Decoder final : public Accelerator {
     stream.copy_out(chosen, host_choice_.bytes());
   }
 
-  static constexpr std::size_t kChoiceScratch = 256;  // behind the token, aligned
+  static constexpr std::size_t kChoiceScratch = 256;  // after the token, aligned
 
-  Weights weights_;
+  Part part_;
   std::optional<Pass> pass_;
   std::mutex mutex_;
   std::set<StepKey> warm_;
@@ -204,13 +237,13 @@ class Decoder final : public Accelerator {
 
 }  // namespace
 
-}  // namespace imago::lm::cuda
+}  // namespace imago::backend::cuda
 
-namespace imago::lm {
+namespace imago::backend {
 
-std::unique_ptr<Accelerator> make_accelerator(std::shared_ptr<Device> device, const models::Traits& traits,
-                                              const AcceleratorOptions& options) {
-  return std::make_unique<cuda::Decoder>(std::move(device), traits, options);
+std::unique_ptr<Runner> make_cuda_runner(std::shared_ptr<Device> device, std::shared_ptr<const Program> program,
+                                         const RunnerOptions& options) {
+  return std::make_unique<cuda::CudaRunner>(std::move(device), std::move(program), options);
 }
 
-}  // namespace imago::lm
+}  // namespace imago::backend

@@ -1,7 +1,7 @@
 #include "device/cuda/check.h"
-#include "lm/cuda/combine.h"
+#include "backend/cuda/combine.h"
 
-namespace imago::lm::cuda {
+namespace imago::backend::cuda {
 
 namespace {
 
@@ -27,4 +27,4 @@ void combine_experts(const CombineArgs& args, imago::cuda::Stream& stream) {
   imago::cuda::check_launch("combine_experts");
 }
 
-}  // namespace imago::lm::cuda
+}  // namespace imago::backend::cuda

@@ -1,7 +1,8 @@
 #pragma once
 
-// What changes from step to step: tokens, where they stand, and whose caches they see. It lies in pinned memory and in
-// one piece of device memory of the same layout, so that one copy brings it over, recorded or not.
+// Keys and values in device memory, and what changes from step to step: tokens, their positions, and the caches they
+// see. The latter is in pinned memory and in device memory of the same layout, so that one copy uploads it, recorded or
+// not.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,15 +10,36 @@
 #include <span>
 #include <vector>
 
+#include "backend/runner.h"
 #include "device/cuda/stream.h"
 #include "kernels/cuda/attention.h"
-#include "lm/kv_cache.h"
 
-namespace imago::lm::cuda {
+namespace imago::backend::cuda {
 
 using imago::cuda::Array;
 using imago::cuda::PinnedMemory;
 using imago::cuda::Stream;
+
+/// One allocation: for each block keys, then values, each as CacheShape says.
+class DeviceCache final : public Cache {
+ public:
+  /// Throws DeviceError if it does not fit, saying how many tokens would.
+  DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& shape, BlockRange blocks);
+
+  void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const override;
+  void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) override;
+
+  const kernels::CacheShape& shape() const noexcept { return shape_; }
+  /// Of block number `index` of the runner.
+  kernels::cuda::GpuCache block(std::size_t index) const noexcept;
+
+ private:
+  std::size_t offset_of(std::size_t block, CachePart part) const noexcept;
+
+  kernels::CacheShape shape_;
+  std::size_t first_block_, part_bytes_;
+  Buffer data_;
+};
 
 /// Neighbouring tokens whose caches have one shape: attention runs once for them.
 struct PlaceGroup {
@@ -33,7 +55,7 @@ class Places {
   /// Room for that many; true if the memory has moved, which voids recorded work.
   bool reserve(std::size_t blocks, std::size_t sequences, std::size_t tokens);
   /// Writes a batch into pinned memory. REQUIRES: reserved; nothing queued before reads it any more.
-  void fill(std::span<const TokenId> ids, std::span<const Segment> segments);
+  void fill(std::span<const Token> ids, std::span<const Segment> segments);
   /// Queues the copy.
   void send(Stream& stream) const;
 
@@ -55,4 +77,4 @@ class Places {
   std::vector<PlaceGroup> groups_;
 };
 
-}  // namespace imago::lm::cuda
+}  // namespace imago::backend::cuda

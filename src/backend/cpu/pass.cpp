@@ -1,0 +1,246 @@
+#include "backend/cpu/pass.h"
+
+#include <algorithm>
+
+#include "base/parallel.h"
+
+namespace imago::backend {
+
+namespace {
+
+constexpr std::size_t kTokensPerPart = 8;
+
+/// Whether a step after attention multiplies its results with rounded activations.
+bool reads_fast(const CpuRunner& runner, const Step& step) {
+  const auto* const products = std::get_if<Products>(&step);
+  if (products == nullptr || products->in != Slot::query) return false;
+  return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
+}
+
+/// Attention of one sequence: its keys and values into the cache, its queries over it. Results replace the queries.
+struct SegmentAttention {
+  const Attend& step;
+  const Sizes& sizes;
+  std::size_t block;
+  const kernels::RopeTable* rope;
+  std::span<float> q, k, v;             // of the whole batch; q only of tokens that are read
+  std::span<kernels::KeyRange> ranges;  // like q
+  bool fast;                            // results are rounded to int8 or bfloat16 next
+
+  /// Tokens of the batch from `first` on; `read` counts from there.
+  void run(const Segment& segment, std::size_t first, RowRange read) const {
+    const std::size_t query_values = sizes.of(Slot::query), key_values = sizes.of(Slot::key);
+    const std::span<float> queries = q.subspan(first * query_values, read.count * query_values);
+    const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);
+    const std::span<float> values = v.subspan(first * key_values, segment.tokens * key_values);
+    if (rope != nullptr && step.rotary != 0) {
+      kernels::rope(queries, sizes.heads, sizes.head_values, *rope, segment.past + read.first, step.pairs);
+      kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
+    }
+    auto& cache = static_cast<CpuCache&>(*segment.cache);
+    kernels::append_to_cache(cache.shape(), keys, segment.past, cache.keys(block));
+    kernels::append_to_cache(cache.shape(), values, segment.past, cache.values(block));
+    if (read.count == 0) return;
+    const std::span<kernels::KeyRange> seen = ranges.subspan(first, read.count);
+    for (std::size_t t = 0; t < read.count; ++t) {
+      seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
+    }
+    kernels::attention(cache.shape(), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
+                       {.scale = step.scale, .cap = step.cap, .fast = fast});
+  }
+};
+
+}  // namespace
+
+std::span<float> CpuPass::values(Slot slot) {
+  if (slot == Slot::logits) return logits_;
+  const std::size_t cols = sizes_.of(slot);
+  if (slot == Slot::stream) return std::span(work_.stream()).subspan(live_.first * cols, live_.count * cols);
+  return sized(work_.at(slot), (slot == Slot::query ? read_ : live_).count * cols);
+}
+
+std::span<const float> CpuPass::vector(const std::optional<WeightKey>& key) const {
+  const std::vector<float>* const found = runner_.weights().vector(key);
+  return found != nullptr ? std::span<const float>(*found) : std::span<const float>();
+}
+
+kernels::Product CpuPass::product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows) {
+  kernels::Product made{.matrix = &matrix(step.matrix.of_expert(expert)),
+                        .y = y,
+                        .first_token = rows.first,
+                        .tokens = rows.count,
+                        .epilogue = {.bias = vector(step.bias), .activation = step.activation}};
+  if (step.up) made.up = &matrix(step.up->of_expert(expert));
+  return made;
+}
+
+void CpuPass::show(std::span<const Product> products, std::size_t expert, std::span<const float> x,
+                   std::size_t tokens) const {
+  if (work_.observer == nullptr) return;
+  std::vector<Role> roles;
+  for (const Product& product : products) {
+    roles.push_back(product.matrix.role);
+    if (product.up) roles.push_back(product.up->role);
+  }
+  work_.observer->see(roles, products.front().matrix.block, expert, x, tokens);
+}
+
+void CpuPass::embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments) {
+  const Embed& step = runner_.program().embed;
+  const std::size_t width = sizes_.width;
+  const std::span<float> x = sized(work_.stream(), ids.size() * width);
+  table.look_up(ids, x);
+  if (step.scale != 1) kernels::scale(x, step.scale);
+  const std::span<const float> positions = vector(step.positions);
+  if (positions.empty()) return;
+  std::size_t first = 0;
+  for (const Segment& segment : segments) {
+    kernels::add(positions.subspan(segment.past * width, segment.tokens * width),
+                 x.subspan(first * width, segment.tokens * width));
+    first += segment.tokens;
+  }
+}
+
+void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments,
+                        const kernels::RopeTable* rope) {
+  read_ = read;
+  block_ = block;
+  segments_ = segments;
+  rope_ = rope;
+  run(runner_.program().blocks[block]);
+}
+
+void CpuPass::run_output(RowRange rows, std::span<float> logits) {
+  live_ = read_ = rows;
+  logits_ = logits;
+  run(runner_.program().output);
+}
+
+void CpuPass::run(std::span<const Step> steps) {
+  for (std::size_t i = 0; i < steps.size() && live_.count != 0; ++i) {
+    next_ = i + 1 < steps.size() ? &steps[i + 1] : nullptr;
+    std::visit([this](const auto& step) { run(step); }, steps[i]);
+  }
+}
+
+void CpuPass::run(const Norm& step) {
+  const std::span<const float> in = values(step.in);
+  if (step.kind == NormKind::rms) {
+    kernels::rms_norm(in, vector(step.weight), step.eps, values(step.out));
+  } else {
+    kernels::layer_norm(in, vector(step.weight), vector(step.bias), step.eps, values(step.out));
+  }
+}
+
+void CpuPass::run(const Products& step) {
+  const std::span<const float> in = values(step.in);
+  std::vector<kernels::Product>& products = work_.products;
+  products.clear();
+  for (const Product& one : step.list) {
+    const RowRange rows = one.out == Slot::query ? read_ : RowRange{0, live_.count};
+    kernels::Product product = product_of(one, 0, values(one.out), rows);
+    if (one.up) product.up_y = sized(work_.up, product.y.size());
+    products.push_back(product);
+  }
+  show(step.list, 0, in, live_.count);
+  if (step.list.front().out == Slot::logits && logits_.empty()) return;
+  kernels::multiply_all(products, in, live_.count);
+}
+
+void CpuPass::run(const NormHeads& step) {
+  const std::span<float> x = values(step.at);
+  kernels::rms_norm(x, vector(step.weight), step.eps, x);
+}
+
+void CpuPass::run(const Add& step) { kernels::add_scaled(values(Slot::branch), step.factor, values(Slot::stream)); }
+
+void CpuPass::run(const AdjustLogits& step) {
+  if (step.scale != 1) kernels::scale(logits_, step.scale);
+  if (step.cap == 0 || logits_.empty()) return;
+  kernels::scale(logits_, 1 / step.cap);
+  kernels::activate(kernels::Activation::tanh, logits_, logits_);
+  kernels::scale(logits_, step.cap);
+}
+
+void CpuPass::run(const Attend& step) {
+  const SegmentAttention attention{.step = step,
+                                   .sizes = sizes_,
+                                   .block = block_,
+                                   .rope = rope_,
+                                   .q = values(Slot::query),
+                                   .k = values(Slot::key),
+                                   .v = values(Slot::value),
+                                   .ranges = sized(work_.ranges, read_.count),
+                                   .fast = next_ != nullptr && reads_fast(runner_, *next_)};
+  if (segments_.size() == 1) {
+    attention.run(segments_.front(), 0, read_);
+  } else {  // one token of each sequence, side by side
+    parallel_for_dynamic(segments_.size(), 1, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) attention.run(segments_[i], i, {0, 1});
+    });
+  }
+  live_ = read_;
+}
+
+void CpuPass::run(const Experts& step) {
+  const std::span<const float> in = values(step.in);
+  const std::size_t tokens = live_.count, width = sizes_.width, inner = sizes_.feed_forward;
+  const std::size_t used = step.used, rows = tokens * used;
+  const std::span<float> scores = sized(work_.scores, tokens * step.count);
+  const Product router{.matrix = step.router};
+  show({&router, 1}, 0, in, tokens);
+  matrix(step.router).multiply(in, tokens, scores);
+  kernels::softmax(scores, step.count);
+  Routing& routing = work_.routing;
+  routing.route(step, scores, tokens);
+
+  // A single token is what all of its experts read; several are gathered expert by expert.
+  const bool alone = tokens == 1;
+  std::span<const float> expert_in = in;
+  if (!alone) {
+    const std::span<float> gathered = sized(work_.gathered, rows * width);
+    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin * used; i < end * used; ++i) {
+        std::copy_n(in.data() + i / used * width, width, gathered.data() + routing.row_of[i] * width);
+      }
+    });
+    expert_in = gathered;
+  }
+
+  const std::span<float> hidden = sized(work_.at(Slot::hidden), rows * inner);
+  const std::span<float> up = sized(work_.up, hidden.size());
+  const std::span<float> results = sized(work_.results, rows * width);
+  std::vector<kernels::Product>& products = work_.products;
+  const auto for_each_expert = [&](auto&& add) {
+    products.clear();
+    for (std::size_t expert = 0; expert < step.count; ++expert) {
+      const std::size_t first = routing.firsts[expert], count = routing.firsts[expert + 1] - first;
+      if (count != 0) add(expert, RowRange{first, count});
+    }
+  };
+  for_each_expert([&](std::size_t expert, RowRange at) {
+    const RowRange from{alone ? 0 : at.first, at.count};
+    show({&step.hidden, 1}, expert, expert_in.subspan(from.first * width, at.count * width), at.count);
+    products.push_back(product_of(step.hidden, expert, hidden.subspan(at.first * inner, at.count * inner), from));
+    if (step.hidden.up) products.back().up_y = up.subspan(at.first * inner, at.count * inner);
+  });
+  kernels::multiply_all(products, expert_in, alone ? 1 : rows);
+  for_each_expert([&](std::size_t expert, RowRange at) {
+    show({&step.down, 1}, expert, hidden.subspan(at.first * inner, at.count * inner), at.count);
+    products.push_back(product_of(step.down, expert, results.subspan(at.first * width, at.count * width), at));
+  });
+  kernels::multiply_all(products, hidden, rows);
+
+  const std::span<float> out = values(step.down.out);
+  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      const std::span<float> sum = out.subspan(t * width, width);
+      kernels::clear(sum);
+      for (std::size_t i = t * used; i < (t + 1) * used; ++i) {
+        kernels::add_scaled(results.subspan(routing.row_of[i] * width, width), routing.weights[i], sum);
+      }
+    }
+  });
+}
+
+}  // namespace imago::backend

@@ -1,0 +1,76 @@
+#pragma once
+
+// Steps of a program on the CPU: each is a call of kernels or two.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/runner.h"
+
+namespace imago::backend {
+
+/// Keys and values in host memory. It is asked for at once and comes from the system as tokens fill it.
+class CpuCache final : public Cache {
+ public:
+  CpuCache(const kernels::CacheShape& shape, BlockRange blocks);
+
+  void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const override;
+  void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) override;
+
+  const kernels::CacheShape& shape() const noexcept { return shape_; }
+  std::span<std::byte> keys(std::size_t block) { return keys_[block - first_block_].host(); }
+  std::span<std::byte> values(std::size_t block) { return values_[block - first_block_].host(); }
+
+ private:
+  kernels::CacheShape shape_;
+  std::size_t first_block_;
+  std::vector<Buffer> keys_, values_;  // one per block
+};
+
+/// Runs steps over the activations of a workspace.
+class CpuPass {
+ public:
+  CpuPass(const CpuRunner& runner, Workspace& work, std::size_t tokens)
+      : runner_(runner), sizes_(runner.program().sizes), work_(work), live_{0, tokens}, read_{0, tokens} {}
+
+  void embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments);
+  /// All tokens go into the caches. After its attention, the block goes on with the rows that are `read`; the others
+  /// keep in the stream what the block was given.
+  void run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const kernels::RopeTable* rope);
+  /// For these rows of the stream. Without logits, only the observer is shown what the output matrix multiplies.
+  void run_output(RowRange rows, std::span<float> logits);
+
+ private:
+  /// One row for each live token; of queries one for each that is read.
+  std::span<float> values(Slot slot);
+  const kernels::RunMatrix& matrix(const WeightKey& key) const { return *runner_.weights().matrix(key); }
+  std::span<const float> vector(const std::optional<WeightKey>& key) const;
+  kernels::Product product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows);
+  void show(std::span<const Product> products, std::size_t expert, std::span<const float> x, std::size_t tokens) const;
+
+  void run(std::span<const Step> steps);
+  void run(const Norm& step);
+  void run(const Products& step);
+  void run(const NormHeads& step);
+  void run(const Attend& step);
+  void run(const Experts& step);
+  void run(const Add& step);
+  void run(const AdjustLogits& step);
+
+  const CpuRunner& runner_;
+  const Sizes& sizes_;
+  Workspace& work_;
+  RowRange live_;            // of the stream, that steps work on
+  RowRange read_;            // those of the live rows that later steps need
+  std::span<float> logits_;  // of the live rows; empty: the output is not computed
+
+  // Of attention.
+  std::size_t block_ = 0;
+  std::span<const Segment> segments_;
+  const kernels::RopeTable* rope_ = nullptr;
+  const Step* next_ = nullptr;  // after the step that runs
+};
+
+}  // namespace imago::backend

@@ -1,0 +1,170 @@
+#include "backend/cuda/fuse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "imago/error.h"
+
+namespace imago::backend::cuda {
+
+namespace {
+
+/// Walks over steps and joins them.
+class Fuser {
+ public:
+  explicit Fuser(std::span<const Step> steps) : steps_(steps) {}
+
+  std::vector<FusedStep> block() {
+    std::vector<FusedStep> fused;
+    while (at_ < steps_.size()) fused.push_back(next());
+    return fused;
+  }
+
+  void output(FusedProgram& program) {
+    program.output = stream_products(stream_norm(), Slot::logits);
+    if (const auto* const adjust = take<AdjustLogits>()) program.adjust = *adjust;
+    if (at_ != steps_.size()) refuse();
+  }
+
+ private:
+  /// The step at hand if it is of that kind; then the next one is at hand.
+  template <class Kind>
+  const Kind* take() {
+    const Kind* const found = at_ < steps_.size() ? std::get_if<Kind>(&steps_[at_]) : nullptr;
+    if (found != nullptr) ++at_;
+    return found;
+  }
+  template <class Kind>
+  const Kind& require() {
+    const Kind* const found = take<Kind>();
+    if (found == nullptr) refuse();
+    return *found;
+  }
+  template <class Kind>
+  const Kind* peek() const {
+    return at_ < steps_.size() ? std::get_if<Kind>(&steps_[at_]) : nullptr;
+  }
+
+  [[noreturn]] void refuse() const {
+    throw UnsupportedError(fmt::format("the CUDA backend does not run '{}' at this place of a block",
+                                       at_ < steps_.size() ? text(steps_[at_]) : "the end"));
+  }
+
+  FusedStep next() {
+    if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) return attention();
+    if (const auto* const products = peek<Products>();
+        products != nullptr && (products->in == Slot::query || products->in == Slot::hidden)) {
+      return finish_branch();
+    }
+    const std::optional<Norm> norm = stream_norm();
+    if (peek<Experts>() != nullptr) return experts(norm);
+    return stream_products(norm, std::nullopt);
+  }
+
+  std::optional<Norm> stream_norm() {
+    const auto* const norm = peek<Norm>();
+    if (norm == nullptr) return std::nullopt;
+    if (norm->in != Slot::stream || norm->out != Slot::normed) refuse();
+    ++at_;
+    return *norm;
+  }
+
+  /// Steps that follow `norm` read what it makes.
+  void check_input(Slot in, const std::optional<Norm>& norm) const {
+    if (in != (norm ? Slot::normed : Slot::stream)) refuse();
+  }
+
+  StreamProducts stream_products(const std::optional<Norm>& norm, std::optional<Slot> out) {
+    const auto* const products = peek<Products>();
+    if (products == nullptr) refuse();
+    check_input(products->in, norm);
+    for (const Product& product : products->list) {
+      const bool fits = out ? product.out == *out
+                            : product.out == Slot::query || product.out == Slot::key || product.out == Slot::value ||
+                                  product.out == Slot::hidden;
+      if (!fits) refuse();
+    }
+    ++at_;
+    return {norm, products->list};
+  }
+
+  PlaceAndAttend attention() {
+    PlaceAndAttend made;
+    while (const auto* const norm = take<NormHeads>()) {
+      (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
+    }
+    made.attend = require<Attend>();
+    const auto* const reader = peek<Products>();
+    if (reader == nullptr || reader->in != Slot::query || reader->list.size() != 1) refuse();
+    made.reader = reader->list.front().matrix;
+    return made;
+  }
+
+  FinishBranch finish_branch() {
+    const Products& products = require<Products>();
+    FinishBranch made{.in = products.in, .product = products.list.front()};
+    if (products.list.size() != 1 || made.product.out != Slot::branch) refuse();
+    end(made.post_norm, made.factor);
+    return made;
+  }
+
+  ExpertsBranch experts(const std::optional<Norm>& norm) {
+    check_input(peek<Experts>()->in, norm);
+    ExpertsBranch made{.norm = norm, .experts = require<Experts>()};
+    end(made.post_norm, made.factor);
+    return made;
+  }
+
+  void end(std::optional<Norm>& post_norm, float& factor) {
+    if (const auto* const norm = peek<Norm>()) {
+      if (norm->in != Slot::branch || norm->out != Slot::branch) refuse();
+      post_norm = *norm;
+      ++at_;
+    }
+    factor = require<Add>().factor;
+  }
+
+  std::span<const Step> steps_;
+  std::size_t at_ = 0;
+};
+
+std::string joined(std::initializer_list<std::optional<Step>> steps) {
+  std::string made;
+  for (const std::optional<Step>& step : steps) {
+    if (step) made += fmt::format("{}{}", made.empty() ? "" : " | ", text(*step));
+  }
+  return made;
+}
+
+std::string text_of(const StreamProducts& step) {
+  return joined({step.norm, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
+}
+std::string text_of(const PlaceAndAttend& step) {
+  return fmt::format("{} for {}", joined({step.query_norm, step.key_norm, step.attend}), name(step.reader.role));
+}
+std::string text_of(const FinishBranch& step) {
+  return joined({Products{step.in, {step.product}}, step.post_norm, Add{step.factor}});
+}
+std::string text_of(const ExpertsBranch& step) {
+  return joined({step.norm, step.experts, step.post_norm, Add{step.factor}});
+}
+
+}  // namespace
+
+FusedProgram fuse(const Program& program, BlockRange blocks) {
+  FusedProgram fused;
+  for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
+    fused.blocks.push_back(Fuser(program.blocks[i]).block());
+    const auto is_mixture = [](const FusedStep& step) { return std::holds_alternative<ExpertsBranch>(step); };
+    fused.records = fused.records && std::ranges::none_of(fused.blocks.back(), is_mixture);
+  }
+  Fuser(program.output).output(fused);
+  return fused;
+}
+
+std::string text(const FusedStep& step) {
+  return std::visit([](const auto& one) { return text_of(one); }, step);
+}
+
+}  // namespace imago::backend::cuda

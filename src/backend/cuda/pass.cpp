@@ -1,0 +1,379 @@
+#include "backend/cuda/pass.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/combine.h"
+
+namespace imago::backend::cuda {
+
+namespace {
+
+using kernels::Arithmetic;
+using kernels::cuda::GpuProduct;
+using kernels::cuda::kMatVecTokens;
+using kernels::cuda::padded_cols;
+using kernels::cuda::TokenPlaces;
+
+/// Logits that are held at a time: 64 MiB, but the rows of a step at least.
+constexpr std::size_t kLogits = std::size_t{16} << 20;
+
+template <class T>
+bool grow(Array<T>& array, Device& device, std::size_t count) {
+  if (count <= array.size()) return false;
+  array.reserve(device, count);
+  return true;
+}
+
+TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
+  return {.sequence = places.sequences() == nullptr ? nullptr : places.sequences() + group.first,
+          .position = places.positions() + group.first,
+          .tokens = group.tokens,
+          .longest = group.longest,
+          .separate = !places.single()};
+}
+
+}  // namespace
+
+Pass::Pass(const Part& part)
+    : part_(part),
+      stream_(part.device),
+      places_(part.device),
+      step_scratch_(part.device),
+      prompt_scratch_(part.device) {}
+
+bool Pass::few(std::size_t tokens) const noexcept { return part_.options.fast && tokens <= kMatVecTokens; }
+
+std::size_t Pass::most_logit_rows() const noexcept {
+  return std::max(kMatVecTokens, kLogits / part_.sizes().vocabulary);
+}
+
+bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows,
+                   const kernels::RopeTable* rope) {
+  const Sizes& sizes = part_.sizes();
+  Device& device = *part_.device;
+  tokens_ = tokens;
+  bool moved = places_.reserve(part_.fused.blocks.size(), segments.size(), tokens);
+  moved |= grow(logits_, device, std::min(rows, most_logit_rows()) * sizes.vocabulary);
+  if (rope != nullptr && rope->positions() > rope_positions_) {
+    rope_positions_ = rope->positions();
+    rope_ = Array<float>(device, rope_positions_ * rope->rotary());
+    device.upload(std::as_bytes(std::span(rope->at(0).data(), rope_positions_ * rope->rotary())), rope_.buffer(), 0);
+    moved = true;
+  }
+  if (tokens <= room_) return moved;
+  room_ = tokens;
+  const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
+  const std::size_t expert_rows = tokens * std::max<std::size_t>(1, sizes.experts_used);
+  for (Array<float>* const one : {&x_, &normed_, &branch_}) grow(*one, device, tokens * sizes.width);
+  for (Array<float>* const one : {&q_, &attended_}) grow(*one, device, tokens * q_values);
+  for (Array<float>* const one : {&k_, &v_}) grow(*one, device, tokens * k_values);
+  grow(hidden_, device, expert_rows * sizes.feed_forward);
+  const std::size_t widest = padded_cols(std::max({sizes.width, q_values, sizes.feed_forward}));
+  grow(int8_, device, kMatVecTokens * widest);
+  grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
+  if (sizes.experts != 0) {
+    grow(scores_, device, tokens * sizes.experts);
+    for (Array<float>* const one : {&gathered_, &results_}) grow(*one, device, expert_rows * sizes.width);
+    grow(rows_, device, 3 * expert_rows * sizeof(float));
+    host_scores_ = PinnedMemory(tokens * sizes.experts * sizeof(float));
+    host_rows_ = PinnedMemory(3 * expert_rows * sizeof(float));
+  }
+  if (!part_.embeds()) host_x_ = PinnedMemory(tokens * sizes.width * sizeof(float));
+  return true;
+}
+
+bool Pass::reserve_attention(std::span<const PlaceGroup> groups) {
+  std::size_t bytes = 0;
+  for (const PlaceGroup& group : groups) {
+    bytes = std::max(
+        bytes, kernels::cuda::attention_scratch_bytes(group.shape, part_.sizes().heads, places_of(places_, group)));
+  }
+  return grow(attention_scratch_, *part_.device, bytes);
+}
+
+std::span<float> Pass::host_x(std::size_t tokens) {
+  return {reinterpret_cast<float*>(host_x_.bytes().data()), tokens * part_.sizes().width};
+}
+
+float* Pass::buffer(Slot slot) const noexcept {
+  switch (slot) {
+    case Slot::stream: return x_.data();
+    case Slot::normed: return normed_.data();
+    case Slot::branch: return branch_.data();
+    case Slot::query: return q_.data();
+    case Slot::key: return k_.data();
+    case Slot::value: return v_.data();
+    case Slot::hidden: return hidden_.data();
+    case Slot::logits: return logits_.data();
+  }
+  return nullptr;
+}
+
+Activations Pass::normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
+                         std::span<const Product> readers, bool floats) {
+  const std::size_t width = part_.sizes().width;
+  const auto is_narrow = [&](const Product& reader) {
+    return part_.matrix(reader.matrix).narrow && (!reader.up || part_.matrix(*reader.up).narrow);
+  };
+  const auto has_narrow = [&](const Product& reader) {
+    return part_.matrix(reader.matrix).narrow || (reader.up && part_.matrix(*reader.up).narrow);
+  };
+  const bool quantized = few(rows) && std::any_of(readers.begin(), readers.end(), has_narrow);
+  floats = floats || !quantized || !std::all_of(readers.begin(), readers.end(), is_narrow);
+  float* const x = x_.data() + first * width;
+  const float* const weight = norm ? part_.vector(norm->weight) : nullptr;
+  if (rows == 1 && quantized && !floats && weight != nullptr && pending_.branch == nullptr &&
+      norm->kind == NormKind::rms) {
+    return {.x = x, .norm = {weight, norm->eps}, .count = 1, .cols = width};
+  }
+  kernels::cuda::NormArgs args{.x = x,
+                               .branch = pending_.branch == nullptr ? nullptr : pending_.branch + first * width,
+                               .branch_factor = pending_.factor,
+                               .weight = weight,
+                               .bias = norm ? part_.vector(norm->bias) : nullptr,
+                               .y = weight != nullptr && floats ? normed_.data() : nullptr,
+                               .int8 = quantized ? int8() : kernels::cuda::Int8Out{},
+                               .rows = rows,
+                               .cols = width,
+                               .eps = norm ? norm->eps : 0,
+                               .layer_norm = norm && norm->kind == NormKind::layer};
+  if (weight != nullptr || args.branch != nullptr || quantized) kernels::cuda::norm(args, stream_);
+  pending_ = {};
+  return {
+      .x = weight != nullptr ? args.y : x, .q = args.int8.q, .scales = args.int8.scales, .count = rows, .cols = width};
+}
+
+GpuProduct Pass::product_of(const Product& product, float* y, std::size_t expert) const {
+  return {.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix,
+          .up = product.up ? &part_.matrix(product.up->of_expert(expert)).matrix : nullptr,
+          .y = y,
+          .epilogue = {.bias = part_.vector(product.bias), .activation = product.activation}};
+}
+
+void Pass::multiply(std::span<const GpuProduct> products, const Activations& in) {
+  kernels::cuda::multiply(products, in, part_.options.fast ? Arithmetic::fast : Arithmetic::exact, *scratch_, stream_);
+}
+
+void Pass::run(const StreamProducts& step) {
+  const Activations in = normed(step.norm, 0, tokens_, step.products);
+  std::vector<GpuProduct> products;
+  for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
+  multiply(products, in);
+}
+
+void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups) {
+  const Sizes& sizes = part_.sizes();
+  const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
+  const bool quantized = few(tokens_) && part_.matrix(step.reader).narrow;
+  const std::size_t padded = padded_cols(q_values);
+  const auto cols_of = [&](const std::optional<NormHeads>& norm) {
+    return norm ? part_.weights.vector(norm->weight)->size() : 0;
+  };
+  for (const PlaceGroup& group : groups) {
+    const TokenPlaces places = places_of(places_, group);
+    kernels::cuda::PlaceArgs place{.q = q_.data() + group.first * q_values,
+                                   .k = k_.data() + group.first * k_values,
+                                   .v = v_.data() + group.first * k_values,
+                                   .heads = sizes.heads,
+                                   .q_norm = step.query_norm ? part_.vector(step.query_norm->weight) : nullptr,
+                                   .k_norm = step.key_norm ? part_.vector(step.key_norm->weight) : nullptr,
+                                   .q_norm_cols = cols_of(step.query_norm),
+                                   .k_norm_cols = cols_of(step.key_norm),
+                                   .norm_eps = step.query_norm ? step.query_norm->eps : 0,
+                                   .shape = group.shape,
+                                   .caches = places_.caches(index)};
+    if (rope_positions_ != 0 && step.attend.rotary != 0) {
+      place.rope = rope_.data();
+      place.rotary = step.attend.rotary;
+      place.pairs = step.attend.pairs;
+    }
+    kernels::cuda::AttentionArgs attention{.q = place.q,
+                                           .y = attended_.data() + group.first * q_values,
+                                           .heads = sizes.heads,
+                                           .window = step.attend.window,
+                                           .options = {.scale = step.attend.scale, .cap = step.attend.cap},
+                                           .shape = group.shape,
+                                           .caches = places_.caches(index),
+                                           .scratch = attention_scratch_.data(),
+                                           .exact = !part_.options.fast};
+    if (quantized) {
+      attention.int8 = {int8_.data() + group.first * padded,
+                        int8_scales_.data() + group.first * padded / kernels::cuda::kGroup};
+    }
+    kernels::cuda::place_and_attend(place, attention, places, stream_);
+  }
+  attention_ = {.x = attended_.data(), .count = tokens_, .cols = q_values};
+  if (quantized) {
+    attention_.q = int8_.data();
+    attention_.scales = int8_scales_.data();
+  }
+}
+
+void Pass::run(const FinishBranch& step) {
+  const Activations in = step.in == Slot::query
+                             ? attention_
+                             : Activations{.x = buffer(step.in), .count = tokens_, .cols = part_.sizes().of(step.in)};
+  GpuProduct product = product_of(step.product, x_.data());
+  if (!step.post_norm) {
+    product.epilogue.scale = step.factor;
+    product.epilogue.accumulate = true;
+    multiply({&product, 1}, in);
+  } else {
+    product.y = branch_.data();
+    multiply({&product, 1}, in);
+    end_branch(step.post_norm, step.factor);
+  }
+}
+
+void Pass::end_branch(const std::optional<Norm>& post_norm, float factor) {
+  if (post_norm) {
+    kernels::cuda::norm({.x = branch_.data(),
+                         .weight = part_.vector(post_norm->weight),
+                         .bias = part_.vector(post_norm->bias),
+                         .y = branch_.data(),
+                         .rows = tokens_,
+                         .cols = part_.sizes().width,
+                         .eps = post_norm->eps,
+                         .layer_norm = post_norm->kind == NormKind::layer},
+                        stream_);
+  }
+  pending_ = {branch_.data(), factor};
+}
+
+void Pass::keep(RowRange rows) {
+  const std::size_t width = part_.sizes().width;
+  stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
+  tokens_ = rows.count;
+  attention_.x += rows.first * attention_.cols;
+  attention_.count = rows.count;
+}
+
+void Pass::embed(std::size_t tokens) {
+  const Embed& step = part_.program->embed;
+  kernels::cuda::dequantize_rows(part_.matrix(step.table).matrix, places_.ids(), tokens, step.scale, x_.data(),
+                                 stream_);
+  if (const float* const positions = part_.vector(step.positions)) {
+    kernels::cuda::gather_rows(positions, places_.positions(), tokens, part_.sizes().width, branch_.data(), stream_);
+    pending_ = {branch_.data(), 1};
+  }
+}
+
+std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups) {
+  tokens_ = tokens;
+  pending_ = {};
+  places_.send(stream_);
+  if (part_.embeds()) {
+    embed(tokens);
+  } else {
+    stream_.copy_in(std::as_bytes(host_x(tokens)), x_.data());
+  }
+  // Of a long batch whose last rows alone are read. (Quantized activations, of few tokens, have no rows to begin at.)
+  const bool drops_rows = !few(tokens) && read.first >= read.count;
+  const std::vector<std::vector<FusedStep>>& blocks = part_.fused.blocks;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const FusedStep& step : blocks[i]) {
+      if (const auto* const attention = std::get_if<PlaceAndAttend>(&step)) {
+        run(*attention, i, groups);
+        if (drops_rows && i + 1 == blocks.size()) {
+          if (read.count == 0) return 0;
+          keep(read);
+          read.first = 0;
+        }
+      } else if (const auto* const products = std::get_if<StreamProducts>(&step)) {
+        run(*products);
+      } else if (const auto* const branch = std::get_if<FinishBranch>(&step)) {
+        run(*branch);
+      } else {
+        run(std::get<ExpertsBranch>(step));
+      }
+    }
+  }
+  return read.first;
+}
+
+void Pass::settle() {
+  if (pending_.branch == nullptr) return;
+  kernels::cuda::add(pending_.branch, pending_.factor, x_.data(), tokens_ * part_.sizes().width, stream_);
+  pending_ = {};
+}
+
+void Pass::queue_output(std::size_t first, std::size_t rows) {
+  const StreamProducts& step = part_.fused.output;
+  const AdjustLogits& adjust = part_.fused.adjust;
+  const Activations in = normed(step.norm, first, rows, step.products);
+  GpuProduct product = product_of(step.products.front(), logits_.data());
+  product.epilogue.scale = adjust.scale;
+  multiply({&product, 1}, in);
+  if (adjust.cap != 0) {
+    kernels::cuda::soft_cap(logits_.data(), adjust.cap, rows * part_.sizes().vocabulary, stream_);
+  }
+}
+
+// The host chooses the experts, from probabilities that come over in the middle of a block: a wait per block, and in
+// return it runs the same code as on the CPU, and only experts that are used are read.
+void Pass::route(const Experts& experts) {
+  const std::size_t rows = tokens_ * experts.used;
+  const std::span<float> scores(reinterpret_cast<float*>(host_scores_.bytes().data()), tokens_ * experts.count);
+  stream_.copy_out(scores_.data(), std::as_writable_bytes(scores));
+  stream_.wait();
+  routing_.route(experts, scores, tokens_);
+
+  // Three arrays of `rows` numbers: the token of each row, the rows of each token, their weights.
+  auto* const host_tokens = reinterpret_cast<std::int32_t*>(host_rows_.bytes().data());
+  auto* const host_row_of = host_tokens + rows;
+  for (std::size_t i = 0; i < rows; ++i) {
+    host_row_of[i] = static_cast<std::int32_t>(routing_.row_of[i]);
+    host_tokens[routing_.row_of[i]] = static_cast<std::int32_t>(i / experts.used);
+  }
+  std::memcpy(host_row_of + rows, routing_.weights.data(), rows * sizeof(float));
+  stream_.copy_in(host_rows_.bytes().first(3 * rows * sizeof(float)), rows_.data());
+}
+
+void Pass::run(const ExpertsBranch& step) {
+  const Experts& experts = step.experts;
+  const std::size_t width = part_.sizes().width, inner = part_.sizes().feed_forward, rows = tokens_ * experts.used;
+  // Routers decide much and cost little: float32, whatever the rest is computed in.
+  const Activations in = normed(step.norm, 0, tokens_, {&experts.hidden, 1}, true);
+  const GpuProduct router{.matrix = &part_.matrix(experts.router).matrix, .y = scores_.data()};
+  kernels::cuda::multiply({&router, 1}, {.x = in.x, .count = tokens_, .cols = width}, Arithmetic::exact, *scratch_,
+                          stream_);
+  kernels::cuda::softmax(scores_.data(), tokens_, experts.count, 1, 0, stream_);
+  route(experts);
+  const auto* const row_tokens = reinterpret_cast<const std::int32_t*>(rows_.data());
+
+  // A single token is what all of its experts read; several are gathered expert by expert.
+  const bool alone = tokens_ == 1;
+  if (!alone) kernels::cuda::gather_rows(in.x, row_tokens, rows, width, gathered_.data(), stream_);
+  const auto for_each_expert = [&](auto&& run_expert) {
+    for (std::size_t expert = 0; expert < experts.count; ++expert) {
+      const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
+      if (count != 0) run_expert(expert, first, count);
+    }
+  };
+  std::vector<GpuProduct> shared;
+  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
+    const GpuProduct product = product_of(experts.hidden, hidden_.data() + first * inner, expert);
+    if (alone) {
+      shared.push_back(product);
+    } else {
+      multiply({&product, 1}, {.x = gathered_.data() + first * width, .count = count, .cols = width});
+    }
+  });
+  if (alone) multiply(shared, in);
+  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
+    const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
+    multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
+  });
+  combine_experts({.results = results_.data(),
+                   .slot_of = row_tokens + rows,
+                   .weights = reinterpret_cast<const float*>(row_tokens + 2 * rows),
+                   .out = branch_.data(),
+                   .tokens = tokens_,
+                   .used = experts.used,
+                   .width = width},
+                  stream_);
+  end_branch(step.post_norm, step.factor);
+}
+
+}  // namespace imago::backend::cuda

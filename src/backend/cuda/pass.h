@@ -1,0 +1,139 @@
+#pragma once
+
+// One batch through the blocks of a runner, as work on a stream.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/fuse.h"
+#include "backend/cuda/places.h"
+#include "backend/weight_store.h"
+#include "device/cuda/stream.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/ops.h"
+
+namespace imago::backend::cuda {
+
+using kernels::cuda::Activations;
+using kernels::cuda::GpuMatrix;
+using kernels::cuda::ProductScratch;
+
+struct DeviceMatrix {
+  GpuMatrix matrix;
+  /// Its products with few tokens read int8 activations, if arithmetic is fast; else float32.
+  bool narrow = false;
+
+  std::size_t bytes() const noexcept { return matrix.bytes(); }
+};
+
+/// What a pass runs.
+struct Part {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<const Program> program;
+  RunnerOptions options;
+  FusedProgram fused;
+  WeightStore<DeviceMatrix, Array<float>> weights;
+
+  bool embeds() const noexcept { return options.blocks.begin == 0; }
+  const Sizes& sizes() const noexcept { return program->sizes; }
+  const DeviceMatrix& matrix(const WeightKey& key) const { return *weights.matrix(key); }
+  /// Null if there is none.
+  const float* vector(const std::optional<WeightKey>& key) const {
+    const Array<float>* const found = weights.vector(key);
+    return found != nullptr ? found->data() : nullptr;
+  }
+};
+
+/// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
+class Pass {
+ public:
+  explicit Pass(const Part& part);
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  Stream& stream() noexcept { return stream_; }
+  Places& places() noexcept { return places_; }
+  /// Makes room for a batch with logits of `rows` of its tokens, and uploads the rope table if it has grown. True if
+  /// anything has moved, which voids recorded work.
+  bool reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const kernels::RopeTable* rope);
+  /// Room for what attention of the groups of `places` needs; likewise.
+  bool reserve_attention(std::span<const PlaceGroup> groups);
+  /// Pinned, [tokens][width]: the stream that the runner before has made.
+  std::span<float> host_x(std::size_t tokens);
+
+  /// Steps that may be recorded have scratch of their own: it must not be lost to a long prompt.
+  void take_step_scratch(bool step) noexcept { scratch_ = step ? &step_scratch_ : &prompt_scratch_; }
+  /// Queues the batch that `places` holds: all blocks, with attention as long as `groups` says. Rows of the stream that
+  /// are not `read` afterwards may be left out after the last attention; returns where those that are begin then.
+  std::size_t queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups);
+  /// Queues logits of rows of the stream after the blocks.
+  void queue_output(std::size_t first, std::size_t rows);
+  /// Adds what the last block has left to add, so that x is what the output reads.
+  void settle();
+
+  float* x() const noexcept { return x_.data(); }
+  float* logits() const noexcept { return logits_.data(); }
+  /// As many rows of logits as there is ever room for.
+  std::size_t most_logit_rows() const noexcept;
+
+ private:
+  /// A sum that is left to the norm after it.
+  struct Pending {
+    const float* branch = nullptr;
+    float factor = 1;
+  };
+
+  float* buffer(Slot slot) const noexcept;
+  /// Rows of the stream through a norm, as products with these matrices read them. `floats`: in float32 in any case.
+  Activations normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
+                     std::span<const Product> readers, bool floats = false);
+  kernels::cuda::GpuProduct product_of(const Product& product, float* y, std::size_t expert = 0) const;
+  void multiply(std::span<const kernels::cuda::GpuProduct> products, const Activations& in);
+  void embed(std::size_t tokens);
+  void run(const StreamProducts& step);
+  void run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
+  void run(const FinishBranch& step);
+  void run(const ExpertsBranch& step);
+  /// Through the norm after a branch, if there is one; its sum is left pending.
+  void end_branch(const std::optional<Norm>& post_norm, float factor);
+  /// Continues with these rows alone, which become the first.
+  void keep(RowRange rows);
+  /// Chooses the experts of the tokens from their scores and uploads the result.
+  void route(const Experts& experts);
+  kernels::cuda::Int8Out int8() const noexcept { return {int8_.data(), int8_scales_.data()}; }
+  /// Products with few tokens read int8 activations.
+  bool few(std::size_t tokens) const noexcept;
+
+  const Part& part_;
+  Stream stream_;
+  Places places_;
+  ProductScratch step_scratch_, prompt_scratch_;
+  ProductScratch* scratch_ = &prompt_scratch_;
+  std::size_t tokens_ = 0, room_ = 0;
+  Pending pending_;
+  Activations attention_;  // results of the last attention
+
+  Array<float> x_, normed_, branch_;   // [tokens][width]
+  Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
+  Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
+  Array<std::int8_t> int8_;            // of the widest activations, few tokens
+  Array<kernels::cuda::float2_pod> int8_scales_;
+  Array<float> logits_;  // [rows][vocabulary]
+  Array<std::byte> attention_scratch_;
+  Array<float> rope_;  // [positions][rotary]
+  std::size_t rope_positions_ = 0;
+  PinnedMemory host_x_;
+
+  // Of experts. A row is one token at one of its experts.
+  Routing routing_;
+  Array<float> scores_, gathered_, results_;  // [tokens][experts]; [rows][width]
+  Array<std::byte> rows_;                     // tokens of rows, rows of tokens, weights: [rows] each, 4 bytes
+  PinnedMemory host_scores_, host_rows_;
+};
+
+}  // namespace imago::backend::cuda

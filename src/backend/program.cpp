@@ -1,0 +1,172 @@
+#include "backend/program.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace imago::backend {
+
+namespace {
+
+constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
+                                                             "position_embedding",
+                                                             "output_norm",
+                                                             "output_norm_bias",
+                                                             "output",
+                                                             "attention_norm",
+                                                             "attention_norm_bias",
+                                                             "attention_post_norm",
+                                                             "query",
+                                                             "query_bias",
+                                                             "key",
+                                                             "key_bias",
+                                                             "value",
+                                                             "value_bias",
+                                                             "query_norm",
+                                                             "key_norm",
+                                                             "attention_output",
+                                                             "attention_output_bias",
+                                                             "feed_forward_norm",
+                                                             "feed_forward_norm_bias",
+                                                             "feed_forward_post_norm",
+                                                             "gate",
+                                                             "up",
+                                                             "up_bias",
+                                                             "down",
+                                                             "down_bias",
+                                                             "router",
+                                                             "rope_factors"};
+
+constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed", "branch", "query",
+                                                             "key",    "value",  "hidden", "logits"};
+
+constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
+    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid"};
+
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+void list_product(const Product& product, std::size_t expert, std::vector<WeightUse>& uses) {
+  WeightUse use{WeightUse::Kind::matrix, {product.matrix.of_expert(expert)}};
+  if (product.up) use.keys.push_back(product.up->of_expert(expert));
+  uses.push_back(std::move(use));
+  if (product.bias) uses.push_back({WeightUse::Kind::bias, {product.bias->of_expert(expert)}});
+}
+
+std::string text_of(const Product& product) {
+  std::string made(name(product.matrix.role));
+  if (product.bias) made += fmt::format(" + {}", name(product.bias->role));
+  if (product.activation != kernels::Activation::linear) {
+    made = fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(product.activation)], made);
+  }
+  if (product.up) made += fmt::format(" * {}", name(product.up->role));
+  return fmt::format("{} -> {}", made, name(product.out));
+}
+
+}  // namespace
+
+std::string_view name(Role role) noexcept { return kRoleNames[static_cast<std::size_t>(role)]; }
+std::string_view name(Slot slot) noexcept { return kSlotNames[static_cast<std::size_t>(slot)]; }
+
+std::size_t Sizes::of(Slot slot) const noexcept {
+  switch (slot) {
+    case Slot::stream:
+    case Slot::normed:
+    case Slot::branch: return width;
+    case Slot::query: return heads * head_values;
+    case Slot::key:
+    case Slot::value: return kv_heads * head_values;
+    case Slot::hidden: return feed_forward;
+    case Slot::logits: return vocabulary;
+  }
+  return 0;
+}
+
+std::vector<WeightUse> weights_of(std::span<const Step> steps) {
+  using Kind = WeightUse::Kind;
+  std::vector<WeightUse> uses;
+  const Overloaded list{
+      [&](const Norm& step) {
+        uses.push_back({Kind::norm, {step.weight}});
+        if (step.bias) uses.push_back({Kind::bias, {*step.bias}});
+      },
+      [&](const Products& step) {
+        for (const Product& product : step.list) list_product(product, 0, uses);
+      },
+      [&](const NormHeads& step) {
+        uses.push_back({Kind::norm, {step.weight}});
+      },
+      [](const Attend&) {},
+      [&](const Experts& step) {
+        uses.push_back({Kind::router, {step.router}});
+        for (std::size_t expert = 0; expert < step.count; ++expert) {
+          list_product(step.hidden, expert, uses);
+          list_product(step.down, expert, uses);
+        }
+      },
+      [](const Add&) {},
+      [](const AdjustLogits&) {},
+  };
+  for (const Step& step : steps) std::visit(list, step);
+  return uses;
+}
+
+std::string text(const Embed& step) {
+  return fmt::format("embed {}{}{} -> stream", name(step.table.role),
+                     step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale),
+                     step.positions ? fmt::format(" + {}", name(step.positions->role)) : "");
+}
+
+std::string text(const Step& step) {
+  return std::visit(Overloaded{
+                        [](const Norm& one) {
+                          return fmt::format("{} norm {} by {}{} -> {}", one.kind == NormKind::rms ? "rms" : "layer",
+                                             name(one.in), name(one.weight.role),
+                                             one.bias ? fmt::format(" + {}", name(one.bias->role)) : "", name(one.out));
+                        },
+                        [](const Products& one) {
+                          std::string made = fmt::format("products {}:", name(one.in));
+                          for (const Product& product : one.list) {
+                            made += fmt::format("{} {}", &product == one.list.data() ? "" : ",", text_of(product));
+                          }
+                          return made;
+                        },
+                        [](const NormHeads& one) {
+                          return fmt::format("rms norm heads of {} by {}", name(one.at), name(one.weight.role));
+                        },
+                        [](const Attend& one) {
+                          std::string made = fmt::format("attend * {:g}", one.scale);
+                          if (one.rotary != 0) {
+                            made += fmt::format(", rotary {} {}", one.rotary,
+                                                one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
+                          }
+                          if (one.window != 0) made += fmt::format(", window {}", one.window);
+                          if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
+                          return made;
+                        },
+                        [](const Experts& one) {
+                          return fmt::format("experts {}: {} of {} by {}{}: {}, {}", name(one.in), one.used, one.count,
+                                             name(one.router.role), one.normalize ? ", normalized" : "",
+                                             text_of(one.hidden), text_of(one.down));
+                        },
+                        [](const Add& one) {
+                          return one.factor == 1 ? std::string("add branch")
+                                                 : fmt::format("add branch * {:g}", one.factor);
+                        },
+                        [](const AdjustLogits& one) {
+                          return fmt::format("adjust logits * {:g}{}", one.scale,
+                                             one.cap == 0 ? "" : fmt::format(", cap {:g}", one.cap));
+                        },
+                    },
+                    step);
+}
+
+std::string text(std::span<const Step> steps) {
+  std::string made;
+  for (const Step& step : steps) made += text(step) + "\n";
+  return made;
+}
+
+}  // namespace imago::backend

@@ -1,0 +1,187 @@
+#pragma once
+
+// A decoder as data: the steps that turn tokens into logits, and the weights that each of them reads. models/program.h
+// writes a program from the traits of a model; a backend runs it (backend/runner.h). A model that is made of known
+// steps needs no other code.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/ops_args.h"
+
+namespace imago::backend {
+
+/// What a weight is for.
+enum class Role : std::uint8_t {
+  token_embedding,     ///< [vocabulary, width]
+  position_embedding,  ///< [context, width]
+  output_norm,
+  output_norm_bias,
+  output,  ///< [vocabulary, width]; absent when tied
+  // of a block
+  attention_norm,
+  attention_norm_bias,
+  attention_post_norm,
+  query,  ///< [heads · head_values, width]
+  query_bias,
+  key,  ///< [kv_heads · head_values, width]
+  key_bias,
+  value,
+  value_bias,
+  query_norm,
+  key_norm,
+  attention_output,  ///< [width, heads · head_values]
+  attention_output_bias,
+  feed_forward_norm,
+  feed_forward_norm_bias,
+  feed_forward_post_norm,
+  gate,  ///< [feed_forward, width], of expert e where there are experts
+  up,
+  up_bias,
+  down,  ///< [width, feed_forward]
+  down_bias,
+  router,        ///< [experts, width]
+  rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+};
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
+
+/// As the enumerator is spelled.
+std::string_view name(Role role) noexcept;
+
+/// One weight of a model. Weights outside the blocks have block 0.
+struct WeightKey {
+  Role role = Role::query;
+  std::size_t block = 0, expert = 0;
+
+  /// The same weight of another expert.
+  WeightKey of_expert(std::size_t other) const noexcept { return {role, block, other}; }
+  friend auto operator<=>(const WeightKey&, const WeightKey&) = default;
+};
+
+/// Activations by name: one row for each token of a batch.
+enum class Slot : std::uint8_t {
+  stream,  ///< [width], what blocks read and add to
+  normed,  ///< [width]
+  branch,  ///< [width], what is about to be added to the stream
+  query,   ///< [heads][head_values]; after attention its results
+  key,     ///< [kv_heads][head_values]
+  value,
+  hidden,  ///< [feed_forward]
+  logits,  ///< [vocabulary]
+};
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::logits) + 1;
+std::string_view name(Slot slot) noexcept;
+
+enum class NormKind : std::uint8_t { rms, layer };
+
+// The steps. A bias that a file does not have adds nothing; every other weight must be there.
+
+/// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`.
+struct Embed {
+  WeightKey table;
+  std::optional<WeightKey> positions = {};
+  float scale = 1;
+};
+
+struct Norm {
+  Slot in = Slot::stream, out = Slot::normed;
+  WeightKey weight;
+  std::optional<WeightKey> bias = {};  ///< layer norms only
+  NormKind kind = NormKind::rms;
+  float eps = 0;
+};
+
+/// out = activation(matrix · in + bias), with `up` also · (up · in).
+struct Product {
+  WeightKey matrix;
+  std::optional<WeightKey> up = {}, bias = {};
+  kernels::Activation activation = kernels::Activation::linear;
+  Slot out = Slot::branch;
+};
+
+/// Products that share their input.
+struct Products {
+  Slot in = Slot::normed;
+  std::vector<Product> list;
+};
+
+/// RMS norm in place, over each run of as many values as there are weights: a head or the whole row.
+struct NormHeads {
+  Slot at = Slot::query;
+  WeightKey weight;
+  float eps = 0;
+};
+
+/// Rotates queries and keys, stores keys and values in the cache and attends to it. Results replace the queries.
+struct Attend {
+  std::size_t rotary = 0;  ///< values of a head that turn; 0: no rotation
+  kernels::RopePairs pairs = kernels::RopePairs::halves;
+  std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
+  float scale = 1;         ///< on q · k
+  float cap = 0;           ///< soft cap of scores; 0: none
+};
+
+/// A mixture of experts: each token goes to the `used` experts that the router gives the highest probability. The
+/// products are those of expert 0; others differ in the number of the expert only.
+struct Experts {
+  Slot in = Slot::normed;
+  WeightKey router;
+  Product hidden, down;
+  std::size_t count = 0, used = 0;
+  bool normalize = true;  ///< the weights of the chosen experts sum to 1
+};
+
+/// stream += factor · branch.
+struct Add {
+  float factor = 1;
+};
+
+/// logits · scale, then cap · tanh(logits / cap) where cap is not 0.
+struct AdjustLogits {
+  float scale = 1, cap = 0;
+};
+
+using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits>;
+
+/// Widths of activations.
+struct Sizes {
+  std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
+  std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
+
+  std::size_t of(Slot slot) const noexcept;
+};
+
+struct Program {
+  Sizes sizes;
+  Embed embed;
+  std::vector<std::vector<Step>> blocks;
+  std::vector<Step> output;  ///< from the stream to the logits
+};
+
+/// A weight, or several matrices that one product reads together.
+struct WeightUse {
+  enum class Kind : std::uint8_t {
+    matrix,
+    router,  ///< a matrix that keeps its type: it is small and decides which experts run
+    norm,
+    bias,  ///< may be absent
+  };
+  Kind kind = Kind::matrix;
+  std::vector<WeightKey> keys;
+};
+/// The weights of steps, in their order; an expert's after those of the expert before.
+std::vector<WeightUse> weights_of(std::span<const Step> steps);
+
+/// One step in a line: "products normed: query + query_bias -> query, …". For tests and people.
+std::string text(const Embed& step);
+std::string text(const Step& step);
+/// Steps line by line.
+std::string text(std::span<const Step> steps);
+
+}  // namespace imago::backend

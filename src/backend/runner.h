@@ -1,0 +1,145 @@
+#pragma once
+
+// What runs consecutive blocks of a program on one device. A model holds one runner or several, first blocks first: the
+// first of them embeds tokens, the last makes logits.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/program.h"
+#include "backend/workspace.h"
+#include "imago/device.h"
+#include "kernels/attention.h"
+#include "kernels/matrix.h"
+#include "kernels/ops.h"
+
+namespace imago::backend {
+
+using Token = std::int32_t;
+
+enum class CachePart : std::uint8_t { keys, values };
+
+/// Keys and values of one sequence in the blocks of one runner, which must outlive it.
+class Cache {
+ public:
+  virtual ~Cache() = default;
+
+  /// The rows of the first `tokens` tokens of a block, head after head, as files have them. Blocks are counted from the
+  /// first one of the model. Throw DeviceError.
+  virtual void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const = 0;
+  virtual void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) = 0;
+
+ protected:
+  Cache() = default;
+  Cache(const Cache&) = default;
+  Cache& operator=(const Cache&) = default;
+};
+
+/// Consecutive tokens of one sequence in a batch.
+struct Segment {
+  Cache* cache = nullptr;
+  std::size_t past = 0;    ///< tokens in the cache before them
+  std::size_t tokens = 0;  ///< in the batch, after those of the segments before
+};
+
+struct BlockRange {
+  std::size_t begin = 0, end = 0;
+};
+
+/// Tokens of a batch.
+struct RowRange {
+  std::size_t first = 0, count = 0;
+};
+
+/// How a token is chosen on the device that has the logits. Temperature 0: the most likely one, and nothing else
+/// matters.
+struct TokenChoice {
+  float temperature = 0;
+  int top_k = 0;
+  float top_p = 1, min_p = 0;
+  double random = 0;  ///< in [0, 1)
+};
+
+/// Tokens on their way through a runner, and what the caller reads of them.
+struct Batch {
+  std::span<const Token> ids;
+  std::span<const Segment> segments;         ///< they add up to the ids; no cache twice; several have one token each
+  const kernels::RopeTable* rope = nullptr;  ///< has a position for each token; null if the model does not rotate
+  /// Its stream holds what the runner before has made, and afterwards what the next one reads: all rows, unless this is
+  /// the last runner and `all_rows` is false.
+  Workspace& work;
+
+  // For the last runner; others ignore them.
+  std::size_t first_row = 0, rows = 0;  ///< tokens whose logits are computed
+  std::span<float> logits = {};         ///< [rows][vocabulary]; empty with a choice: they stay on the device
+  const TokenChoice* choice = nullptr;  ///< from the last of these rows; only if the runner `chooses`
+  bool all_rows = false;                ///< compute_logits follows
+};
+
+struct KeyedMatrix {
+  WeightKey key;
+  kernels::PackedMatrix matrix;
+};
+
+/// A packed matrix that is read row by row, with what keeps its bytes alive. Rows begin at whole bytes and blocks.
+struct RowTable {
+  kernels::PackedMatrix matrix;
+  std::shared_ptr<const void> owner;
+
+  /// out is [ids.size()][cols]. REQUIRES: 0 <= id < rows for all of them.
+  void look_up(std::span<const Token> ids, std::span<float> out) const;
+};
+
+/// Weights are given once, then `finish`; after that it is safe from many threads, each with its own workspace.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  /// Lays matrices out for the device: one, or a gate and its `up`, which share one arithmetic. Throws as
+  /// kernels::RunMatrix, and DeviceError if they do not fit.
+  virtual void take(std::span<const KeyedMatrix> matrices) = 0;
+  virtual void take(const WeightKey& key, std::span<const float> vector) = 0;
+  /// The table of the token embedding; of a tied output besides the matrix.
+  virtual void take_table(const WeightKey& key, RowTable table) = 0;
+  /// Throws UsageError if a weight of its steps is missing.
+  virtual void finish() = 0;
+
+  virtual const std::shared_ptr<Device>& device() const noexcept = 0;
+  virtual BlockRange blocks() const noexcept = 0;
+  virtual bool chooses() const noexcept = 0;              ///< can choose tokens where the logits are
+  virtual std::uint64_t bytes() const noexcept = 0;       ///< of its matrices as products read them
+  virtual std::uint64_t step_bytes() const noexcept = 0;  ///< what a step of one token reads of them
+
+  /// Throws DeviceError if it does not fit, saying how many tokens would; std::bad_alloc on the host.
+  virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) = 0;
+  /// Returns the chosen token, -1 without a choice or if no token can follow. REQUIRES: all caches are of this runner,
+  /// ids are in the vocabulary, segments have room. Throws DeviceError.
+  virtual Token run(const Batch& batch) = 0;
+  /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].
+  virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
+  /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.
+  virtual void use_graphs(bool) {}
+
+ protected:
+  Runner() = default;
+  Runner(const Runner&) = default;
+  Runner& operator=(const Runner&) = default;
+};
+
+/// The part of a program that a runner has. It embeds tokens if it has the first block, and it has the output if it has
+/// the last.
+struct RunnerOptions {
+  BlockRange blocks;
+  bool fast = true;  ///< activations in int8 or bfloat16 where types allow; else float32 throughout
+};
+
+/// Throws UnsupportedError if this build cannot use `device`.
+std::unique_ptr<Runner> make_cuda_runner(std::shared_ptr<Device> device, std::shared_ptr<const Program> program,
+                                         const RunnerOptions& options);
+
+/// Tokens of a prompt that a GPU runs together unless the caller says otherwise.
+inline constexpr std::size_t kDeviceBatch = 2048;
+
+}  // namespace imago::backend

@@ -1,0 +1,96 @@
+#pragma once
+
+// The weights of a runner by key. A key is turned into an index by arithmetic, so that steps can look their weights up
+// each time they run.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/program.h"
+#include "imago/error.h"
+
+namespace imago::backend {
+
+/// `Matrix` has bytes().
+template <class Matrix, class Vector>
+class WeightStore {
+ public:
+  WeightStore(std::size_t blocks, std::size_t experts)
+      : experts_(std::max<std::size_t>(1, experts)),
+        matrices_(std::max<std::size_t>(1, blocks) * block_matrices()),
+        vectors_(std::max<std::size_t>(1, blocks) * kRoles) {}
+
+  /// Null if there is none.
+  const Matrix* matrix(const WeightKey& key) const {
+    const std::optional<Matrix>& found = matrices_.at(index(key));
+    return found ? &*found : nullptr;
+  }
+  const Vector* vector(const WeightKey& key) const {
+    const std::optional<Vector>& found = vectors_.at(vector_index(key));
+    return found ? &*found : nullptr;
+  }
+  const Vector* vector(const std::optional<WeightKey>& key) const { return key ? vector(*key) : nullptr; }
+
+  std::optional<Matrix>& place(const WeightKey& key) { return matrices_.at(index(key)); }
+  void put(const WeightKey& key, Matrix matrix) { place(key).emplace(std::move(matrix)); }
+  void put(const WeightKey& key, Vector vector) { vectors_.at(vector_index(key)).emplace(std::move(vector)); }
+
+  /// Throws UsageError if a weight of these steps is missing.
+  void require(std::span<const Step> steps) const {
+    for (const WeightUse& use : weights_of(steps)) {
+      for (const WeightKey& key : use.keys) {
+        const bool there = use.kind == WeightUse::Kind::bias   ? true
+                           : use.kind == WeightUse::Kind::norm ? vector(key) != nullptr
+                                                               : matrix(key) != nullptr;
+        if (!there) throw UsageError("the weight '" + std::string(name(key.role)) + "' of a decoder was not given");
+      }
+    }
+  }
+
+  std::uint64_t bytes() const noexcept {
+    std::uint64_t sum = 0;
+    for (const std::optional<Matrix>& one : matrices_) sum += one ? one->bytes() : 0;
+    return sum;
+  }
+
+  /// What these steps read of the matrices for one token: of experts as many as it uses.
+  std::uint64_t step_bytes(std::span<const Step> steps) const {
+    std::uint64_t sum = 0;
+    const auto add = [&](const WeightKey& key, std::uint64_t& to) {
+      if (const Matrix* const found = matrix(key)) to += found->bytes();
+    };
+    for (const Step& step : steps) {
+      std::uint64_t experts = 0;
+      for (const WeightUse& use : weights_of({&step, 1})) {
+        if (use.kind == WeightUse::Kind::norm || use.kind == WeightUse::Kind::bias) continue;
+        const bool shared = use.kind == WeightUse::Kind::router || !std::holds_alternative<Experts>(step);
+        for (const WeightKey& key : use.keys) add(key, shared ? sum : experts);
+      }
+      if (const auto* const mixture = std::get_if<Experts>(&step)) sum += experts * mixture->used / mixture->count;
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t vector_index(const WeightKey& key) const noexcept {
+    return key.block * kRoles + static_cast<std::size_t>(key.role);
+  }
+  std::size_t block_matrices() const noexcept { return kRoles + 3 * experts_; }
+  std::size_t index(const WeightKey& key) const noexcept {
+    const std::size_t kind = key.role == Role::gate ? 0 : key.role == Role::up ? 1 : key.role == Role::down ? 2 : 3;
+    const std::size_t within = kind == 3 ? static_cast<std::size_t>(key.role) : kRoles + kind * experts_ + key.expert;
+    return key.block * block_matrices() + within;
+  }
+
+  std::size_t experts_;
+  std::vector<std::optional<Matrix>> matrices_;  // of each block by role, then [gate, up, down][experts]
+  std::vector<std::optional<Vector>> vectors_;   // [blocks][roles]
+};
+
+}  // namespace imago::backend

@@ -1,0 +1,129 @@
+#include "models/program.h"
+
+#include <utility>
+
+namespace imago::models {
+
+namespace {
+
+using backend::Product;
+using backend::Slot;
+using backend::Step;
+using backend::WeightKey;
+
+/// Writes the steps of one block, or of the output.
+class Writer {
+ public:
+  Writer(const Traits& traits, std::size_t block) : traits_(traits), block_(block) {}
+
+  /// Attention and feed-forward layer, each a branch whose result is added to the stream.
+  std::vector<Step> block() {
+    attention(enter(Role::attention_norm, Role::attention_norm_bias));
+    leave(Role::attention_post_norm);
+    feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+    leave(Role::feed_forward_post_norm);
+    return std::move(steps_);
+  }
+
+  std::vector<Step> output() {
+    norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
+    products(Slot::normed,
+             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output}, .out = Slot::logits}});
+    if (traits_.logit_scale != 1 || traits_.logit_cap != 0) {
+      steps_.push_back(backend::AdjustLogits{.scale = traits_.logit_scale, .cap = traits_.logit_cap});
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  WeightKey key(Role role) const { return {role, block_, 0}; }
+  float eps() const { return static_cast<float>(traits_.norm_eps); }
+
+  void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
+    backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
+    if (bias && traits_.norm == NormKind::layer) step.bias = key(*bias);
+    steps_.push_back(step);
+  }
+
+  void products(Slot in, std::vector<Product> list) {
+    steps_.push_back(backend::Products{.in = in, .list = std::move(list)});
+  }
+
+  /// Where a branch reads: the stream, or its norm.
+  Slot enter(Role weight, Role bias) {
+    if (!traits_.pre_norms) return Slot::stream;
+    norm(Slot::stream, Slot::normed, weight, bias);
+    return Slot::normed;
+  }
+
+  void leave(Role post_norm) {
+    if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, std::nullopt);
+    steps_.push_back(backend::Add{.factor = traits_.residual_scale});
+  }
+
+  void attention(Slot in) {
+    products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
+                  {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
+                  {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
+    if (traits_.query_norm != QueryNorm::none) {
+      steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
+      steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
+    }
+    steps_.push_back(backend::Attend{.rotary = traits_.rope_in_block[block_] ? traits_.rotary : 0,
+                                     .pairs = traits_.rope_pairs,
+                                     .window = traits_.block_window[block_],
+                                     .scale = traits_.attention_scale,
+                                     .cap = traits_.attention_cap});
+    products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+  }
+
+  void feed_forward(Slot in) {
+    Product hidden{.matrix = key(Role::up), .activation = traits_.activation, .out = Slot::hidden};
+    Product down{.matrix = key(Role::down)};
+    if (traits_.gated) {
+      hidden.matrix = key(Role::gate);
+      hidden.up = key(Role::up);
+    }
+    if (traits_.experts != 0) {
+      steps_.push_back(backend::Experts{.in = in,
+                                        .router = key(Role::router),
+                                        .hidden = hidden,
+                                        .down = down,
+                                        .count = traits_.experts,
+                                        .used = traits_.experts_used,
+                                        .normalize = traits_.norm_expert_weights});
+      return;
+    }
+    if (!traits_.gated) hidden.bias = key(Role::up_bias);
+    down.bias = key(Role::down_bias);
+    products(in, {hidden});
+    products(Slot::hidden, {down});
+  }
+
+  const Traits& traits_;
+  std::size_t block_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+backend::Program make_program(const Traits& traits) {
+  backend::Program program{.sizes = {.width = traits.width,
+                                     .heads = traits.heads,
+                                     .kv_heads = traits.kv_heads,
+                                     .head_values = traits.head_values,
+                                     .feed_forward = traits.feed_forward,
+                                     .vocabulary = traits.vocabulary,
+                                     .experts = traits.experts,
+                                     .experts_used = traits.experts_used},
+                           .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
+                           .blocks = {},
+                           .output = Writer(traits, 0).output()};
+  if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    program.blocks.push_back(Writer(traits, block).block());
+  }
+  return program;
+}
+
+}  // namespace imago::models

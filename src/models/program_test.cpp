@@ -1,0 +1,180 @@
+// The steps of every architecture, and how the CUDA backend joins them.
+
+#include "models/program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "backend/cuda/fuse.h"
+#include "models/architectures.h"
+
+namespace imago::models {
+namespace {
+
+Traits small(Architecture architecture) {
+  Traits traits = traits_of(architecture);
+  traits.blocks = 2;
+  traits.width = 64;
+  traits.heads = 4;
+  traits.kv_heads = 2;
+  traits.head_values = 16;
+  traits.feed_forward = 128;
+  traits.vocabulary = 100;
+  traits.rotary = traits.learned_positions ? 0 : 16;
+  traits.rope_in_block.assign(2, !traits.learned_positions);
+  traits.block_window.assign(2, 0);
+  traits.attention_scale = 0.25f;
+  if (facts(architecture).experts) {
+    traits.experts = 8;
+    traits.experts_used = 2;
+  }
+  traits.tied_output = facts(architecture).tied_by_default;
+  return traits;
+}
+
+std::string block_text(const Traits& traits, std::size_t block = 0) {
+  return backend::text(make_program(traits).blocks[block]);
+}
+
+std::string fused_text(const Traits& traits, std::size_t block = 0) {
+  std::string made;
+  const backend::Program program = make_program(traits);
+  for (const auto& step : backend::cuda::fuse(program, {0, program.blocks.size()}).blocks[block]) {
+    made += backend::cuda::text(step) + "\n";
+  }
+  return made;
+}
+
+TEST(Program, IsThatOfLlama) {
+  const backend::Program program = make_program(small(Architecture::llama));
+  EXPECT_EQ(backend::text(program.embed), "embed token_embedding -> stream");
+  EXPECT_EQ(backend::text(program.blocks[1]),
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "attend * 0.25, rotary 16 halves\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "add branch\n"
+            "rms norm stream by feed_forward_norm -> normed\n"
+            "products normed: silu(gate) * up -> hidden\n"
+            "products hidden: down + down_bias -> branch\n"
+            "add branch\n");
+  EXPECT_EQ(backend::text(program.output),
+            "rms norm stream by output_norm -> normed\n"
+            "products normed: output -> logits\n");
+}
+
+TEST(Program, HasWhatTraitsSay) {
+  Traits gemma = small(Architecture::gemma2);
+  gemma.embedding_scale = 8;
+  gemma.block_window = {0, 32};
+  gemma.attention_cap = 50;
+  gemma.logit_cap = 30;
+  const backend::Program program = make_program(gemma);
+  EXPECT_EQ(backend::text(program.embed), "embed token_embedding * 8 -> stream");
+  EXPECT_EQ(backend::text(program.blocks[1]),
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "attend * 0.25, rotary 16 halves, window 32, cap 50\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "rms norm branch by attention_post_norm -> branch\n"
+            "add branch\n"
+            "rms norm stream by feed_forward_norm -> normed\n"
+            "products normed: gelu(gate) * up -> hidden\n"
+            "products hidden: down + down_bias -> branch\n"
+            "rms norm branch by feed_forward_post_norm -> branch\n"
+            "add branch\n");
+  EXPECT_EQ(backend::text(program.output),
+            "rms norm stream by output_norm -> normed\n"
+            "products normed: token_embedding -> logits\n"
+            "adjust logits * 1, cap 30\n");
+
+  Traits granite = small(Architecture::granite);
+  granite.residual_scale = 0.5f;
+  EXPECT_NE(block_text(granite).find("add branch * 0.5\n"), std::string::npos);
+  Traits smol = small(Architecture::smollm3);
+  smol.rope_in_block = {true, false};
+  EXPECT_NE(block_text(smol, 1).find("attend * 0.25\n"), std::string::npos);
+}
+
+TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {
+  const backend::Program program = make_program(small(Architecture::mixtral));
+  std::vector<std::string> names;
+  for (const backend::WeightUse& use : backend::weights_of(program.blocks[1])) {
+    std::string text;
+    for (const backend::WeightKey& key : use.keys) {
+      EXPECT_EQ(key.block, 1u);
+      text += std::string(text.empty() ? "" : "+") + std::string(backend::name(key.role)) + std::to_string(key.expert);
+    }
+    names.push_back(text);
+  }
+  const auto router = std::ranges::find(names, "router0");
+  ASSERT_NE(router, names.end());
+  EXPECT_EQ(std::vector<std::string>(router, router + 5),
+            (std::vector<std::string>{"router0", "gate0+up0", "down0", "gate1+up1", "down1"}));
+  EXPECT_EQ(names.back(), "down7");
+}
+
+/// What the CUDA backend queues for a block of each architecture.
+TEST(Fused, IsWhatTheCudaBackendRuns) {
+  const std::string qkv = "query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n";
+  const std::string attention = "rms norm stream by attention_norm -> normed | products normed: " + qkv;
+  const std::string attend = "attend * 0.25, rotary 16 halves for attention_output\n";
+  const std::string output = "products query: attention_output + attention_output_bias -> branch | add branch\n";
+  const std::string norm = "rms norm stream by feed_forward_norm -> normed | ";
+  const std::string hidden = "products normed: silu(gate) * up -> hidden\n";
+  const std::string down = "products hidden: down + down_bias -> branch | add branch\n";
+  const std::string llama = attention + attend + output + norm + hidden + down;
+  const std::string heads = "rms norm heads of query by query_norm | rms norm heads of key by key_norm | ";
+  const std::string experts =
+      norm + "experts normed: 2 of 8 by router, normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
+  const std::map<Architecture, std::string> wanted = {
+      {Architecture::llama, llama},
+      {Architecture::mistral, llama},
+      {Architecture::qwen2, llama},
+      {Architecture::qwen3, attention + heads + attend + output + norm + hidden + down},
+      {Architecture::qwen3_moe, attention + heads + attend + output + experts},
+      {Architecture::phi3, llama},
+      {Architecture::gemma2,
+       attention + attend +
+           "products query: attention_output + attention_output_bias -> branch | rms norm branch by "
+           "attention_post_norm -> branch | add branch\n" +
+           norm + "products normed: gelu(gate) * up -> hidden\n" +
+           "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
+           "branch\n"},
+      {Architecture::olmo2,
+       "products stream: " + qkv + heads + attend +
+           "products query: attention_output + attention_output_bias -> branch | rms norm branch by "
+           "attention_post_norm -> branch | add branch\n" +
+           "products stream: silu(gate) * up -> hidden\n" +
+           "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
+           "branch\n"},
+      {Architecture::granite, llama},
+      {Architecture::smollm3, llama},
+      {Architecture::mixtral, attention + attend + output + experts},
+      {Architecture::gpt2,
+       "layer norm stream by attention_norm + attention_norm_bias -> normed | products normed: " + qkv +
+           "attend * 0.25 for attention_output\n" + output +
+           "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed | products normed: gelu(up + "
+           "up_bias) -> hidden\n" +
+           down},
+  };
+  for (const ArchitectureFacts& row : architectures()) {
+    ASSERT_TRUE(wanted.contains(row.architecture)) << row.model_type << ": say here what runs";
+    EXPECT_EQ(fused_text(small(row.architecture)), wanted.at(row.architecture)) << row.model_type;
+  }
+}
+
+TEST(Fused, KnowsWhatCanBeRecorded) {
+  for (const ArchitectureFacts& row : architectures()) {
+    const backend::Program program = make_program(small(row.architecture));
+    const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
+    EXPECT_EQ(fused.blocks.size(), 1u);
+    EXPECT_EQ(fused.records, !row.experts) << row.model_type;
+    EXPECT_EQ(fused.output.products.size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace imago::models
