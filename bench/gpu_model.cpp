@@ -16,7 +16,6 @@
 #include "imago/lm.h"
 #include "kernels/cuda/cublas.h"
 #include "lm/language_model_state.h"
-#include "lm/sequence_access.h"
 #include "models/program.h"
 #include "models/tensor_layout.h"
 

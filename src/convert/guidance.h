@@ -12,6 +12,7 @@
 #include "convert/source.h"
 #include "convert/type_plan.h"
 #include "guided/calibration.h"
+#include "models/tensor_layout.h"
 
 namespace imago::convert {
 

@@ -14,7 +14,7 @@
 #include "imago/files.h"
 #include "imago/models.h"
 #include "models/decoder_tensors.h"
-#include "models/matrix_names.h"
+#include "models/tensor_layout.h"
 #include "testing/random_values.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "lm/utf8.h"
+#include "lm/unicode_text.h"
 
 namespace imago::lm {
 

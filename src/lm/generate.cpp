@@ -5,7 +5,7 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/sequence_access.h"
+#include "lm/language_model_state.h"
 #include "lm/text_stream.h"
 
 namespace imago {

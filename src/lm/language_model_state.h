@@ -2,10 +2,13 @@
 
 // What a LanguageModel holds, for the files of this module.
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "backend/runner.h"
 #include "imago/lm.h"
 #include "lm/decoder_weights.h"
 #include "lm/matrix_encoder.h"
@@ -54,6 +57,23 @@ struct LanguageModelAccess {
   static lm::LoadedModel& editable(LanguageModel& model) noexcept {
     return const_cast<LanguageModel::State&>(*model.state_);  // NOLINT
   }
+};
+
+/// Generation without logits on the host, where the model's accelerator can choose tokens.
+struct SequenceAccess {
+  /// Whether it can.
+  static bool chooses(const Sequence& sequence) noexcept;
+  /// As Sequence::append, but returns the token that follows; -1 once `go_on` has returned false. Throws UsageError if
+  /// no token can follow.
+  static TokenId append(Sequence& sequence, std::span<const TokenId> ids, const backend::TokenChoice& choice,
+                        const std::function<bool(std::size_t done)>& go_on = {});
+};
+
+/// How a sampler would choose the next token, as numbers; none if it needs the logits themselves.
+struct SamplerAccess {
+  static bool needs_logits(const Sampler& sampler) noexcept;
+  /// Draws a number, as Sampler::sample does. REQUIRES: it does not need logits.
+  static backend::TokenChoice next_choice(Sampler& sampler);
 };
 
 }  // namespace imago

@@ -17,7 +17,8 @@
 #include "imago/device.h"
 #include "imago/format.h"
 #include "imago/lm.h"
-#include "models/matrix_names.h"
+#include "kernels/matrix.h"
+#include "models/tensor_layout.h"
 
 namespace imago::lm {
 
@@ -47,5 +48,31 @@ using MatrixEncoder = std::function<std::optional<EncodedWeights>(
 /// As LanguageModel::load, with every weight matrix but routers packed by `encoder`. Memory: one matrix in float32
 /// more.
 LanguageModel load_encoded(const std::string& path, const LanguageModelOptions& options, const MatrixEncoder& encoder);
+
+/// Puts matrices into a model, and the old ones back when it goes. Products are exact: float32 activations. The model
+/// must outlive it, and nobody may run the model while matrices change. Swaps of one matrix go in the reverse order of
+/// their making.
+class MatrixSwap {
+ public:
+  explicit MatrixSwap(LanguageModel& model) : model_(model) {}
+  MatrixSwap(const MatrixSwap&) = delete;
+  MatrixSwap& operator=(const MatrixSwap&) = delete;
+  ~MatrixSwap();
+
+  /// `weights` have the shape of the matrix they replace. The token embedding of a tied output changes in both places.
+  /// Throws ShapeError, and as RunMatrix; the model is then as before.
+  void put(const models::MatrixKey& key, EncodedWeights weights);
+
+ private:
+  struct Kept {
+    models::MatrixKey key;
+    std::optional<kernels::RunMatrix> matrix;  ///< none for an embedding that is not the output
+    std::optional<backend::RowTable> table;    ///< of the token embedding
+  };
+  void swap(Kept& kept);
+
+  LanguageModel& model_;
+  std::vector<Kept> kept_;
+};
 
 }  // namespace imago::lm

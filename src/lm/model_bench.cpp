@@ -10,9 +10,8 @@
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/kv_cache.h"
+#include "lm/forward.h"
 #include "lm/language_model_state.h"
-#include "lm/sequence_access.h"
 
 namespace imago {
 

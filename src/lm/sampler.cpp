@@ -1,21 +1,128 @@
-// Choosing the next token. The steps and their order are those of llama.cpp's usual chain: bias, penalties, top-k,
-// typical, top-p, min-p, temperature. Each of the cuts sees the probabilities of what the one before it left.
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <deque>
 #include <limits>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "lm/sampler_options.h"
-#include "lm/sequence_access.h"
-#include "lm/top_candidates.h"
+#include "lm/language_model_state.h"
 #include "weights/random.h"
+
+namespace imago::lm {
+
+/// Throws UsageError that names the option, the value found and those allowed.
+void check_sampler_options(const SamplerOptions& options);
+
+namespace {
+
+void check(bool good, std::string_view option, double value, std::string_view allowed) {
+  if (!good) throw UsageError(fmt::format("{} is {}; it can be {}", option, value, allowed));
+}
+
+}  // namespace
+
+void check_sampler_options(const SamplerOptions& options) {
+  const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: false
+  check(within(options.temperature, 0, 100), "temperature", options.temperature, "0 to 100");
+  check(options.top_k >= 0, "top_k", options.top_k, "0 (all) or more");
+  check(within(options.top_p, 0, 1) && options.top_p > 0, "top_p", options.top_p, "above 0, up to 1 (all)");
+  check(within(options.min_p, 0, 1), "min_p", options.min_p, "0 (all) to 1");
+  check(within(options.typical_p, 0, 1) && options.typical_p > 0, "typical_p", options.typical_p,
+        "above 0, up to 1 (off)");
+  check(within(options.repeat_penalty, 0.01f, 100), "repeat_penalty", options.repeat_penalty, "0.01 to 100 (1: off)");
+  check(within(options.presence_penalty, -100, 100), "presence_penalty", options.presence_penalty, "-100 to 100");
+  check(within(options.frequency_penalty, -100, 100), "frequency_penalty", options.frequency_penalty, "-100 to 100");
+  check(options.penalty_tokens >= -1, "penalty_tokens", options.penalty_tokens, "-1 (all) or more");
+  for (const auto& [id, bias] : options.bias) {
+    check(id >= 0, "bias: a token id", id, "0 or more");
+    const bool good = std::isfinite(bias) || (std::isinf(bias) && bias < 0);
+    check(good, fmt::format("bias of token {}", id), bias, "any finite number, or -infinity to forbid it");
+  }
+}
+
+struct Candidate {
+  TokenId id;
+  float logit;
+  double probability = 0;  ///< filled by who needs it
+};
+
+/// Larger logits first, of equal ones the lower id.
+inline bool comes_before(const Candidate& a, const Candidate& b) noexcept {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/// The `count` largest, in that order, into `chosen`. NaN and -infinity are left out, so there may be fewer.
+/// About one comparison per logit as long as `count` is small against them.
+void select_top(std::span<const float> logits, std::size_t count, std::vector<Candidate>& chosen);
+
+/// The most likely token; none if all logits are NaN or -infinity.
+std::optional<TokenId> most_likely(std::span<const float> logits) noexcept;
+
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+/// Keeps the `count` first of them, in any order, and returns the logit that a new one must exceed.
+float cut(std::vector<Candidate>& chosen, std::size_t count) {
+  const auto last = chosen.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::nth_element(chosen.begin(), last, chosen.end(), comes_before);
+  chosen.resize(count);
+  return chosen.back().logit;
+}
+
+/// Calls `look(i)` for the logits above `threshold`, which may rise meanwhile. NaN is not above anything. A block is
+/// compared at once, which the compiler turns into a few vector instructions; nearly all blocks hold none.
+template <class Look>
+void each_above(std::span<const float> logits, const float& threshold, Look look) {
+  constexpr std::size_t kBlock = 64;
+  for (std::size_t from = 0; from < logits.size(); from += kBlock) {
+    const std::span<const float> block = logits.subspan(from, std::min(kBlock, logits.size() - from));
+    const float limit = threshold;
+    int above = 0;
+    for (const float logit : block) above |= logit > limit ? 1 : 0;
+    if (above == 0) continue;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (block[i] > threshold) look(from + i);
+    }
+  }
+}
+
+}  // namespace
+
+void select_top(std::span<const float> logits, std::size_t count, std::vector<Candidate>& chosen) {
+  chosen.clear();
+  count = std::min(count, logits.size());
+  if (count == 0) return;
+  // Ids rise, so one that equals the last chosen loses to it: only larger ones are of interest. The room beyond
+  // `count` makes cuts rare.
+  const std::size_t room = 2 * count + 64;
+  float threshold = kNever;
+  each_above(logits, threshold, [&](std::size_t i) {
+    chosen.push_back({static_cast<TokenId>(i), logits[i]});
+    if (chosen.size() == room) threshold = cut(chosen, count);
+  });
+  if (chosen.size() > count) cut(chosen, count);
+  std::sort(chosen.begin(), chosen.end(), comes_before);
+}
+
+std::optional<TokenId> most_likely(std::span<const float> logits) noexcept {
+  std::optional<TokenId> best;
+  float highest = kNever;
+  each_above(logits, highest, [&](std::size_t i) {
+    highest = logits[i];
+    best = static_cast<TokenId>(i);
+  });
+  return best;
+}
+
+}  // namespace imago::lm
 
 namespace imago {
 

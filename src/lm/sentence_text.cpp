@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lm/unicode_text.h"
-#include "lm/utf8.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::lm {

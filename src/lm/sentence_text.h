@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "lm/text_encoder.h"
+#include "lm/tokenizer.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::lm {

@@ -7,7 +7,6 @@
 #include "imago/lm.h"
 #include "lm/forward.h"
 #include "lm/language_model_state.h"
-#include "lm/sequence_access.h"
 #include "lm/sequence_file.h"
 
 namespace imago {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "imago/lm.h"
-#include "lm/kv_cache.h"
+#include "lm/forward.h"
 
 namespace imago::lm {
 

@@ -9,7 +9,6 @@
 #include "imago/data.h"
 #include "imago/error.h"
 #include "lm/byte_letters.h"
-#include "lm/text_encoder.h"
 #include "lm/token_finder.h"
 #include "models/vocabulary_parts.h"
 

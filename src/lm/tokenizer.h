@@ -1,7 +1,74 @@
 #pragma once
 
+// What the kinds of tokenizers share.
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "imago/lm.h"
 #include "models/vocabulary.h"
+
+namespace imago::lm {
+
+class TextEncoder {
+ public:
+  virtual ~TextEncoder() = default;
+  /// Whether `normalize` changes texts at all.
+  virtual bool normalizes() const noexcept { return false; }
+  /// What stands in front of looking for added tokens that are `normalized`.
+  virtual std::string normalize(std::string_view text) const { return std::string(text); }
+
+  enum class Place : std::uint8_t { start, behind_special };
+  /// Appends the ids of `text`, which is normalized.
+  virtual void encode(std::string_view text, Place place, std::vector<TokenId>& ids) const = 0;
+};
+
+// REQUIRES: the vocabulary is checked and of that kind. Throw UnsupportedError.
+std::unique_ptr<const TextEncoder> make_byte_bpe(const models::Vocabulary& vocabulary);
+std::unique_ptr<const TextEncoder> make_sentence_bpe(const models::Vocabulary& vocabulary);
+std::unique_ptr<const TextEncoder> make_unigram(const models::Vocabulary& vocabulary);
+std::unique_ptr<const TextEncoder> make_word_piece(const models::Vocabulary& vocabulary);
+
+/// Remembers where the ids of a word stand in the output, so that it holds no copy of either. Bounded: a later word may
+/// take the place of an earlier one.
+class WordCache {
+ public:
+  /// `text_bytes` decides how large it is: none for texts too short to gain.
+  explicit WordCache(std::size_t text_bytes) : entries_(text_bytes < 1024 ? 0 : kEntries) {}
+
+  /// Appends the ids of `word` and returns true if it came before.
+  bool repeat(std::string_view word, std::vector<TokenId>& ids) {
+    if (entries_.empty() || word.size() > kLongest) return false;
+    place_ = std::hash<std::string_view>()(word) % kEntries;
+    const Entry& entry = entries_[place_];
+    if (entry.word != word || entry.word.data() == nullptr) return false;
+    ids.resize(ids.size() + entry.count);
+    std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(entry.first), entry.count,
+                ids.end() - static_cast<std::ptrdiff_t>(entry.count));
+    return true;
+  }
+  /// REQUIRES: `repeat` was just asked for `word` and did not know it; its ids are ids[first …]. `word` and ids stay.
+  void remember(std::string_view word, std::size_t first, const std::vector<TokenId>& ids) {
+    if (entries_.empty() || word.size() > kLongest) return;
+    entries_[place_] = {word, first, ids.size() - first};
+  }
+
+ private:
+  static constexpr std::size_t kEntries = 8192;
+  static constexpr std::size_t kLongest = 64;
+  struct Entry {
+    std::string_view word;
+    std::size_t first = 0, count = 0;
+  };
+  std::vector<Entry> entries_;
+  std::size_t place_ = 0;
+};
+
+}  // namespace imago::lm
 
 namespace imago {
 

@@ -5,9 +5,8 @@
 
 #include "lm/bpe_merger.h"
 #include "lm/byte_letters.h"
-#include "lm/text_encoder.h"
+#include "lm/tokenizer.h"
 #include "lm/unicode_text.h"
-#include "lm/word_cache.h"
 #include "lm/word_splitter.h"
 
 namespace imago::lm {

@@ -5,8 +5,8 @@
 
 #include "lm/bpe_merger.h"
 #include "lm/sentence_text.h"
-#include "lm/utf8.h"
-#include "lm/word_cache.h"
+#include "lm/tokenizer.h"
+#include "lm/unicode_text.h"
 
 namespace imago::lm {
 

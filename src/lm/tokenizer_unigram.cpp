@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "lm/byte_trie.h"
 #include "lm/sentence_text.h"
-#include "lm/utf8.h"
-#include "lm/word_cache.h"
+#include "lm/token_finder.h"
+#include "lm/tokenizer.h"
+#include "lm/unicode_text.h"
 
 namespace imago::lm {
 

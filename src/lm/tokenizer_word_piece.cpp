@@ -1,9 +1,8 @@
 // WordPiece: BERT's normalization, then the longest token at each place of a word.
 
-#include "lm/byte_trie.h"
-#include "lm/text_encoder.h"
+#include "lm/token_finder.h"
+#include "lm/tokenizer.h"
 #include "lm/unicode_text.h"
-#include "lm/utf8.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::lm {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "lm/utf8.h"
-
 namespace imago::lm {
 
 namespace {

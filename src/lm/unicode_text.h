@@ -1,12 +1,59 @@
 #pragma once
 
-// Unicode as tokenizers need it: classes of characters and normal forms.
+// Characters of texts that may hold anything.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "files/json_text.h"
+
 namespace imago::lm {
+
+struct Character {
+  char32_t code = 0;  ///< of a byte that is no UTF-8: U+FFFD
+  std::size_t bytes = 1;
+  bool valid = true;
+};
+
+/// The character at text[at]. REQUIRES: at < text.size().
+inline Character character_at(std::string_view text, std::size_t at) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
+  const char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1, true};
+  const auto tail = [&](std::size_t i) { return byte(i) & 0x3f; };
+  switch (files::utf8_length(text, at)) {
+    case 2: return {(lead & 0x1f) << 6 | tail(1), 2, true};
+    case 3: return {(lead & 0x0f) << 12 | tail(1) << 6 | tail(2), 3, true};
+    case 4: return {(lead & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4, true};
+    default: return {0xfffd, 1, false};
+  }
+}
+
+/// REQUIRES: code is no surrogate and at most U+10FFFF.
+inline void append_utf8(std::string& text, char32_t code) {
+  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6), put(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
+  } else {
+    put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 0x3f)), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
+  }
+}
+
+/// Bytes up to the first that is no UTF-8 from `from` on.
+inline std::size_t end_of_valid(std::string_view text, std::size_t from) noexcept {
+  while (from < text.size()) {
+    const std::size_t bytes = static_cast<unsigned char>(text[from]) < 0x80 ? 1 : files::utf8_length(text, from);
+    if (bytes == 0) break;
+    from += bytes;
+  }
+  return from;
+}
 
 bool is_space(char32_t code) noexcept;
 /// Letters, marks, numbers and connectors such as '_'.

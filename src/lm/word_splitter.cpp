@@ -8,7 +8,6 @@
 
 #include "imago/error.h"
 #include "lm/unicode_text.h"
-#include "lm/utf8.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago::lm {

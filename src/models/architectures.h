@@ -17,15 +17,16 @@ struct ArchitectureFacts {
   std::string_view model_type;  ///< of config.json
   std::string_view class_name;  ///< in `architectures` of config.json
   std::string_view gguf;        ///< `general.architecture`; mistral and mixtral are "llama" there
-  NormKind norm;
-  bool pre_norms, post_norms;
-  QueryNorm query_norm;
-  kernels::Activation activation;
-  bool gated;
-  bool experts;
-  bool adjacent_in_gguf;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
-  bool tied_by_default;   ///< what a config.json without `tie_word_embeddings` means
-  double rope_base;       ///< of a config.json without `rope_theta`; 0: learned positions
+
+  NormKind norm = NormKind::rms;
+  bool pre_norms = true, post_norms = false;
+  QueryNorm query_norm = QueryNorm::none;
+  kernels::Activation activation = kernels::Activation::silu;
+  bool gated = true;
+  bool experts = false;
+  bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
+  bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
+  double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

@@ -16,7 +16,7 @@
 #include "files/hugging_face.h"
 #include "files/tensor_file.h"
 #include "imago/codec.h"
-#include "models/matrix_names.h"
+#include "models/tensor_layout.h"
 #include "models/traits.h"
 #include "models/vocabulary.h"
 

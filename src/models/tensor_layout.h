@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,5 +52,21 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept;
 
 /// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
 const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;
+
+using MatrixKey = backend::WeightKey;
+
+/// "blk.0.attn_q.weight"; of fused projections that of the fused tensor, of experts that of all of them together.
+std::string matrix_name(const Traits& traits, Role role, std::size_t block);
+
+/// What a tensor of a file is under these names.
+struct NamedMatrices {
+  std::string name;
+  std::size_t first_expert = 0, experts = 1;
+};
+/// Of one tensor of a layout; the name is empty if it holds no matrix.
+NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block);
+/// All tensors of a decoder that hold matrices, by their names in files of this naming. REQUIRES: the traits are those
+/// of a file whose tensors were found (DecoderTensors), so that their numbers are real.
+std::map<std::string, NamedMatrices> matrix_names(const Traits& traits, const Naming& naming);
 
 }  // namespace imago::models

@@ -14,9 +14,9 @@
 #include "imago/error.h"
 #include "backend/workspace.h"
 #include "lm/language_model_state.h"
-#include "lm/observed_run.h"
+#include "lm/forward.h"
 #include "math/products.h"
-#include "models/matrix_names.h"
+#include "models/tensor_layout.h"
 
 namespace imago::precision {
 

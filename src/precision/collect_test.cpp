@@ -14,7 +14,7 @@
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "lm/language_model_state.h"
-#include "lm/observed_run.h"
+#include "lm/forward.h"
 #include "testing/random_values.h"
 #include "testing/torch_models.h"
 

@@ -10,7 +10,7 @@
 
 #include "files/tensor_file.h"
 #include "models/decoder_tensors.h"
-#include "models/matrix_names.h"
+#include "models/tensor_layout.h"
 #include "models/traits.h"
 
 namespace imago::precision {

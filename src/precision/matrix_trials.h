@@ -13,7 +13,6 @@
 #include "imago/format.h"
 #include "imago/models.h"
 #include "lm/matrix_encoder.h"
-#include "lm/matrix_swap.h"
 #include "precision/decoder_matrices.h"
 
 namespace imago::precision {

@@ -13,7 +13,7 @@ namespace imago::precision {
 
 /// How tensors are named.
 enum class Names : std::uint8_t {
-  canonical,  ///< decoders: names and row order of GGUF (models/matrix_names.h); others as stored
+  canonical,  ///< decoders: names and row order of GGUF (models/tensor_layout.h); others as stored
   stored,
 };
 

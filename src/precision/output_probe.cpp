@@ -4,7 +4,7 @@
 #include <cassert>
 
 #include "base/parallel.h"
-#include "lm/kv_cache.h"
+#include "lm/forward.h"
 #include "lm/language_model_state.h"
 #include "lm/prediction.h"
 

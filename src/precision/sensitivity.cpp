@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lm/matrix_swap.h"
+#include "lm/matrix_encoder.h"
 
 namespace imago::precision {
 

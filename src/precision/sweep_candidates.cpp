@@ -6,7 +6,7 @@
 #include "convert/target_types.h"
 #include "guided/encode_matrix.h"
 #include "imago/error.h"
-#include "models/matrix_names.h"
+#include "models/tensor_layout.h"
 
 namespace imago::precision {
 

@@ -1,4 +1,4 @@
-#include "lm/matrix_swap.h"
+#include "lm/matrix_encoder.h"
 
 #include <utility>
 
