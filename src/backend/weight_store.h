@@ -26,7 +26,7 @@ class WeightStore {
         matrices_(std::max<std::size_t>(1, blocks) * block_matrices()),
         vectors_(std::max<std::size_t>(1, blocks) * kRoles) {}
 
-  /// Null if there is none.
+  /// Null if it was not given.
   const Matrix* matrix(const WeightKey& key) const {
     const std::optional<Matrix>& found = matrices_.at(index(key));
     return found ? &*found : nullptr;

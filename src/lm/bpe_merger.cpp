@@ -114,11 +114,11 @@ void BpeMerger::merge_many(std::vector<TokenId>& symbols, Workspace& workspace) 
     heap.pop_back();
     const auto at = static_cast<std::int32_t>(top & 0x7fffffff);
     if (ranks[place(at)] != top >> 32) continue;
-    const std::int32_t gone = next[place(at)], behind = next[place(gone)];
+    const std::int32_t gone = next[place(at)], after = next[place(gone)];
     symbols[place(at)] = wholes[place(at)];
     ranks[place(gone)] = kNever;
-    next[place(at)] = behind;
-    if (behind != count) previous[place(behind)] = at;
+    next[place(at)] = after;
+    if (after != count) previous[place(after)] = at;
     push_look(at);
     if (previous[place(at)] >= 0) push_look(previous[place(at)]);
   }

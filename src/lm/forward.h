@@ -30,7 +30,7 @@ struct KvCache {
 
   /// The part that has a block.
   backend::Cache& part_of(std::size_t block) const;
-  /// Of one token, all blocks.
+  /// Bytes of one token in all blocks.
   std::size_t token_bytes() const { return 2 * blocks * shape.heads * shape.row_bytes(); }
 };
 

@@ -16,14 +16,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Penalties see what was there before.
+/// Penalties count the tokens before the generation too.
 void tell(Sampler& sampler, std::span<const TokenId> tokens, int penalty_tokens) {
   const std::size_t seen =
       penalty_tokens < 0 ? tokens.size() : std::min(tokens.size(), static_cast<std::size_t>(penalty_tokens));
   for (const TokenId id : tokens.last(seen)) sampler.accept(id);
 }
 
-/// The token after a sequence: chosen where the logits are if nobody needs them here.
+/// The token after a sequence: chosen on the device if the sampler does not need the logits on the host.
 class NextToken {
  public:
   NextToken(Sequence& sequence, Sampler& sampler, const GenerateOptions& options)

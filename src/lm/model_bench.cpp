@@ -72,7 +72,7 @@ std::vector<ModelBenchResult> bench_model(const LanguageModel& model, const Mode
             [&] { sequence.append(std::span(ids).first(options.prompt)); });
   }
   if (options.generate != 0) {
-    // As generation does: an accelerator chooses the tokens, and its logits stay there.
+    // As generation does: an accelerator chooses the tokens, and the logits stay on it.
     const bool chooses = SequenceAccess::chooses(sequence);
     measure(fmt::format("tg{}", options.generate), options.generate, [&] {
       for (std::size_t i = 0; i < options.generate; ++i) {

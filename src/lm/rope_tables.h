@@ -12,8 +12,8 @@
 
 namespace imago::lm {
 
-/// `divisors`: rope_freqs of GGUF files, one per pair, or empty. Where they are given, they are all the scaling there
-/// is. Throws UsageError if their number is wrong or one is not positive.
+/// `divisors`: rope_freqs of GGUF files, one per pair, or empty. If given, they replace all other
+/// scaling. Throws UsageError if their number is wrong or one is not positive.
 kernels::RopeSettings rope_settings(const models::Traits& traits, std::span<const float> divisors);
 
 /// Tables shared by the sequences of a model. Safe from many threads.

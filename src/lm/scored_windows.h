@@ -12,7 +12,7 @@
 
 namespace imago::lm {
 
-/// The tokens of whole windows, BOS in front of each where the tokenizer asks for it. Throws UsageError for a text that
+/// The tokens of whole windows, BOS before each where the tokenizer asks for it. Throws UsageError for a text that
 /// does not fill one.
 std::vector<TokenId> window_tokens(std::string_view text, const Tokenizer& tokenizer, std::size_t context);
 

@@ -19,7 +19,7 @@ class SentenceText {
 
   bool normalizes() const noexcept { return !map_.empty() || !normal_forms_.empty() || remove_extra_spaces_; }
   std::string normalize(std::string_view text) const;
-  /// With spaces as U+2581, and one in front where there should be.
+  /// With spaces as U+2581, and one before the text where the model expects it.
   std::string marked(std::string_view text, TextEncoder::Place place) const;
   /// Pieces that no token reaches over, so that each can be encoded alone. Bounded by marks.
   void for_each_word(std::string_view marked, const std::function<void(std::string_view)>& word) const;
@@ -28,8 +28,8 @@ class SentenceText {
   models::CharacterMap map_;
   std::vector<std::string> normal_forms_;
   bool prefix_, once_, unless_there_, remove_extra_spaces_;
-  bool cut_at_marks_;  // in front of every mark
-  bool cut_at_words_;  // in front of marks that follow something else
+  bool cut_at_marks_;  // before every mark
+  bool cut_at_words_;  // before marks that follow something else
 };
 
 /// Tokens by their text, without those that a text cannot spell: control, unknown, byte. Views of the vocabulary.

@@ -78,7 +78,7 @@ std::string TextStream::finish() {
   return std::exchange(held_, {}) + characters_.finish();
 }
 
-/// Of the longest end of the text that starts a stop string.
+/// Bytes of the longest end of the text that starts a stop string.
 std::size_t TextStream::held_bytes() const noexcept {
   std::size_t longest = 0;
   for (const std::string& stop : stops_) {

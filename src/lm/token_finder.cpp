@@ -91,8 +91,8 @@ std::optional<TokenFinder::Found> TokenFinder::find(std::string_view text, std::
     Found found{at, at + match->bytes, habits.id};
     if (habits.single_word) {
       const bool before = found.begin > 0 && is_word(character_before(text, found.begin).code);
-      const bool behind = found.end < text.size() && is_word(character_at(text, found.end).code);
-      if (before || behind) continue;
+      const bool after = found.end < text.size() && is_word(character_at(text, found.end).code);
+      if (before || after) continue;
     }
     while (habits.lstrip && found.begin > from) {
       const Character character = character_before(text, found.begin);

@@ -48,7 +48,7 @@ std::string with_spaces(std::string_view text) {
   return out;
 }
 
-/// What a token adds to a text. A word of WordPiece brings the space in front of it.
+/// What a token adds to a text. A word of WordPiece adds the space before it.
 std::string piece_of(const Vocabulary& vocabulary, const Token& token) {
   if (is_special(token.type) || token.type == TokenType::user_defined) return token.text;
   switch (vocabulary.kind) {
@@ -69,7 +69,7 @@ std::string piece_of(const Vocabulary& vocabulary, const Token& token) {
   return {};
 }
 
-/// Takes back the spaces that WordPiece puts in front of punctuation and endings.
+/// Takes back the spaces that WordPiece puts before punctuation and endings.
 std::string tidied(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
@@ -112,7 +112,7 @@ struct Tokenizer::State {
 
   const Token& at(TokenId id) const {
     if (id < 0 || static_cast<std::size_t>(id) >= vocabulary.tokens.size()) {
-      throw UsageError(fmt::format("{} is no token: ids go from 0 to {}", id,
+      throw UsageError(fmt::format("{} is not a token: ids go from 0 to {}", id,
                                    static_cast<std::int64_t>(vocabulary.tokens.size()) - 1));
     }
     return vocabulary.tokens[static_cast<std::size_t>(id)];
@@ -135,7 +135,7 @@ struct Tokenizer::State {
   void encode(std::string_view text, bool special, std::vector<TokenId>& ids) const {
     const std::size_t start = ids.size();
     const auto place = [&] {
-      return ids.size() == start ? TextEncoder::Place::start : TextEncoder::Place::behind_special;
+      return ids.size() == start ? TextEncoder::Place::start : TextEncoder::Place::after_special;
     };
     part(text, in_text.of(special), ids, [&](std::string_view plain) {
       if (!encoder->normalizes()) return encoder->encode(plain, place(), ids);
@@ -195,7 +195,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
   const bool words = vocabulary.kind == TokenizerKind::word_piece;
   const bool spaced = words || (vocabulary.kind != TokenizerKind::byte_bpe && vocabulary.add_space_prefix);
   std::string text;
-  bool drops_space = spaced;  // the one that encoding put there
+  bool drops_space = spaced;  // the one that encoding added
   for (const TokenId id : ids) {
     const Token& token = state_->at(id);
     const std::string_view piece = state_->pieces[static_cast<std::size_t>(id)];

@@ -19,10 +19,10 @@ class TextEncoder {
   virtual ~TextEncoder() = default;
   /// Whether `normalize` changes texts at all.
   virtual bool normalizes() const noexcept { return false; }
-  /// What stands in front of looking for added tokens that are `normalized`.
+  /// Applied before added tokens that are `normalized` are looked for.
   virtual std::string normalize(std::string_view text) const { return std::string(text); }
 
-  enum class Place : std::uint8_t { start, behind_special };
+  enum class Place : std::uint8_t { start, after_special };
   /// Appends the ids of `text`, which is normalized.
   virtual void encode(std::string_view text, Place place, std::vector<TokenId>& ids) const = 0;
 };

@@ -242,7 +242,7 @@ TEST(Tokenizer, IdsOutsideTheVocabularyAreRefused) {  // threat 73
   const Tokenizer tokenizer = TokenizerMaker::make(trained(kCorpus, 10));
   const auto size = static_cast<TokenId>(tokenizer.size());
   for (const TokenId id : {-1, size, std::numeric_limits<TokenId>::max(), std::numeric_limits<TokenId>::min()}) {
-    const std::string words = std::to_string(id) + " is no token: ids go from 0 to " + std::to_string(size - 1);
+    const std::string words = std::to_string(id) + " is not a token: ids go from 0 to " + std::to_string(size - 1);
     const auto expect = [&](auto&& call) {
       try {
         call();

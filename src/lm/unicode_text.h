@@ -12,7 +12,7 @@
 namespace imago::lm {
 
 struct Character {
-  char32_t code = 0;  ///< of a byte that is no UTF-8: U+FFFD
+  char32_t code = 0;  ///< U+FFFD for a byte that is not UTF-8
   std::size_t bytes = 1;
   bool valid = true;
 };
@@ -31,7 +31,7 @@ inline Character character_at(std::string_view text, std::size_t at) noexcept {
   }
 }
 
-/// REQUIRES: code is no surrogate and at most U+10FFFF.
+/// REQUIRES: code is not a surrogate and at most U+10FFFF.
 inline void append_utf8(std::string& text, char32_t code) {
   const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
   if (code < 0x80) {
@@ -45,7 +45,7 @@ inline void append_utf8(std::string& text, char32_t code) {
   }
 }
 
-/// Bytes up to the first that is no UTF-8 from `from` on.
+/// Bytes up to the first that is not UTF-8 from `from` on.
 inline std::size_t end_of_valid(std::string_view text, std::size_t from) noexcept {
   while (from < text.size()) {
     const std::size_t bytes = static_cast<unsigned char>(text[from]) < 0x80 ? 1 : files::utf8_length(text, from);
@@ -67,7 +67,7 @@ bool is_chinese(char32_t code) noexcept;  ///< ideographs, as BERT counts them
 /// The lower-case form, one or more characters.
 void append_lower(std::u32string& out, char32_t code);
 
-/// `text` in a normal form: "NFC", "NFD", "NFKC" or "NFKD". Bytes that are no UTF-8 stay as they are. Time is linear
+/// `text` in a normal form: "NFC", "NFD", "NFKC" or "NFKD". Bytes that are not UTF-8 stay as they are. Time is linear
 /// but for a logarithm, however many marks follow each other.
 std::string normal_form(std::string_view text, std::string_view form);
 /// Canonical decomposition in place of each character, marks in order.

@@ -43,7 +43,7 @@ std::string message_of(int error) {
 std::string linear(std::string pattern) {
   // White space at the end is looked for only where it begins.
   if (pattern == R"(\s+$)") return R"((?<!\s)\s++\z)";
-  // Spaces that are cut into chunks have no line end behind them, or it would have been found in front of the first:
+  // Spaces that are cut into chunks have no line end after them, or it would have been found before the first:
   // looking for it once more at each chunk is in vain.
   constexpr std::string_view kChunks = R"(|\s*[\r\n]+|\s{512}(?!\S)|)";
   if (const std::size_t at = pattern.find(kChunks); at != std::string::npos) {
@@ -79,7 +79,7 @@ class WordSplitter::Run {
       if (begin > done) cut(stage + 1, piece.substr(done, begin - done));
       if (end > begin) cut(stage + 1, piece.substr(begin, end - begin));
       done = end;
-      // An empty match is a cut; the next one must lie behind it.
+      // An empty match is a cut; the next one must come after it.
       from = end > begin || end == piece.size() ? end : end + character_at(piece, end).bytes;
       if (end == begin && end == piece.size()) break;
     }

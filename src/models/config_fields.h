@@ -15,7 +15,7 @@ namespace imago::models {
 
 class ConfigFields {
  public:
-  /// Throws FormatError unless `object` is one. `path` is put in front of names: "rope_parameters.".
+  /// Throws FormatError unless `object` is one. `path` is put before names: "rope_parameters.".
   ConfigFields(files::JsonValue object, std::string_view file, std::string path = {});
 
   /// In the file, if only as `null`.

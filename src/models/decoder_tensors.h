@@ -39,7 +39,7 @@ class DecoderTensors {
   /// Throws FormatError if there is none.
   WeightSlice require(Role role, std::size_t block = 0, std::size_t expert = 0) const;
   /// Names of tensors without a role, in the order of the file. Buffers that old folders carry along (rotary
-  /// frequencies, causal masks) are no weights and not among them.
+  /// frequencies, causal masks) are not weights and not among them.
   std::span<const std::string> unused() const noexcept { return unused_; }
 
  private:

@@ -9,8 +9,8 @@ namespace imago::models {
 
 namespace {
 
-/// Names on the three sides; in a block, behind "model.layers.N.", "transformer.h.N." and "blk.N.". The exceptions are
-/// in the functions below.
+/// Names in the three conventions; in a block, after "model.layers.N.", "transformer.h.N." and "blk.N.". The exceptions
+/// are in the functions below.
 struct RoleNames {
   Role role;
   std::string_view folder, gpt2, gguf;
@@ -90,7 +90,7 @@ class Lister {
                         .roles = std::move(roles),
                         .optional = optional};
     const RoleExtent extent = total(tensor.roles);
-    // gpt2's layers have their matrices the other way round in folders; embeddings are no layers.
+    // gpt2's layers have their matrices the other way round in folders; embeddings are not layers.
     tensor.transposed = traits_.architecture == Architecture::gpt2 && !naming_.gguf && block_ && !extent.vector;
     if (extent.vector) {
       tensor.shape = {extent.rows};
@@ -228,7 +228,7 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   list_projections(traits, naming, list);
   if (traits.post_norms) list.add({Role::attention_post_norm});
   if (traits.pre_norms) {
-    // With norms on both sides, the name that others give this one is taken by the norm behind attention.
+    // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
     } else {

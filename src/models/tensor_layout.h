@@ -16,7 +16,7 @@
 
 namespace imago::models {
 
-/// One tensor: rows of `roles` one behind the other, and that for each of `experts` experts from `first_expert`.
+/// One tensor: rows of `roles` one after the other, and that for each of `experts` experts from `first_expert`.
 struct LayoutTensor {
   std::string name;
   Shape shape;
@@ -39,7 +39,7 @@ Naming usual_naming(const Traits& traits, bool gguf);
 /// As the file at hand has it.
 Naming naming_of(const files::TensorFile& file, const Traits& traits);
 
-/// Tensors in front of and behind the blocks.
+/// Tensors before and after the blocks.
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming);
 std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block);
 
@@ -63,7 +63,7 @@ struct NamedMatrices {
   std::string name;
   std::size_t first_expert = 0, experts = 1;
 };
-/// Of one tensor of a layout; the name is empty if it holds no matrix.
+/// What one tensor of a layout holds; the name is empty if it is not a matrix.
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block);
 /// All tensors of a decoder that hold matrices, by their names in files of this naming. REQUIRES: the traits are those
 /// of a file whose tensors were found (DecoderTensors), so that their numbers are real.

@@ -11,7 +11,7 @@ namespace imago::models {
 
 std::string contradiction(const Traits& traits, const TraitKeys& keys) {
   if (traits.kv_heads > traits.heads || traits.heads % traits.kv_heads != 0) {
-    return fmt::format("{} is {}, which is no multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
+    return fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
                        traits.kv_heads);
   }
   if (!traits.learned_positions) {

@@ -151,7 +151,7 @@ void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
   traits.width = config.size("n_embd", kMaxWidth);
   traits.heads = traits.kv_heads = config.size("n_head", kMaxHeads);
   if (traits.width % traits.heads != 0) {
-    config.fail(fmt::format("n_embd is {}, which is no multiple of n_head = {}", traits.width, traits.heads));
+    config.fail(fmt::format("n_embd is {}, which is not a multiple of n_head = {}", traits.width, traits.heads));
   }
   traits.head_values = traits.width / traits.heads;
   traits.feed_forward = config.size("n_inner", kMaxFeedForward, 4 * traits.width);
@@ -170,7 +170,7 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   if (traits.architecture == Architecture::qwen3) return 128;
   if (traits.width % traits.heads != 0) {
     config.fail(
-        fmt::format("hidden_size is {}, which is no multiple of num_attention_heads = {}, and there is no head_dim",
+        fmt::format("hidden_size is {}, which is not a multiple of num_attention_heads = {}, and there is no head_dim",
                     traits.width, traits.heads));
   }
   return traits.width / traits.heads;

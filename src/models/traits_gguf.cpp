@@ -55,7 +55,7 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.heads = fields.size("attention.head_count", kMaxHeads);
   traits.kv_heads = fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
   if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
-    fields.fail(fmt::format("'{}' is {}, which is no multiple of '{}' = {}, and there is no '{}'",
+    fields.fail(fmt::format("'{}' is {}, which is not a multiple of '{}' = {}, and there is no '{}'",
                             fields.full("embedding_length"), traits.width, fields.full("attention.head_count"),
                             traits.heads, fields.full("attention.key_length")));
   }
@@ -121,7 +121,7 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
     if (on_top != 1) {
       const double whole = on_top * yarn_attention_factor(factor);
       const double stated = fields.positive("rope.scaling.yarn_attn_factor", kMaxFactor, 0);
-      // The loader ignores the second key, and other programs write 1 there whatever they mean.
+      // The loader ignores the second key, and other programs write 1 whatever they mean.
       scaling.attention_factor = std::abs(stated - whole) < 1e-5 * whole ? stated : whole;
     }
     traits.rope_scaling = scaling;
@@ -164,7 +164,7 @@ void read_windows(const GgufFields& fields, Traits& traits) {
       traits.block_window[block] = (*pattern)[block] ? window : 0;
     return;
   }
-  // Of each `period` blocks the last one sees everything; 0: none does.
+  // The last of each `period` blocks sees everything; 0: none does.
   const std::size_t usual = gemma2 ? 2 : traits.architecture == Architecture::olmo2 ? 4 : 0;
   const std::size_t period = fields.count("attention.sliding_window_pattern", kMaxBlocks, usual);
   for (std::size_t block = 0; block < traits.blocks; ++block) {

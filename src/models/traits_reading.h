@@ -1,6 +1,6 @@
 #pragma once
 
-// Behind read_traits: one reader for each form, and what both of them hold a model to.
+// One reader of traits for each file format, and the limits that both of them hold a model to.
 
 #include <cstddef>
 #include <cstdint>

@@ -66,7 +66,7 @@ class CpuPass {
   RowRange read_;            // those of the live rows that later steps need
   std::span<float> logits_;  // of the live rows; empty: the output is not computed
 
-  // Of attention.
+  // For attention.
   std::size_t block_ = 0;
   std::span<const Segment> segments_;
   const kernels::RopeTable* rope_ = nullptr;

@@ -1,5 +1,5 @@
-#include "device/cuda/check.h"
 #include "backend/cuda/combine.h"
+#include "device/cuda/check.h"
 
 namespace imago::backend::cuda {
 

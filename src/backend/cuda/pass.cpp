@@ -268,7 +268,7 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
   } else {
     stream_.copy_in(std::as_bytes(host_x(tokens)), x_.data());
   }
-  // Of a long batch whose last rows alone are read. (Quantized activations, of few tokens, have no rows to begin at.)
+  // Only a long batch whose last rows alone are read: int8 activations, of few tokens, cannot begin at any row.
   const bool drops_rows = !few(tokens) && read.first >= read.count;
   const std::vector<std::vector<FusedStep>>& blocks = part_.fused.blocks;
   for (std::size_t i = 0; i < blocks.size(); ++i) {

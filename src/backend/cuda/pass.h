@@ -129,7 +129,7 @@ class Pass {
   std::size_t rope_positions_ = 0;
   PinnedMemory host_x_;
 
-  // Of experts. A row is one token at one of its experts.
+  // For experts. A row is one token at one of its experts.
   Routing routing_;
   Array<float> scores_, gathered_, results_;  // [tokens][experts]; [rows][width]
   Array<std::byte> rows_;                     // tokens of rows, rows of tokens, weights: [rows] each, 4 bytes

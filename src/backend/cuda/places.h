@@ -30,7 +30,7 @@ class DeviceCache final : public Cache {
   void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) override;
 
   const kernels::CacheShape& shape() const noexcept { return shape_; }
-  /// Of block number `index` of the runner.
+  /// The keys and values of block number `index` of the runner.
   kernels::cuda::GpuCache block(std::size_t index) const noexcept;
 
  private:
