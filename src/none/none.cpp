@@ -1,11 +1,11 @@
 // Every function of the CUDA backend that the rest of the library calls, for builds without that backend: no
 // accelerator is listed, and whatever would need one throws.
 
+#include "backend/runner.h"
 #include "device/backend.h"
 #include "imago/device.h"
 #include "imago/error.h"
 #include "kernels/cuda/matrix.h"
-#include "lm/accelerator.h"
 #include "network/network_state.h"
 #include "train/stepper.h"
 
@@ -44,8 +44,8 @@ std::unique_ptr<Stepper> make_device_stepper(Network&, const Dataset&, const Opt
   throw UnsupportedError("networks are not trained on " + device->name() + ": this build has no CUDA backend");
 }
 
-std::unique_ptr<lm::Accelerator> lm::make_accelerator(std::shared_ptr<Device>, const models::Traits&,
-                                                      const AcceleratorOptions&) {
+std::unique_ptr<backend::Runner> backend::make_cuda_runner(std::shared_ptr<Device>, std::shared_ptr<const Program>,
+                                                           const RunnerOptions&) {
   throw UnsupportedError("this build has no CUDA backend; language models run on the host");
 }
 
