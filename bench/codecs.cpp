@@ -39,28 +39,13 @@ struct Buffers {
   std::vector<std::byte> packed = std::vector<std::byte>(kCount * sizeof(double));
 };
 
-void encode_any(Format format, Buffers& b, float scale, std::span<std::byte> packed) {
-  if (format.is_block()) {
-    encode(format.block(), b.weights, packed);
-  } else {
-    encode(format.dtype(), b.weights, {std::span(&scale, 1), kCount}, packed);
-  }
-}
-
-void decode_any(Format format, Buffers& b, float scale, std::span<const std::byte> packed) {
-  if (format.is_block()) {
-    decode(format.block(), packed, b.values);
-  } else {
-    decode(format.dtype(), packed, {std::span(&scale, 1), kCount}, b.values);
-  }
-}
-
 void print_row(Format format, Buffers& b, const LlamaQuantize* llama, double copy_rate) {
   const std::size_t bytes = packed_bytes(format, kCount);
   const std::span<std::byte> packed = std::span(b.packed).first(bytes);
-  const float scale = format.is_block() ? 1.0f : derive_scale(format.dtype(), std::span(b.weights).first(1u << 18));
-  const Timing encoding = measure(3, [&] { encode_any(format, b, scale, packed); });
-  const Timing decoding = measure(5, [&] { decode_any(format, b, scale, packed); });
+  const float scale = derive_scale(format, std::span(b.weights).first(1u << 18));
+  const Scales scales{std::span(&scale, 1), kCount};
+  const Timing encoding = measure(3, [&] { encode(format, b.weights, scales, packed); });
+  const Timing decoding = measure(5, [&] { decode(format, packed, scales, b.values); });
   const double error = relative_error(b.weights, b.values);
   const double rate = kCount / encoding.median;
   const double moved = static_cast<double>(bytes + kCount * sizeof(float)) / decoding.median;

@@ -37,12 +37,8 @@ GpuMatrix make_matrix(const std::shared_ptr<Device>& device, Format format, std:
   const std::vector<float> weights = synthetic_weights(kPattern * cols);
   std::vector<std::byte> some(packed_bytes(format, weights.size()));
   std::vector<float> scales;
-  if (format.is_block()) {
-    encode(format.block(), weights, some);
-  } else {
-    scales.assign(rows, is_scaled(format.dtype()) ? derive_scale(format.dtype(), weights) : 1.0f);
-    encode(format.dtype(), weights, {std::span(scales).first(kPattern), cols}, some);
-  }
+  scales.assign(rows, derive_scale(format, weights));
+  encode(format, weights, {std::span(scales).first(kPattern), cols}, some);
   std::vector<std::byte> all;
   all.reserve(some.size() * rows / kPattern);
   for (std::size_t i = 0; i < rows / kPattern; ++i) all.insert(all.end(), some.begin(), some.end());

@@ -45,12 +45,8 @@ Source make_source(Format format, std::size_t rows, std::size_t cols) {
   }
   Source source;
   std::vector<std::byte> some(packed_bytes(format, weights.size()));
-  if (format.is_block()) {
-    encode(format.block(), weights, some);
-  } else {
-    source.scales.assign(rows, is_scaled(format.dtype()) ? derive_scale(format.dtype(), weights) : 1.0f);
-    encode(format.dtype(), weights, {std::span(source.scales).first(kPattern), cols}, some);
-  }
+  source.scales.assign(rows, derive_scale(format, weights));
+  encode(format, weights, {std::span(source.scales).first(kPattern), cols}, some);
   source.bytes.reserve(some.size() * rows / kPattern);
   for (std::size_t i = 0; i < rows / kPattern; ++i) source.bytes.insert(source.bytes.end(), some.begin(), some.end());
   return source;

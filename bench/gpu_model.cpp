@@ -49,7 +49,7 @@ class Filler {
     constexpr std::size_t kWeights = std::size_t{4} << 20;
     const std::vector<float> weights = synthetic_weights(kWeights);
     std::vector<std::byte> pattern(packed_bytes(format, kWeights));
-    encode(format.block(), weights, pattern);
+    encode(format, weights, {}, pattern);
     packed_.resize(packed_bytes(format, most));
     for (std::size_t at = 0; at < packed_.size(); at += pattern.size()) {
       std::copy_n(pattern.begin(), std::min(pattern.size(), packed_.size() - at),

@@ -44,10 +44,10 @@ void compare(Format format, std::size_t count, std::size_t group, Input rest) {
   // Scales must be finite and not negative: magnitudes of whatever the input has, where that is so.
   std::vector<float> scales = rest.as<float>(count / group + 1);
   for (float& s : scales) s = std::isfinite(s) ? std::fabs(s) : 1.0f;
-  // Importance, where the format takes it: one factor per weight, taken from the scales.
+  // Importance, which dtypes ignore: one factor per weight, taken from the scales.
   std::vector<float> importance(count);
   for (std::size_t i = 0; i < count; ++i) importance[i] = std::fmin(scales[i % scales.size()], 1e6f);
-  const float* factors = format.is_block() && group % 2 == 0 ? importance.data() : nullptr;
+  const float* factors = group % 2 == 0 ? importance.data() : nullptr;
 
   std::vector<std::byte> wanted_bytes(packed.size()), bytes(packed.size());
   std::vector<float> wanted(count), values(count);

@@ -75,11 +75,7 @@ void run(Input input) {
   c.cols = block == 1 ? 1u + input.take() : block * (1u + input.take() % 3u);
   c.packed = input.bytes(packed_bytes(format, c.rows * c.cols));
   c.weights.resize(c.rows * c.cols);
-  if (format.is_block()) {
-    decode(format.block(), c.packed, c.weights);
-  } else {
-    decode(format.dtype(), c.packed, {std::span(&c.scale, 1), c.rows * c.cols}, c.weights);
-  }
+  decode(format, c.packed, {std::span(&c.scale, 1), c.rows * c.cols}, c.weights);
   c.x.resize(c.batch * c.cols);
   const std::vector<std::byte> noise = input.bytes(c.x.size());
   for (std::size_t i = 0; i < c.x.size(); ++i) c.x[i] = static_cast<float>(std::to_integer<int>(noise[i]) - 128) / 64;

@@ -43,29 +43,6 @@ std::string scale_rule(const DTypeInfo& type) {
   return "-1 or 1 · mean|w|";
 }
 
-std::string scale_rule(BlockFormat format) {
-  switch (format) {
-    case BlockFormat::q4_0:
-    case BlockFormat::q5_0:
-    case BlockFormat::q8_0: return "code · half";
-    case BlockFormat::q4_1:
-    case BlockFormat::q5_1: return "code · half + half";
-    case BlockFormat::q2_k: return "per 16: code · 4-bit scale - 4-bit minimum, a half for each";
-    case BlockFormat::q3_k: return "per 16: code · 6-bit scale, a half for all";
-    case BlockFormat::q4_k:
-    case BlockFormat::q5_k: return "per 32: code · 6-bit scale - 6-bit minimum, a half for each";
-    case BlockFormat::q6_k: return "per 16: code · 8-bit scale, a half for all";
-    case BlockFormat::iq4_nl: return "one of 16 uneven steps · half";
-    case BlockFormat::iq4_xs: return "per 32: one of 16 uneven steps · 6-bit scale, a half for all";
-    case BlockFormat::tq1_0: return "-1, 0 or 1 · half, five to a byte";
-    case BlockFormat::tq2_0: return "-1, 0 or 1 · half, four to a byte";
-    case BlockFormat::mxfp4: return "fp4 · power of two";
-    case BlockFormat::nvfp4: return "per 16: fp4 · fp8e4m3";
-    case BlockFormat::entity_q4_0: break;
-  }
-  return "code · float32";
-}
-
 Json to_json(const DTypeInfo& type) {
   return {{"id", static_cast<int>(type.id)},
           {"name", type.name},
@@ -86,7 +63,7 @@ void print_as_json() {
   Json types = Json::array();
   Json file_types = Json::array();
   for (const DTypeInfo& type : kDTypes) types.push_back(to_json(type));
-  for (const BlockFormatInfo& block : kBlockFormats) (block.in_gguf ? types : file_types).push_back(to_json(block));
+  for (const BlockFormatInfo& block : kBlockFormats) (block.in_gguf() ? types : file_types).push_back(to_json(block));
   print_json({{"types", types}, {"file_types", file_types}});
 }
 
@@ -101,8 +78,8 @@ void print_as_tables() {
   std::string file_only;
   for (const BlockFormatInfo& block : kBlockFormats) {
     blocks.add({std::string(block.name), fmt::format("{}", Format(block.id).bits()), std::to_string(block.values),
-                std::to_string(block.bytes), scale_rule(block.id)});
-    if (!block.in_gguf) file_only = block.name;
+                std::to_string(block.bytes), std::string(block.rule)});
+    if (!block.in_gguf()) file_only = block.name;
   }
   print(fmt::format(
       "{}\n\n{}\n{}\n\n{}\n{} is only used in .entity files.\n",

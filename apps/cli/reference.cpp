@@ -113,7 +113,7 @@ std::vector<std::string> type_names() {
   std::vector<std::string> names;
   for (const DTypeInfo& type : kDTypes) names.emplace_back(type.name);
   for (const BlockFormatInfo& block : kBlockFormats) {
-    if (block.in_gguf) names.emplace_back(block.name);
+    if (block.in_gguf()) names.emplace_back(block.name);
   }
   return names;
 }

@@ -126,11 +126,7 @@ class Tile {
     std::normal_distribution<float> normal(0, static_cast<float>(deviation));
     for (float& weight : weights) weight = normal(random);
     bytes_.resize(packed_bytes(format, kWeights));
-    if (format.is_block()) {
-      encode(format.block(), weights, bytes_);
-    } else {
-      encode(format.dtype(), weights, {}, bytes_);
-    }
+    encode(format, weights, {}, bytes_);
   }
 
   void write(GgufWriter& writer, const GgufEntry& entry, std::size_t bytes, std::mt19937_64& random) const {
@@ -164,7 +160,7 @@ void check(const Options& options) {
   }
   for (const std::string& name : {options.type, options.output_type.empty() ? options.type : options.output_type}) {
     const Format format = parse_format(name);
-    if (!format.is_block() && is_scaled(format.dtype())) {
+    if (format.has_scales()) {
       throw UsageError(fmt::format("--type: GGUF has no {} with scales; use a float or a block format", name));
     }
     const auto block = static_cast<std::size_t>(format.block_values());

@@ -51,27 +51,29 @@ enum class Rounding : std::uint8_t {
 // Bulk conversion between float32 and packed weights. Runs on the best kernels of the machine and on all threads of
 // the pool; the bytes are the same on every machine and for every number of threads.
 
-/// Scales of a packed dtype: weight i has `values[i / group]`. Types without a scale ignore it.
+/// Scales of a packed dtype: weight i has `values[i / group]`. Formats without scales beside the weights ignore it.
 struct Scales {
   std::span<const float> values;
   std::size_t group = 0;
 };
 
-/// Packs `weights` in `dtype`, the first weight in the highest bits of a byte; unused bits of the last byte are 0.
-/// Throws ShapeError if `packed` is not packed_bytes(dtype, weights.size()) long or there are too few scales,
-/// UsageError for a scale that is negative, infinite or NaN. A scale of 0 acts as 1.
-void encode(DType dtype, std::span<const float> weights, Scales scales, std::span<std::byte> packed);
-
-/// Unpacks into float32. Throws as `encode`.
-void decode(DType dtype, std::span<const std::byte> packed, Scales scales, std::span<float> weights);
-
-/// Packs whole rows of blocks. `importance`, when given, has one factor >= 0 per column and makes the encoder minimise
-/// the weighted error; its length is the row length and must divide the number of weights. NaN weights are stored as 0
-/// and values beyond the range of the format saturate: no block ever holds a scale that is not finite.
-/// Throws ShapeError if sizes do not fit, UsageError if the importance is negative or not finite.
-void encode(BlockFormat format, std::span<const float> weights, std::span<std::byte> packed,
+/// Packs `weights` in any format. Dtypes put the first weight in the highest bits of a byte; unused bits of the last byte are 0.
+/// Block formats pack whole blocks; NaN weights are stored as 0 and values beyond the range of the format saturate: no
+/// block ever holds a scale that is not finite. `importance`, when given, has one factor >= 0 per column and makes the
+/// encoder of a block format minimise the weighted error; its length is the row length and must divide the number of
+/// weights.
+/// Throws ShapeError if `packed` is not packed_bytes(format, weights.size()) long, there are too few scales or the
+/// importance does not fit; UsageError for a scale or an importance that is negative, infinite or NaN. A scale of 0
+/// acts as 1.
+void encode(Format format, std::span<const float> weights, Scales scales, std::span<std::byte> packed,
             std::span<const float> importance = {});
 
+/// Unpacks into float32. Throws as `encode`.
+void decode(Format format, std::span<const std::byte> packed, Scales scales, std::span<float> weights);
+
+/// The same for block formats, which need no scales.
+void encode(BlockFormat format, std::span<const float> weights, std::span<std::byte> packed,
+            std::span<const float> importance = {});
 void decode(BlockFormat format, std::span<const std::byte> packed, std::span<float> weights);
 
 // Rows of block-quantized weights, in plain C++: the definition that the fast kernels are tested against. The functions

@@ -231,27 +231,38 @@ struct BlockFormatInfo {
   std::string_view name;
   int values;
   int bytes;
-  bool in_gguf;  ///< a type that users may name; false for entity_q4_0, which only `.entity` files hold
+  int gguf_type;                  ///< its number in GGUF files; -1: they cannot hold it
+  std::array<int, 2> file_types;  ///< llama.cpp's numbers for files of this type: all tensors alike, or the usual mix
+  std::string_view rule;          ///< what a weight is, for listings
+
+  /// A type that users may name; false for entity_q4_0, which only `.entity` files hold.
+  constexpr bool in_gguf() const noexcept { return gguf_type >= 0; }
 };
 
 inline constexpr std::array<BlockFormatInfo, kBlockFormatCount> kBlockFormats = {{
-    {BlockFormat::q4_0, "q4_0", 32, 18, true},
-    {BlockFormat::q4_1, "q4_1", 32, 20, true},
-    {BlockFormat::q5_0, "q5_0", 32, 22, true},
-    {BlockFormat::q5_1, "q5_1", 32, 24, true},
-    {BlockFormat::q8_0, "q8_0", 32, 34, true},
-    {BlockFormat::q2_k, "q2_k", 256, 84, true},
-    {BlockFormat::q3_k, "q3_k", 256, 110, true},
-    {BlockFormat::q4_k, "q4_k", 256, 144, true},
-    {BlockFormat::q5_k, "q5_k", 256, 176, true},
-    {BlockFormat::q6_k, "q6_k", 256, 210, true},
-    {BlockFormat::iq4_nl, "iq4_nl", 32, 18, true},
-    {BlockFormat::iq4_xs, "iq4_xs", 256, 136, true},
-    {BlockFormat::tq1_0, "tq1_0", 256, 54, true},
-    {BlockFormat::tq2_0, "tq2_0", 256, 66, true},
-    {BlockFormat::mxfp4, "mxfp4", 32, 17, true},
-    {BlockFormat::nvfp4, "nvfp4", 64, 36, true},
-    {BlockFormat::entity_q4_0, "entity_q4_0", 32, 20, false},
+    {BlockFormat::q4_0, "q4_0", 32, 18, 2, {2, 2}, "code · half"},
+    {BlockFormat::q4_1, "q4_1", 32, 20, 3, {3, 3}, "code · half + half"},
+    {BlockFormat::q5_0, "q5_0", 32, 22, 6, {8, 8}, "code · half"},
+    {BlockFormat::q5_1, "q5_1", 32, 24, 7, {9, 9}, "code · half + half"},
+    {BlockFormat::q8_0, "q8_0", 32, 34, 8, {7, 7}, "code · half"},
+    {BlockFormat::q2_k, "q2_k", 256, 84, 10, {21, 10}, "per 16: code · 4-bit scale - 4-bit minimum, a half for each"},
+    {BlockFormat::q3_k, "q3_k", 256, 110, 11, {11, 12}, "per 16: code · 6-bit scale, a half for all"},
+    {BlockFormat::q4_k, "q4_k", 256, 144, 12, {14, 15}, "per 32: code · 6-bit scale - 6-bit minimum, a half for each"},
+    {BlockFormat::q5_k, "q5_k", 256, 176, 13, {16, 17}, "per 32: code · 6-bit scale - 6-bit minimum, a half for each"},
+    {BlockFormat::q6_k, "q6_k", 256, 210, 14, {18, 18}, "per 16: code · 8-bit scale, a half for all"},
+    {BlockFormat::iq4_nl, "iq4_nl", 32, 18, 20, {25, 25}, "one of 16 uneven steps · half"},
+    {BlockFormat::iq4_xs,
+     "iq4_xs",
+     256,
+     136,
+     23,
+     {30, 30},
+     "per 32: one of 16 uneven steps · 6-bit scale, a half for all"},
+    {BlockFormat::tq1_0, "tq1_0", 256, 54, 34, {36, 36}, "-1, 0 or 1 · half, five to a byte"},
+    {BlockFormat::tq2_0, "tq2_0", 256, 66, 35, {37, 37}, "-1, 0 or 1 · half, four to a byte"},
+    {BlockFormat::mxfp4, "mxfp4", 32, 17, 39, {38, 38}, "fp4 · power of two"},
+    {BlockFormat::nvfp4, "nvfp4", 64, 36, 40, {39, 39}, "per 16: fp4 · fp8e4m3"},
+    {BlockFormat::entity_q4_0, "entity_q4_0", 32, 20, -1, {-1, -1}, "code · float32"},
 }};
 
 constexpr const BlockFormatInfo& info(BlockFormat format) noexcept {
@@ -274,6 +285,15 @@ class Format {
 
   /// Weights that are stored together: the block size, 1 for dtypes (bits of neighbours may share a byte).
   constexpr int block_values() const noexcept { return is_block() ? info(block()).values : 1; }
+  /// Weights and bytes of the least that can be packed by itself: a block, or eight weights of a dtype.
+  constexpr int unit_values() const noexcept { return is_block() ? info(block()).values : 8; }
+  constexpr int unit_bytes() const noexcept { return is_block() ? info(block()).bytes : imago::bits(dtype()); }
+  /// Scales are stored beside the packed weights: value = code · scale. Block formats have theirs inside the blocks.
+  constexpr bool has_scales() const noexcept { return !is_block() && is_scaled(dtype()); }
+  /// The value itself, without any scale: float64, float32, float16, bfloat16.
+  constexpr bool is_wide() const noexcept { return !is_block() && !is_scaled(dtype()); }
+  /// A type of weights in GGUF files: wide floats and all block formats but entity_q4_0.
+  constexpr bool in_gguf() const noexcept { return is_block() ? info(block()).in_gguf() : is_wide(); }
   constexpr std::string_view name() const noexcept { return is_block() ? imago::name(block()) : imago::name(dtype()); }
   /// Bits per weight, scales of a block format included.
   constexpr double bits() const noexcept {
@@ -286,6 +306,14 @@ class Format {
   static constexpr std::uint8_t kFirstBlock = 32;  // room for dtypes to come
   std::uint8_t id_;
 };
+
+/// All dtypes, then all block formats.
+inline constexpr auto kFormats = []<std::size_t... i>(std::index_sequence<i...>) {
+  constexpr std::size_t kFirst = kDTypeCount;
+  return std::array<Format, sizeof...(i)>{
+      (i < kFirst ? Format(static_cast<DType>(i)) : Format(static_cast<BlockFormat>(i - kFirst)))...};
+}
+(std::make_index_sequence<kDTypeCount + kBlockFormatCount>{});
 
 /// Bytes of `count` weights packed in `format`, scales of dtypes not included.
 /// Throws ShapeError if `count` is not a multiple of the block or the size overflows.

@@ -293,7 +293,7 @@ class Guesser {
   void add(Layer layer, const Group& tensors, std::span<const float> master) {
     const std::optional<Format> format = tensors[0]->tensor->format;
     const bool common = std::ranges::all_of(tensors, [&](const Candidate* c) { return c->tensor->format == format; });
-    if (common && format && !format->is_block() && !is_scaled(format->dtype())) layer.config.dtype = format->dtype();
+    if (common && format && format->is_wide()) layer.config.dtype = format->dtype();
     const WeightShape shape = weight_shape(layer.config);
     layer.weights.emplace(shape.rows, shape.cols).set_master(master);
     for (Candidate* candidate : tensors) candidate->used = true;
@@ -303,7 +303,7 @@ class Guesser {
   /// A layer of one tensor, whose codes it keeps.
   void add_alone(Layer layer, Candidate& candidate) {
     const StoredTensor& tensor = *candidate.tensor;
-    const bool has_codes = tensor.format && !tensor.format->is_block() && is_scaled(tensor.format->dtype());
+    const bool has_codes = tensor.format && tensor.format->has_scales();
     if (!has_codes) return add(std::move(layer), {&candidate}, read_values(tensor));
     LayerConfig& config = layer.config;
     config.dtype = tensor.format->dtype();

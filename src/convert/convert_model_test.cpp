@@ -11,10 +11,10 @@
 #include "imago/error.h"
 #include "imago/models.h"
 #include "imago/system.h"
+#include "quant/scheme.h"
 #include "testing/blocks.h"
 #include "testing/safetensors.h"
 #include "testing/temp_dir.h"
-#include "quant/scheme.h"
 
 namespace imago::convert {
 namespace {

@@ -68,7 +68,7 @@ bool needs_all_weights(const PlannedTensor& planned) {
 
 bool widens_integers(const PlannedTensor& planned) {
   const auto is_number = [](std::optional<Format> format) {
-    return format && has_scales(*format) && bits(format->dtype()) >= 8 &&
+    return format && format->has_scales() && bits(format->dtype()) >= 8 &&
            info(format->dtype()).kind != NumberKind::narrow_float;
   };
   return !planned.copied && !planned.type.scaled && is_number(planned.type.format) &&
@@ -284,8 +284,7 @@ class Executor {
     job.read(piece.first, weights);
     const Scales scales = scales_of(job, piece, weights);
     const Format format = *planned.type.format;
-    format.is_block() ? encode(format.block(), weights, slot.buffer)
-                      : encode(format.dtype(), weights, scales, slot.buffer);
+    encode(format, weights, scales, slot.buffer);
     if (!options_.allow_nonfinite) check_range(planned, weights, slot.buffer);
     if (options_.measure_error) measure(format, scales, weights, slot);
   }
@@ -315,7 +314,7 @@ class Executor {
   void check_range(const PlannedTensor& planned, std::span<const float> weights,
                    std::span<const std::byte> codes) const {
     const Format format = *planned.type.format;
-    if (!is_wide(format) || planned.type.scaled) return;
+    if (!format.is_wide() || planned.type.scaled) return;
     const DType dtype = format.dtype();
     bool lost = false;
     if (dtype == DType::float16) lost = has_infinity(codes, 0x7C00);
@@ -333,7 +332,7 @@ class Executor {
 
   static void measure(Format format, Scales scales, std::span<const float> weights, Slot& slot) {
     const std::span<float> back = scratch(weights.size(), 1);
-    format.is_block() ? decode(format.block(), slot.buffer, back) : decode(format.dtype(), slot.buffer, scales, back);
+    decode(format, slot.buffer, scales, back);
     TensorError sums;
     add_error(weights, back, sums);
     slot.signal = sums.signal;

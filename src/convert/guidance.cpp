@@ -11,7 +11,7 @@ namespace {
 
 /// Types whose encoder has something to choose.
 bool is_quantized(const PlannedTensor& planned) {
-  return !planned.copied && planned.type.format && (planned.type.scaled || !is_wide(*planned.type.format));
+  return !planned.copied && planned.type.format && (planned.type.scaled || !planned.type.format->is_wide());
 }
 
 /// Whether the matrices of a tensor can be encoded one by one: not if they share a scale or a byte.

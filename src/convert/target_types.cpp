@@ -28,8 +28,6 @@ struct Mix {
 constexpr Mix kMixes[] = {
     {q2_k, q6_k, q4_k, q4_k, q3_k, Blocks::all},      {q3_k, q6_k, q4_k, q5_k, q4_k, Blocks::all},
     {q4_k, q6_k, q4_k, q6_k, q6_k, Blocks::half},     {q5_k, q6_k, q5_k, q6_k, q6_k, Blocks::half},
-    {q4_0, q6_k, q4_0, q4_0, q4_0, Blocks::all},      {q4_1, q6_k, q4_1, q4_1, q4_1, Blocks::all},
-    {q5_0, q6_k, q5_0, q5_0, q5_0, Blocks::all},      {q5_1, q6_k, q5_1, q5_1, q5_1, Blocks::all},
     {iq4_nl, q6_k, iq4_nl, q5_k, q5_k, Blocks::half}, {iq4_xs, q6_k, iq4_xs, q5_k, q5_k, Blocks::half},
     {tq1_0, q6_k, q4_k, tq1_0, tq1_0, Blocks::all},   {tq2_0, q6_k, q4_k, tq2_0, tq2_0, Blocks::all},
     {mxfp4, q8_0, q8_0, mxfp4, mxfp4, Blocks::all},   {nvfp4, q8_0, q8_0, nvfp4, nvfp4, Blocks::all},
@@ -48,21 +46,6 @@ struct Fallback {
 constexpr Fallback kFallbacks[] = {
     {q2_k, q4_0},  {q3_k, q4_0},  {q4_k, q5_0},     {q5_k, q5_1},   {q6_k, q8_0},
     {tq1_0, q4_0}, {tq2_0, q4_0}, {iq4_xs, iq4_nl}, {nvfp4, mxfp4},
-};
-
-struct FileType {
-  Format format;
-  std::uint32_t plain, mixed;
-};
-/// The numbers of llama.cpp; for K-quants, "small" means no mix and "medium" the usual one.
-constexpr FileType kFileTypes[] = {
-    {DType::float32, 0, 0}, {DType::float16, 1, 1}, {DType::bfloat16, 32, 32},
-    {q4_0, 2, 2},           {q4_1, 3, 3},           {q5_0, 8, 8},
-    {q5_1, 9, 9},           {q8_0, 7, 7},           {q2_k, 21, 10},
-    {q3_k, 11, 12},         {q4_k, 14, 15},         {q5_k, 16, 17},
-    {q6_k, 18, 18},         {iq4_nl, 25, 25},       {iq4_xs, 30, 30},
-    {tq1_0, 36, 36},        {tq2_0, 37, 37},        {mxfp4, 38, 38},
-    {nvfp4, 39, 39},
 };
 
 // ---- what files can hold
@@ -113,7 +96,7 @@ KeptType keep_in_gguf(const files::StoredTensor& tensor) {
                                        tensor.file, tensor.name, tensor.type));
   }
   const Format format = *tensor.format;
-  if (!has_scales(format)) return {{format, false}, ""};
+  if (!format.has_scales()) return {{format, false}, ""};
   const DType dtype = format.dtype();
   const std::string reason = fmt::format("GGUF has no {}", format.name());
   const bool narrow = bits(dtype) <= 8;
@@ -125,26 +108,22 @@ KeptType keep_in_gguf(const files::StoredTensor& tensor) {
 
 }  // namespace
 
-bool has_scales(Format format) noexcept { return !format.is_block() && is_scaled(format.dtype()); }
-
-bool is_wide(Format format) noexcept { return !format.is_block() && !is_scaled(format.dtype()); }
-
 bool can_hold(FileForm target, Format format) noexcept {
   switch (target) {
-    case FileForm::gguf: return !has_scales(format) && format != Format(entity_q4_0);
+    case FileForm::gguf: return format.in_gguf();
     case FileForm::safetensors:
     case FileForm::huggingface: return true;
     case FileForm::checkpoint:
     case FileForm::architecture:
     case FileForm::entity: break;
   }
-  return has_scales(format) || is_wide(format);
+  return format.has_scales() || format.is_wide();
 }
 
 void require_holdable(FileForm target, Format format) {
   if (can_hold(target, format)) return;
   if (target == FileForm::gguf) {
-    const std::string_view near = has_scales(format) ? nearest_in_gguf(format.dtype()) : "q4_0";
+    const std::string_view near = format.has_scales() ? nearest_in_gguf(format.dtype()) : "q4_0";
     throw UnsupportedError(
         fmt::format("GGUF cannot hold {}: it has no scales for tensors; nearest in GGUF: {}; .safetensors, a Hugging "
                     "Face folder, .json and .entity can hold {}",
@@ -177,7 +156,7 @@ std::string type_name(const TargetType& type, const files::StoredTensor& source)
 
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
-  if (type.scaled || !(is_wide(*type.format) || has_scales(*type.format))) return std::nullopt;
+  if (type.scaled || !(type.format->is_wide() || type.format->has_scales())) return std::nullopt;
   switch (type.format->dtype()) {
     case DType::float64: return SafetensorsType::f64;
     case DType::float32: return SafetensorsType::f32;
@@ -207,9 +186,9 @@ std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, co
 std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied) {
   const bool output = tensor.use == TensorUse::output || (tensor.use == TensorUse::embedding && tied);
   // Dtypes have at best one scale per row, and the rows of rare tokens vary widely.
-  if (has_scales(format) && (output || tensor.use == TensorUse::embedding)) return std::nullopt;
+  if (format.has_scales() && (output || tensor.use == TensorUse::embedding)) return std::nullopt;
   const auto mix = std::ranges::find(kMixes, format, &Mix::type);
-  if (mix == std::end(kMixes)) return format;
+  if (mix == std::end(kMixes)) return output && format.bits() < Format(q6_k).bits() ? q6_k : format;
   if (output) return mix->output;
   if (tensor.use == TensorUse::embedding) return mix->embedding;
   if (mix->raised == Blocks::half && !gets_more_bits(tensor.block, tensor.blocks)) return format;
@@ -227,9 +206,13 @@ std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
 }
 
 std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept {
-  const auto found = std::ranges::find(kFileTypes, format, &FileType::format);
-  if (found == std::end(kFileTypes)) return std::nullopt;
-  return mixed ? found->mixed : found->plain;
+  if (format == DType::float32) return 0;
+  if (format == DType::float16) return 1;
+  if (format == DType::bfloat16) return 32;
+  for (const BlockFormatInfo& block : kBlockFormats) {
+    if (format == block.id && block.in_gguf()) return static_cast<std::uint32_t>(block.file_types[mixed ? 1 : 0]);
+  }
+  return std::nullopt;
 }
 
 }  // namespace imago::convert

@@ -25,11 +25,6 @@ struct TargetType {
   friend bool operator==(const TargetType&, const TargetType&) = default;
 };
 
-/// True for dtypes whose codes need scales.
-bool has_scales(Format format) noexcept;
-/// float64 … bfloat16.
-bool is_wide(Format format) noexcept;
-
 /// Whether weights can be stored in `format`, with scales where it has them. GGUF: block formats and wide floats;
 /// safetensors and folders: everything; networks: the 21 dtypes.
 bool can_hold(FileForm target, Format format) noexcept;

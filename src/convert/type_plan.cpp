@@ -169,7 +169,7 @@ class Planner {
     if (planned != planned_.end()) return as_planned(planned->second, recipe);
     if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
     if (is_network(target_)) return fitted(*options_.type, recipe, "asked for");
-    if (source.format && has_scales(*source.format) && source.scale_group == 0 &&
+    if (source.format && source.format->has_scales() && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
       return keep(source, "integers stay as they are");
     }
@@ -228,8 +228,8 @@ class Planner {
   /// The requested type. A layer that has this very scheme keeps its codes and scales, unless a calibration may find
   /// better ones.
   TypeChoice requested(Format format, const TensorRecipe& recipe, std::string reason) const {
-    TypeChoice choice{{format, has_scales(format)}, std::move(reason)};
-    if (!recipe.scheme || !has_scales(format) || !options_.calibration.empty()) return choice;
+    TypeChoice choice{{format, format.has_scales()}, std::move(reason)};
+    if (!recipe.scheme || !format.has_scales() || !options_.calibration.empty()) return choice;
     choice.kept = recipe.scheme == scheme_for(format, recipe.shape);
     return choice;
   }
@@ -256,7 +256,7 @@ class Planner {
   /// float32.
   TypeChoice wide(const TensorRecipe& recipe, std::string_view why) const {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
-    const bool own = source.format && is_wide(*source.format);
+    const bool own = source.format && source.format->is_wide();
     if (target_ == FileForm::gguf && recipe.blocks != 0) {
       const bool vector = recipe.shape.rank() < 2 || recipe.use == TensorUse::router;
       if (vector || !own) return {{DType::float32, false}, std::string(why)};
@@ -276,7 +276,7 @@ class Planner {
       return prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
     }
     if (!fitting) return wide(recipe, misfit);
-    return {{*fitting, has_scales(*fitting)}, fmt::format("{}; {}", reason, misfit)};
+    return {{*fitting, fitting->has_scales()}, fmt::format("{}; {}", reason, misfit)};
   }
 
   FileForm target_;
@@ -297,10 +297,10 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
   }
   for (const Format format : asked) require_holdable(target, format);
   const bool plain = options.calibrator == Calibrator::absmax && options.granularity == Granularity::tensor;
-  const auto scaled = std::ranges::find_if(asked, has_scales);
+  const auto scaled = std::ranges::find_if(asked, &Format::has_scales);
   if (scaled != asked.end()) {
     for (const Format format : asked) {
-      if (has_scales(format)) checked_scheme(scheme_of(format, options));
+      if (format.has_scales()) checked_scheme(scheme_of(format, options));
     }
   } else if (!plain) {
     if (asked.empty()) throw UsageError("a calibrator or a granularity needs a type to convert to");
@@ -315,7 +315,7 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
     throw UsageError("a calibration needs a type to convert to");
   }
   for (const Format format : asked) {
-    if (rounding == Rounding::compensated && !is_wide(format) && !guided::can_compensate(format)) {
+    if (rounding == Rounding::compensated && !format.is_wide() && !guided::can_compensate(format)) {
       throw UnsupportedError(fmt::format("{} has no error-compensating rounding", format.name()));
     }
   }

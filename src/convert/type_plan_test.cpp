@@ -238,7 +238,7 @@ TEST(TypePlan, OptionsWithoutMeaningAreRefused) {
 
 TEST(Mixes, EveryWideAndBlockTypeOfGgufHasANumber) {
   for (const BlockFormatInfo& row : kBlockFormats) {
-    EXPECT_EQ(gguf_file_type(row.id, true).has_value(), row.in_gguf) << row.name;
+    EXPECT_EQ(gguf_file_type(row.id, true).has_value(), row.in_gguf()) << row.name;
   }
   EXPECT_EQ(gguf_file_type(q4_k, true), 15u);
   EXPECT_EQ(gguf_file_type(q4_k, false), 14u);

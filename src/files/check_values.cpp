@@ -13,23 +13,7 @@
 #include "base/parallel.h"
 #include "files/tensor_file.h"
 #include "imago/error.h"
-#include "quant/entity_q4_0.h"
-#include "quant/iq4_nl.h"
-#include "quant/iq4_xs.h"
-#include "quant/mxfp4.h"
-#include "quant/nvfp4.h"
-#include "quant/q2_k.h"
-#include "quant/q3_k.h"
-#include "quant/q4_0.h"
-#include "quant/q4_1.h"
-#include "quant/q4_k.h"
-#include "quant/q5_0.h"
-#include "quant/q5_1.h"
-#include "quant/q5_k.h"
-#include "quant/q6_k.h"
-#include "quant/q8_0.h"
-#include "quant/tq1_0.h"
-#include "quant/tq2_0.h"
+#include "quant/blocks.h"
 
 namespace imago::files {
 
@@ -92,53 +76,23 @@ std::uint32_t wrong_single(quant::PackedFloat single) {
   return filled<std::uint32_t>(word, 0x7F800000);
 }
 
-/// Blocks with a scale, some with a least value too.
+/// Not 0 if a scale of the block is not finite, or not what its kind allows.
 template <class Block>
 unsigned wrong_scales(const Block& block) {
-  if constexpr (requires { block.min; }) {
+  using quant::ScaleKind;
+  if constexpr (Block::kScales == ScaleKind::single) {
+    return wrong_single(block.scale);
+  } else if constexpr (Block::kScales == ScaleKind::exponent) {
+    return block.exponent == 0xFF;
+  } else if constexpr (Block::kScales == ScaleKind::small_float) {
+    unsigned wrong = 0;
+    for (const std::uint8_t scale : block.sub_scales) wrong |= scale >= 0x7F;  // the sign must be 0, and 0x7F is NaN
+    return wrong;
+  } else if constexpr (Block::kHasOffset) {
     return wrong_half(block.scale) | wrong_half(block.min);
   } else {
     return wrong_half(block.scale);
   }
-}
-unsigned wrong_scales(const quant::EntityQ4_0& block) { return wrong_single(block.scale); }
-unsigned wrong_scales(const quant::MXFP4& block) { return block.exponent == 0xFF; }
-/// Without sign: the bit must be 0, and 0x7F is NaN.
-unsigned wrong_scales(const quant::NVFP4& block) {
-  unsigned wrong = 0;
-  for (const std::uint8_t scale : block.scales) wrong |= scale >= 0x7F;
-  return wrong;
-}
-
-template <class F>
-decltype(auto) visit_block(BlockFormat format, F&& f) {
-  switch (format) {
-    case BlockFormat::q4_0: return f(std::type_identity<quant::Q4_0>{});
-    case BlockFormat::q4_1: return f(std::type_identity<quant::Q4_1>{});
-    case BlockFormat::q5_0: return f(std::type_identity<quant::Q5_0>{});
-    case BlockFormat::q5_1: return f(std::type_identity<quant::Q5_1>{});
-    case BlockFormat::q8_0: return f(std::type_identity<quant::Q8_0>{});
-    case BlockFormat::q2_k: return f(std::type_identity<quant::Q2_K>{});
-    case BlockFormat::q3_k: return f(std::type_identity<quant::Q3_K>{});
-    case BlockFormat::q4_k: return f(std::type_identity<quant::Q4_K>{});
-    case BlockFormat::q5_k: return f(std::type_identity<quant::Q5_K>{});
-    case BlockFormat::q6_k: return f(std::type_identity<quant::Q6_K>{});
-    case BlockFormat::iq4_nl: return f(std::type_identity<quant::IQ4_NL>{});
-    case BlockFormat::iq4_xs: return f(std::type_identity<quant::IQ4_XS>{});
-    case BlockFormat::tq1_0: return f(std::type_identity<quant::TQ1_0>{});
-    case BlockFormat::tq2_0: return f(std::type_identity<quant::TQ2_0>{});
-    case BlockFormat::mxfp4: return f(std::type_identity<quant::MXFP4>{});
-    case BlockFormat::nvfp4: return f(std::type_identity<quant::NVFP4>{});
-    case BlockFormat::entity_q4_0: break;
-  }
-  return f(std::type_identity<quant::EntityQ4_0>{});
-}
-
-/// Both bits of a field set: 3, which no ternary digit is.
-unsigned wrong_crumbs(const quant::TQ2_0& block) {
-  std::uint8_t wrong = 0;
-  for (const std::uint8_t byte : block.crumbs) wrong |= static_cast<std::uint8_t>(byte & (byte >> 1) & 0x55);
-  return wrong;
 }
 
 // ---- reports
@@ -166,16 +120,14 @@ void check_floats(const StoredTensor& tensor, Word mask) {
   require_right<Word>(tensor, "weights", kNotFinite, [mask](Word word) { return filled(word, mask); });
 }
 
+template <class Block>
 void check_blocks(const StoredTensor& tensor) {
-  visit_block(tensor.format->block(), [&]<class Block>(std::type_identity<Block>) {
-    static_assert(alignof(Block) == 1);
-    require_right<Block>(tensor, "blocks", "have a scale that is not finite or not allowed",
-                         [](const Block& block) { return wrong_scales(block); });
-    if constexpr (std::is_same_v<Block, quant::TQ2_0>) {
-      require_right<Block>(tensor, "blocks", "hold the ternary code 11, which stands for no value",
-                           [](const Block& block) { return wrong_crumbs(block); });
-    }
-  });
+  require_right<Block>(tensor, "blocks", "have a scale that is not finite or not allowed",
+                       [](const Block& block) { return wrong_scales(block); });
+  if constexpr (requires(const Block& block) { block.unused_codes(); }) {
+    require_right<Block>(tensor, "blocks", "hold the ternary code 11, which stands for no value",
+                         [](const Block& block) { return block.unused_codes(); });
+  }
 }
 
 /// The high bit of a pair set, the low bit clear. Fields are counted, not bytes.
@@ -241,7 +193,13 @@ void check_dtype(const StoredTensor& tensor) {
 
 void check_values(const StoredTensor& tensor) {
   if (tensor.format) {
-    tensor.format->is_block() ? check_blocks(tensor) : check_dtype(tensor);
+    quant::visit(*tensor.format, [&]<class T>(std::type_identity<T>) {
+      if constexpr (Numeric<T>) {
+        check_dtype(tensor);
+      } else {
+        check_blocks<T>(tensor);
+      }
+    });
   } else if (tensor.safetensors_type == SafetensorsType::f8_e8m0) {
     check_floats<std::uint8_t>(tensor, 0xFF);
   } else if (tensor.safetensors_type == SafetensorsType::boolean) {

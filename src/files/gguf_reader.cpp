@@ -233,13 +233,8 @@ GgufHeader parse_gguf(std::span<const std::byte> file, std::string_view path) {
 }
 
 void decode_gguf(const GgufTensor& tensor, std::span<float> out) {
-  const Format format = *tensor.type.format;
-  if (format.is_block()) {
-    decode(format.block(), tensor.bytes, out);
-  } else {
-    constexpr float kOne = 1;
-    decode(format.dtype(), tensor.bytes, {.values = {&kOne, 1}, .group = std::max<std::size_t>(out.size(), 1)}, out);
-  }
+  constexpr float kOne = 1;
+  decode(*tensor.type.format, tensor.bytes, {.values = {&kOne, 1}, .group = std::max<std::size_t>(out.size(), 1)}, out);
 }
 
 }  // namespace imago::files

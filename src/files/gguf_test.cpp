@@ -254,7 +254,7 @@ TEST(Gguf, TheTableOfTypesIsThatOfTheFormats) {
     }
   }
   for (const BlockFormatInfo& block : kBlockFormats) {
-    if (block.in_gguf) {
+    if (block.in_gguf()) {
       EXPECT_EQ(gguf_tensor_type(block.id).format, Format(block.id)) << block.name;
     } else {
       EXPECT_THROW(gguf_tensor_type(block.id), UnsupportedError);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -18,51 +19,48 @@ constexpr std::array<std::string_view, 13> kValueNames = {"u8",   "i8",     "u16
 constexpr GgufTensorType plain(std::uint32_t id, std::string_view name, DType dtype) {
   return {id, name, 1, bits(dtype) / 8, dtype};
 }
-constexpr GgufTensorType blocks(std::uint32_t id, std::string_view name, BlockFormat format) {
-  return {id, name, info(format).values, info(format).bytes, format};
-}
 /// Types that imago names and copies.
 constexpr GgufTensorType named(std::uint32_t id, std::string_view name, int values, int bytes) {
   return {id, name, values, bytes, std::nullopt};
 }
 
-constexpr GgufTensorType kTensorTypes[] = {
-    plain(0, "F32", DType::float32),
-    plain(1, "F16", DType::float16),
-    blocks(2, "Q4_0", BlockFormat::q4_0),
-    blocks(3, "Q4_1", BlockFormat::q4_1),
-    blocks(6, "Q5_0", BlockFormat::q5_0),
-    blocks(7, "Q5_1", BlockFormat::q5_1),
-    blocks(8, "Q8_0", BlockFormat::q8_0),
-    named(9, "Q8_1", 32, 36),
-    blocks(10, "Q2_K", BlockFormat::q2_k),
-    blocks(11, "Q3_K", BlockFormat::q3_k),
-    blocks(12, "Q4_K", BlockFormat::q4_k),
-    blocks(13, "Q5_K", BlockFormat::q5_k),
-    blocks(14, "Q6_K", BlockFormat::q6_k),
-    named(15, "Q8_K", 256, 292),
-    named(16, "IQ2_XXS", 256, 66),
-    named(17, "IQ2_XS", 256, 74),
-    named(18, "IQ3_XXS", 256, 98),
-    named(19, "IQ1_S", 256, 50),
-    blocks(20, "IQ4_NL", BlockFormat::iq4_nl),
-    named(21, "IQ3_S", 256, 110),
-    named(22, "IQ2_S", 256, 82),
-    blocks(23, "IQ4_XS", BlockFormat::iq4_xs),
-    plain(24, "I8", DType::int8),
-    plain(25, "I16", DType::int16),
-    plain(26, "I32", DType::int32),
-    plain(27, "I64", DType::int64),
-    plain(28, "F64", DType::float64),
-    named(29, "IQ1_M", 256, 56),
-    plain(30, "BF16", DType::bfloat16),
-    blocks(34, "TQ1_0", BlockFormat::tq1_0),
-    blocks(35, "TQ2_0", BlockFormat::tq2_0),
-    blocks(39, "MXFP4", BlockFormat::mxfp4),
-    blocks(40, "NVFP4", BlockFormat::nvfp4),
-    named(41, "Q1_0", 128, 18),
+constexpr GgufTensorType kOtherTypes[] = {
+    plain(0, "F32", DType::float32),  plain(1, "F16", DType::float16),    plain(24, "I8", DType::int8),
+    plain(25, "I16", DType::int16),   plain(26, "I32", DType::int32),     plain(27, "I64", DType::int64),
+    plain(28, "F64", DType::float64), plain(30, "BF16", DType::bfloat16), named(9, "Q8_1", 32, 36),
+    named(15, "Q8_K", 256, 292),      named(16, "IQ2_XXS", 256, 66),      named(17, "IQ2_XS", 256, 74),
+    named(18, "IQ3_XXS", 256, 98),    named(19, "IQ1_S", 256, 50),        named(21, "IQ3_S", 256, 110),
+    named(22, "IQ2_S", 256, 82),      named(29, "IQ1_M", 256, 56),        named(41, "Q1_0", 128, 18),
     named(42, "Q2_0", 64, 18),
 };
+
+/// GGUF has the names of block formats in capitals.
+constexpr auto kBlockNames = [] {
+  std::array<std::array<char, 16>, kBlockFormatCount> names{};
+  for (std::size_t row = 0; row < names.size(); ++row) {
+    for (std::size_t i = 0; i < kBlockFormats[row].name.size(); ++i) {
+      const char c = kBlockFormats[row].name[i];
+      names[row][i] = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    }
+  }
+  return names;
+}();
+
+/// By id: the types above and the block formats that GGUF has.
+constexpr auto kTensorTypes = [] {
+  constexpr std::size_t kBlocks =
+      static_cast<std::size_t>(std::ranges::count_if(kBlockFormats, &BlockFormatInfo::in_gguf));
+  std::array<GgufTensorType, std::size(kOtherTypes) + kBlocks> types{};
+  auto at = std::ranges::copy(kOtherTypes, types.begin()).out;
+  for (std::size_t row = 0; row < kBlockFormats.size(); ++row) {
+    const BlockFormatInfo& block = kBlockFormats[row];
+    if (!block.in_gguf()) continue;
+    const std::string_view name(kBlockNames[row].data(), block.name.size());
+    *at++ = {static_cast<std::uint32_t>(block.gguf_type), name, block.values, block.bytes, block.id};
+  }
+  std::ranges::sort(types, {}, &GgufTensorType::id);
+  return types;
+}();
 
 }  // namespace
 

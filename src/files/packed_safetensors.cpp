@@ -20,8 +20,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kGranularities = {"tensor", "row", "group"};
 
-bool has_scales(Format format) { return !format.is_block() && is_scaled(format.dtype()); }
-
 std::size_t row_length(const Shape& shape) { return shape.last(); }
 std::size_t row_count(const Shape& shape) {
   return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
@@ -29,7 +27,7 @@ std::size_t row_count(const Shape& shape) {
 
 /// Where its scales sit. Throws UsageError for what has no meaning, ShapeError if the rows do not fit.
 ScaleLayout layout_of(const PackedTensor& tensor) {
-  if (!tensor.format.is_block() && !has_scales(tensor.format)) {
+  if (tensor.format.is_wide()) {
     throw UsageError(
         fmt::format("{} is not a packed type: safetensors has a type of its own for it", tensor.format.name()));
   }
@@ -54,7 +52,7 @@ Format read_type(const JsonValue& entry, std::string_view name) {
 
 Granularity read_granularity(const JsonValue& entry, const PackedTensor& tensor) {
   const std::optional<JsonValue> value = entry.find("granularity");
-  if (!has_scales(tensor.format)) {
+  if (!tensor.format.has_scales()) {
     if (value) value->fail(fmt::format("tensor '{}' of {} has no granularity", tensor.name, tensor.format.name()));
     return Granularity::tensor;
   }
@@ -174,7 +172,7 @@ std::string packed_text(std::span<const PackedTensor> tensors) {
     json.begin_array();
     for (const std::size_t extent : tensor.shape.extents()) json.value(std::uint64_t{extent});
     json.end_array();
-    if (has_scales(tensor.format)) {
+    if (tensor.format.has_scales()) {
       json.key("granularity");
       json.value(kGranularities[static_cast<std::size_t>(tensor.granularity)]);
     }
@@ -218,7 +216,7 @@ std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> te
                         fmt::format("{} names '{}', which is not a tensor of the file", kPackedKey, entry.name));
     }
     packed_at.emplace(found->second, &entry);
-    if (!has_scales(entry.format)) continue;
+    if (!entry.format.has_scales()) continue;
     const auto scales = by_name.find(entry.name + std::string(kScalesSuffix));
     if (scales == by_name.end()) continue;  // the error comes with the tensor
     scales_of.emplace(found->second, scales->second);
@@ -238,7 +236,7 @@ std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> te
     list.push_back(plain_tensor(tensors[i], path));
     if (entry == packed_at.end()) continue;
     unwrap(list.back(), *entry->second);
-    if (!has_scales(entry->second->format)) continue;
+    if (!entry->second->format.has_scales()) continue;
     const auto scales = scales_of.find(i);
     read_scales(list.back(), *entry->second, scales == scales_of.end() ? nullptr : &tensors[scales->second]);
   }

@@ -132,12 +132,9 @@ void check_range(const StoredTensor& tensor, std::size_t first, std::size_t coun
 
 /// The bytes from element `first` on, which begins one.
 const std::byte* bytes_at(const StoredTensor& tensor, std::size_t first) {
-  const Format format = *tensor.format;
-  if (!format.is_block())
-    return tensor.bytes.data() + first / 8 * static_cast<std::size_t>(bits(format.dtype())) +
-           first % 8 * static_cast<std::size_t>(bits(format.dtype())) / 8;
-  const BlockFormatInfo& block = info(format.block());
-  return tensor.bytes.data() + first / static_cast<std::size_t>(block.values) * static_cast<std::size_t>(block.bytes);
+  const auto values = static_cast<std::size_t>(tensor.format->unit_values());
+  const auto bytes = static_cast<std::size_t>(tensor.format->unit_bytes());
+  return tensor.bytes.data() + first / values * bytes + first % values * bytes / values;
 }
 
 /// REQUIRES: `first` begins a byte or a block.
@@ -154,16 +151,12 @@ void decode_aligned(const StoredTensor& tensor, std::size_t first, std::span<flo
   });
 }
 
-void decode_blocks(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
-  const auto values = static_cast<std::size_t>(tensor.format->block_values());
-  if (first % values != 0 || out.size() % values != 0) {
+void decode_from(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
+  const auto block = static_cast<std::size_t>(tensor.format->block_values());
+  if (first % block != 0 || out.size() % block != 0) {
     throw ShapeError(fmt::format("{}: tensor '{}' of {}: {} elements from {} on are not whole blocks of {}",
-                                 tensor.file, tensor.name, tensor.type, out.size(), first, values));
+                                 tensor.file, tensor.name, tensor.type, out.size(), first, block));
   }
-  decode_aligned(tensor, first, out);
-}
-
-void decode_dtype(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
   // Eight elements fill whole bytes whatever their width.
   std::array<float, 8> eight;
   if (const std::size_t skip = first % 8; skip != 0) {
@@ -193,10 +186,8 @@ void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<floa
   if (out.empty()) return;
   if (!tensor.format) {
     decode_special(*tensor.safetensors_type, {tensor.name, tensor.file, tensor.offset, tensor.bytes}, first, out);
-  } else if (tensor.format->is_block()) {
-    decode_blocks(tensor, first, out);
   } else {
-    decode_dtype(tensor, first, out);
+    decode_from(tensor, first, out);
   }
 }
 

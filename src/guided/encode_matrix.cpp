@@ -47,25 +47,19 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
   const std::vector<float> importance = statistics == nullptr ? std::vector<float>() : column_importance(*statistics);
   EncodedMatrix encoded;
   encoded.codes.resize(packed_bytes(checked.format, weights.size()));
-  if (checked.format.is_block()) {
-    imago::encode(checked.format.block(), weights, encoded.codes, importance);
-    return encoded;
+  if (checked.format.has_scales()) {
+    encoded.scales = statistics == nullptr ? derive_scales(checked, layout, weights)
+                                           : weighted_scales(weights, cols, checked, layout, importance);
+    encoded.scale_group = layout.group;
   }
-  encoded.scales = statistics == nullptr ? derive_scales(checked, layout, weights)
-                                         : weighted_scales(weights, cols, checked, layout, importance);
-  encoded.scale_group = layout.group;
-  imago::encode(checked.format.dtype(), weights, {encoded.scales, encoded.scale_group}, encoded.codes);
+  imago::encode(checked.format, weights, {encoded.scales, encoded.scale_group}, encoded.codes, importance);
   return encoded;
 }
 
 std::vector<float> decode_matrix(const EncodedMatrix& matrix, const Scheme& scheme, std::size_t rows,
                                  std::size_t cols) {
   std::vector<float> weights(rows * cols);
-  if (scheme.format.is_block()) {
-    imago::decode(scheme.format.block(), matrix.codes, weights);
-  } else {
-    imago::decode(scheme.format.dtype(), matrix.codes, {matrix.scales, matrix.scale_group}, weights);
-  }
+  imago::decode(scheme.format, matrix.codes, {matrix.scales, matrix.scale_group}, weights);
   return weights;
 }
 

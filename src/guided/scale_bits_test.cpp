@@ -54,7 +54,7 @@ void expect_each_alone(BlockFormat format, ScaleBits::Part part) {
 
 TEST(ScaleBits, EachScaleIsReplacedAlone) {
   for (const BlockFormatInfo& info : kBlockFormats) {
-    if (!info.in_gguf) continue;
+    if (!info.in_gguf()) continue;
     expect_each_alone(info.id, ScaleBits::Part::scale);
     expect_each_alone(info.id, ScaleBits::Part::offset);
   }

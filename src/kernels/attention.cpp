@@ -12,7 +12,7 @@
 #include "imago/error.h"
 #include "kernels/matrix_args.h"
 #include "kernels/ops_table.h"
-#include "quant/q8_0.h"
+#include "quant/blocks.h"
 
 namespace imago::kernels {
 

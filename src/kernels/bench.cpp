@@ -44,12 +44,12 @@ std::size_t default_matrix_bytes() {
   const Machine machine = inspect_machine();
   const std::uint64_t cache = *std::max_element(machine.cache_bytes.begin(), machine.cache_bytes.end());
   std::uint64_t bytes = std::max<std::uint64_t>(std::uint64_t{256} << 20, 4 * cache);
-  // The canonical form lies beside the run form while that is made; half of what is free stays free.
+  // The packed weights lie beside the panels while those are made; half of what is free stays free.
   if (machine.available_bytes != 0) bytes = std::min(bytes, machine.available_bytes / 4);
   return static_cast<std::size_t>(bytes);
 }
 
-/// Rows whose run form takes about `bytes`: whole panels, at least two per thread.
+/// Rows whose panels take about `bytes`: whole panels, at least two per thread.
 std::size_t choose_rows(const MatrixKernel& kernel, std::size_t bytes, std::size_t batch) {
   const std::size_t panel_rows = static_cast<std::size_t>(kernel.panel_rows);
   const std::size_t panel_bytes = kernel.functions.panel_bytes(kCols, 0);
@@ -62,13 +62,8 @@ std::size_t choose_rows(const MatrixKernel& kernel, std::size_t bytes, std::size
 RunMatrix make_matrix(const MatrixKernel& kernel, std::span<const float> tile, std::size_t rows) {
   const Format format = kernel.format;
   std::vector<std::byte> packed(packed_bytes(format, tile.size()));
-  float scale = 1;
-  if (format.is_block()) {
-    encode(format.block(), tile, packed);
-  } else {
-    if (is_scaled(format.dtype())) scale = derive_scale(format.dtype(), tile);
-    encode(format.dtype(), tile, {std::span(&scale, 1), tile.size()}, packed);
-  }
+  const float scale = derive_scale(format, tile);
+  encode(format, tile, {std::span(&scale, 1), tile.size()}, packed);
   const Buffer source = host_device()->allocate(packed_bytes(format, rows * kCols));
   parallel_for(source.size(), packed.size(), [&](std::size_t begin, std::size_t end) {
     for (std::size_t at = begin; at < end; at += packed.size()) {
@@ -112,7 +107,7 @@ std::vector<Format> all_formats() {
   std::vector<Format> formats;
   for (const DTypeInfo& type : kDTypes) formats.emplace_back(type.id);
   for (const BlockFormatInfo& block : kBlockFormats) {
-    if (block.in_gguf) formats.emplace_back(block.id);
+    if (block.in_gguf()) formats.emplace_back(block.id);
   }
   return formats;
 }

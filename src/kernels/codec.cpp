@@ -1,11 +1,92 @@
-// The public bulk conversions: check once, choose a kernel, split the work over the pool.
+#include "kernels/codec.h"
 
-#include "imago/codec.h"
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cmath>
+#include <vector>
 
 #include "base/parallel.h"
-#include "kernels/codec.h"
-#include "kernels/packed.h"
+#include "imago/error.h"
 #include "quant/rows.h"
+
+namespace imago::kernels {
+
+namespace {
+
+/// What one folder offers; best first.
+struct Folder {
+  const char* name;
+  CpuFeatures needs;
+  EncodeFunction (*encoder)(Format) noexcept;
+  DecodeFunction (*decoder)(Format) noexcept;
+};
+
+constexpr Folder kFolders[] = {
+#if defined(__x86_64__)
+    {"avx512", kAvx512 | kAvx2, avx512::encoder, avx512::decoder},
+    {"avx2", kAvx2, avx2::encoder, avx2::decoder},
+#elif defined(__aarch64__)
+    {"neon", kNeonDot, neon::encoder, neon::decoder},
+#endif
+    {"ref", kNoFeatures, ref::encoder, ref::decoder},
+};
+
+std::vector<CodecKernel> make_table() {
+  std::vector<CodecKernel> table;
+  for (const Format format : kFormats) {
+    for (const Folder& f : kFolders) {
+      table.push_back(
+          {fmt::format("{}/{}", format.name(), f.name), format, f.needs, f.encoder(format), f.decoder(format)});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const CodecKernel> all_codecs() {
+  static const std::vector<CodecKernel> table = make_table();
+  return table;
+}
+
+const CodecKernel& choose_codec(Format format, CpuFeatures features) {
+  const CodecKernel* chosen = nullptr;
+  for (const CodecKernel& row : all_codecs()) {
+    if (row.format == format && (row.needs & features) == row.needs) {
+      chosen = &row;
+      break;
+    }
+  }
+  assert(chosen != nullptr);  // every format has a ref row
+  return *chosen;
+}
+
+void check_packed_size(Format format, std::size_t count, std::size_t bytes) {
+  const std::size_t wanted = packed_bytes(format, count);
+  if (bytes != wanted) {
+    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, bytes));
+  }
+}
+
+void check_scales(Format format, std::size_t count, const Scales& scales) {
+  if (!format.has_scales() || count == 0) return;
+  if (scales.group == 0) throw ShapeError("a group of scales must span at least one weight");
+  const std::size_t wanted = (count - 1) / scales.group + 1;
+  if (scales.values.size() < wanted) {
+    throw ShapeError(fmt::format("{} weights in groups of {} need {} scales, not {}", count, scales.group, wanted,
+                                 scales.values.size()));
+  }
+  for (const float scale : scales.values) {
+    if (!(scale >= 0) || !std::isfinite(scale)) {
+      throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));
+    }
+  }
+}
+
+}  // namespace imago::kernels
+
+// The public bulk conversions: check once, choose a kernel, split the work over the pool.
 
 namespace imago {
 
@@ -14,89 +95,61 @@ namespace {
 // A part must be a multiple of every block (256) and big enough to be worth a thread: 16 Ki weights take some 10 µs.
 constexpr std::size_t kGrain = 16384;
 
-std::size_t offset_of(Format format, std::size_t index) {
-  const std::size_t values = format.is_block() ? static_cast<std::size_t>(info(format.block()).values) : 8;
-  const std::size_t bytes = format.is_block() ? static_cast<std::size_t>(info(format.block()).bytes)
-                                              : static_cast<std::size_t>(bits(format.dtype()));
-  return index / values * bytes;
+/// Calls run(first weight, weights, their place among the packed bytes) for parts of `count` weights.
+template <class Run>
+void for_each_part(Format format, std::size_t count, Run run) {
+  parallel_for(count, kGrain,
+               [&](std::size_t begin, std::size_t end) { run(begin, end - begin, packed_bytes(format, begin)); });
 }
 
-constexpr float kOne = 1.0f;
-
-void run_encode(Format format, kernels::EncodeArgs whole) {
-  const kernels::CodecKernel& kernel = kernels::choose_codec(format, allowed_cpu_features());
-  parallel_for(whole.count, kGrain, [&](std::size_t begin, std::size_t end) {
-    kernels::EncodeArgs part = whole;
-    part.weights += begin;
-    part.count = end - begin;
-    part.packed += offset_of(format, begin);
-    part.first = begin;
-    kernel.encode(part);
-  });
-}
-
-void run_decode(Format format, kernels::DecodeArgs whole) {
-  const kernels::CodecKernel& kernel = kernels::choose_codec(format, allowed_cpu_features());
-  parallel_for(whole.count, kGrain, [&](std::size_t begin, std::size_t end) {
-    kernels::DecodeArgs part = whole;
-    part.packed += offset_of(format, begin);
-    part.count = end - begin;
-    part.weights += begin;
-    part.first = begin;
-    kernel.decode(part);
-  });
+/// The scales that kernels read: types without scales have one that is 1.
+Scales checked_scales(Format format, std::size_t count, const Scales& scales) {
+  static constexpr float kOne[] = {1.0f};
+  kernels::check_scales(format, count, scales);
+  return format.has_scales() ? scales : Scales{kOne, count + 1};
 }
 
 }  // namespace
 
-void encode(DType dtype, std::span<const float> weights, Scales scales, std::span<std::byte> packed) {
-  kernels::check_packed_size(dtype, weights.size(), packed.size());
-  kernels::check_scales(dtype, weights.size(), scales);
-  const bool scaled = is_scaled(dtype);
-  run_encode(dtype, {.weights = weights.data(),
-                     .count = weights.size(),
-                     .packed = packed.data(),
-                     .scales = scaled ? scales.values.data() : &kOne,
-                     .group = scaled ? scales.group : weights.size() + 1,
-                     .first = 0,
-                     .importance = nullptr,
-                     .row_values = 0});
+void encode(Format format, std::span<const float> weights, Scales scales, std::span<std::byte> packed,
+            std::span<const float> importance) {
+  kernels::check_packed_size(format, weights.size(), packed.size());
+  quant::check_importance(format, weights.size(), importance);
+  const Scales used = checked_scales(format, weights.size(), scales);
+  const kernels::EncodeFunction run = kernels::choose_codec(format, allowed_cpu_features()).encode;
+  for_each_part(format, weights.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
+    run({.weights = weights.data() + first,
+         .count = count,
+         .packed = packed.data() + at,
+         .scales = used.values.data(),
+         .group = used.group,
+         .first = first,
+         .importance = importance.empty() ? nullptr : importance.data(),
+         .row_values = importance.size()});
+  });
 }
 
-void decode(DType dtype, std::span<const std::byte> packed, Scales scales, std::span<float> weights) {
-  kernels::check_packed_size(dtype, weights.size(), packed.size());
-  kernels::check_scales(dtype, weights.size(), scales);
-  const bool scaled = is_scaled(dtype);
-  run_decode(dtype, {.packed = packed.data(),
-                     .count = weights.size(),
-                     .weights = weights.data(),
-                     .scales = scaled ? scales.values.data() : &kOne,
-                     .group = scaled ? scales.group : weights.size() + 1,
-                     .first = 0});
+void decode(Format format, std::span<const std::byte> packed, Scales scales, std::span<float> weights) {
+  kernels::check_packed_size(format, weights.size(), packed.size());
+  const Scales used = checked_scales(format, weights.size(), scales);
+  const kernels::DecodeFunction run = kernels::choose_codec(format, allowed_cpu_features()).decode;
+  for_each_part(format, weights.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
+    run({.packed = packed.data() + at,
+         .count = count,
+         .weights = weights.data() + first,
+         .scales = used.values.data(),
+         .group = used.group,
+         .first = first});
+  });
 }
 
 void encode(BlockFormat format, std::span<const float> weights, std::span<std::byte> packed,
             std::span<const float> importance) {
-  kernels::check_packed_size(format, weights.size(), packed.size());
-  quant::check_importance(format, weights.size(), importance);
-  run_encode(format, {.weights = weights.data(),
-                      .count = weights.size(),
-                      .packed = packed.data(),
-                      .scales = nullptr,
-                      .group = 0,
-                      .first = 0,
-                      .importance = importance.empty() ? nullptr : importance.data(),
-                      .row_values = importance.size()});
+  encode(format, weights, {}, packed, importance);
 }
 
 void decode(BlockFormat format, std::span<const std::byte> packed, std::span<float> weights) {
-  kernels::check_packed_size(format, weights.size(), packed.size());
-  run_decode(format, {.packed = packed.data(),
-                      .count = weights.size(),
-                      .weights = weights.data(),
-                      .scales = nullptr,
-                      .group = 0,
-                      .first = 0});
+  decode(format, packed, {}, weights);
 }
 
 }  // namespace imago

@@ -1,13 +1,14 @@
 #pragma once
 
-// Conversion between float32 and packed weights: the table of kernels behind imago/codec.h.
+// Conversion between float32 and packed weights: the table of kernels that imago/codec.h runs.
 
 #include <span>
 #include <string>
 
 #include "base/cpu.h"
+#include "imago/codec.h"
 #include "imago/format.h"
-#include "kernels/codec_args.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels {
 
@@ -26,5 +27,12 @@ std::span<const CodecKernel> all_codecs();
 
 /// The first row of `format` whose needs are within `features`.
 const CodecKernel& choose_codec(Format format, CpuFeatures features);
+
+/// Throws ShapeError unless `count` weights in `format` take exactly `bytes` bytes.
+void check_packed_size(Format format, std::size_t count, std::size_t bytes);
+
+/// Throws ShapeError if there are too few scales for `count` weights, UsageError for one that is negative, infinite or
+/// NaN. Types without a scale pass.
+void check_scales(Format format, std::size_t count, const Scales& scales);
 
 }  // namespace imago::kernels

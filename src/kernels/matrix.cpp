@@ -3,18 +3,56 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
-#include "kernels/matrix_shape.h"
+#include "kernels/codec.h"
+#include "kernels/folders.h"
 #include "kernels/ops_table.h"
-#include "kernels/packed.h"
 
 namespace imago::kernels {
 
 namespace {
+
+/// What one folder offers; best first.
+struct Folder {
+  const char* name;
+  CpuFeatures needs;
+  int panel_rows;
+  MatrixFunctions (*functions)(Format, bool fast) noexcept;
+};
+
+constexpr Folder kFolders[] = {
+#if defined(__x86_64__)
+    {"amx", kAmx | kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::amx_matrix},
+    {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_matrix},
+    {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::matrix},
+    {"avx2", kAvx2, avx2::kPanelRows, avx2::matrix},
+#elif defined(__aarch64__)
+    {"neon", kNeonDot, neon::kPanelRows, neon::matrix},
+#endif
+    {"ref", kNoFeatures, ref::kPanelRows, ref::matrix},
+};
+
+std::vector<MatrixKernel> make_matrix_table() {
+  std::vector<MatrixKernel> table;
+  for (const Format format : kFormats) {
+    for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+      for (const Folder& f : kFolders) {
+        // Asking a folder for its functions already runs code that is compiled for its instruction set.
+        if ((f.needs & host_cpu_features()) != f.needs) continue;
+        const MatrixFunctions functions = f.functions(format, arithmetic == Arithmetic::fast);
+        if (functions.pack == nullptr) continue;
+        table.push_back(
+            {fmt::format("{}/{}", format.name(), f.name), format, arithmetic, f.needs, f.panel_rows, functions});
+      }
+    }
+  }
+  return table;
+}
 
 const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
   const MatrixKernel* kernel = choose_matrix_kernel(format, arithmetic, allowed_cpu_features());
@@ -27,8 +65,20 @@ const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
 
 }  // namespace
 
+std::span<const MatrixKernel> all_matrix_kernels() {
+  static const std::vector<MatrixKernel> table = make_matrix_table();
+  return table;
+}
+
+const MatrixKernel* choose_matrix_kernel(Format format, Arithmetic arithmetic, CpuFeatures features) {
+  for (const MatrixKernel& row : all_matrix_kernels()) {
+    if (row.format == format && row.arithmetic == arithmetic && (row.needs & features) == row.needs) return &row;
+  }
+  return nullptr;
+}
+
 std::size_t columns_per_scale(const PackedMatrix& m) {
-  if (m.format.is_block() || !is_scaled(m.format.dtype())) return 0;
+  if (!m.format.has_scales()) return 0;
   const std::size_t group = m.scales.group;
   if (m.first + m.rows * m.cols <= group) return 0;
   if (group % m.cols == 0 && m.first % m.cols == 0) return 0;
@@ -54,7 +104,7 @@ void check_matrix(const PackedMatrix& m) {
     throw ShapeError(
         fmt::format("{} weights in {} take {} bytes, not {}", end, m.format.name(), wanted, m.packed.size()));
   }
-  if (!m.format.is_block()) check_scales(m.format.dtype(), end, m.scales);
+  check_scales(m.format, end, m.scales);
 }
 
 RunMatrix::RunMatrix(const PackedMatrix& source, Arithmetic arithmetic)
@@ -71,9 +121,9 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   const std::size_t panels = (rows_ + panel_rows - 1) / panel_rows;
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);
   data_ = host_device()->allocate(checked_mul(panels, panel_bytes, "a matrix"));
-  const bool scaled = !source.format.is_block() && is_scaled(source.format.dtype());
-  const MatrixSource plain{source.packed.data(), source.first, scaled ? source.scales.values.data() : nullptr,
-                           source.scales.group,  rows_,        cols_};
+  const MatrixSource plain{
+      source.packed.data(), source.first, source.format.has_scales() ? source.scales.values.data() : nullptr,
+      source.scales.group,  rows_,        cols_};
   // In small pieces: who meets pages that the system must clear first is late, and the others need not wait.
   constexpr std::size_t kPieceBytes = 512 << 10;
   parallel_for_dynamic(panels, std::max<std::size_t>(1, kPieceBytes / panel_bytes),

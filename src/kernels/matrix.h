@@ -55,13 +55,20 @@ struct PackedMatrix {
   std::size_t first = 0;              ///< weights in front of the matrix; a multiple of the block
 };
 
+/// Throws ShapeError if sizes do not fit, UsageError for a scale that is negative or not finite.
+void check_matrix(const PackedMatrix& m);
+
+/// Columns that share a scale in the panels or planes of a dtype: 0 when whole rows do. Throws ShapeError for scales
+/// that neither has a place for.
+std::size_t columns_per_scale(const PackedMatrix& m);
+
 /// What is done to a product while it is still in the cache.
 struct Epilogue {
   std::span<const float> bias;  ///< one per row, or empty
   Activation activation = Activation::linear;
 };
 
-/// A weight matrix in the run form of one kernel. Immutable; products may run from many threads at once.
+/// A weight matrix in the panels of one kernel. Immutable; products may run from many threads at once.
 class RunMatrix {
  public:
   /// Lays out `source` in parallel. Each row must lie within one scale, or be cut by them into groups of 32, 64 or 128.
@@ -74,9 +81,9 @@ class RunMatrix {
   std::size_t rows() const noexcept { return rows_; }
   std::size_t cols() const noexcept { return cols_; }
   const MatrixKernel& kernel() const noexcept { return *kernel_; }
-  /// Bytes that a product reads: the run form.
+  /// Bytes that a product reads: the panels.
   std::size_t bytes() const noexcept { return data_.size(); }
-  /// The run form itself, for measuring how fast memory delivers it.
+  /// The panels themselves, for measuring how fast memory delivers it.
   std::span<const std::byte> data() const { return data_.host(); }
 
   /// y[t][row] = activation(W x[t] + bias) for `batch` tokens, rows of x `cols` and rows of y `rows` long, both

@@ -8,7 +8,7 @@
 
 namespace imago::kernels {
 
-/// Columns that share one scale of an int8 activation; every run form is cut into blocks of this width.
+/// Columns that share one scale of an int8 activation; panels are cut into blocks of this width.
 inline constexpr std::size_t kBlockColumns = 32;
 
 /// Tokens of a batch lie this many columns further apart than they are long: with rows of 4096 bytes all of them would
@@ -37,11 +37,11 @@ struct MatrixSource {
   std::size_t rows, cols;
 };
 
-/// Lays out the panels [first, last) of a run form.
+/// Lays out the panels [first, last).
 struct PackArgs {
   MatrixSource source;
-  std::size_t scale_group;  // columns per scale in the run form of a dtype; 0: one per row
-  std::byte* run;           // the whole run form
+  std::size_t scale_group;  // columns per scale in the panels of a dtype; 0: one per row
+  std::byte* run;           // all panels
   std::size_t first_panel, last_panel;
 };
 
@@ -86,7 +86,7 @@ using ProductFunction = void (*)(const ProductArgs&) noexcept;
 
 /// One way to multiply with one format. The functions belong together: only they know the layout.
 struct MatrixFunctions {
-  /// Bytes of one panel of the run form; scale_group: columns per scale of a dtype, 0 for one per row.
+  /// Bytes of one panel; scale_group: columns per scale of a dtype, 0 for one per row.
   std::size_t (*panel_bytes)(std::size_t cols, std::size_t scale_group) noexcept;
   PackFunction pack;
   ProductFunction matvec;  // batch 1

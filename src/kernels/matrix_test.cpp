@@ -109,7 +109,7 @@ TEST(Matrix, GgmlDotProducts) {
   const testing::SafetensorsFile file("ggml/blocks.safetensors");
   const std::vector<float> activation = file.values<float>("activation");
   for (const MatrixKernel& kernel : all_matrix_kernels()) {
-    if (!host_runs(kernel) || !kernel.format.is_block() || !info(kernel.format.block()).in_gguf) continue;
+    if (!host_runs(kernel) || !kernel.format.is_block() || !info(kernel.format.block()).in_gguf()) continue;
     std::string name(kernel.format.name());
     if (name.ends_with("_k")) name.back() = 'K';
     const std::vector<std::byte> bytes = file.values<std::byte>(name + ".bytes");

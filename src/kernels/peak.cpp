@@ -5,13 +5,6 @@
 #include <limits>
 
 #include "base/parallel.h"
-#include "kernels/ref/peak.h"
-#if defined(__x86_64__)
-#include "kernels/avx2/peak.h"
-#include "kernels/avx512/peak.h"
-#elif defined(__aarch64__)
-#include "kernels/neon/peak.h"
-#endif
 
 namespace imago::kernels {
 

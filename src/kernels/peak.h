@@ -3,7 +3,7 @@
 // How much arithmetic this machine can do at best: what matrix products are measured against.
 
 #include "base/cpu.h"
-#include "kernels/peak_args.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels {
 

@@ -18,8 +18,6 @@ using models::WeightSlice;
 /// Weights that are float32 at a time while a matrix is encoded: 64 MiB.
 constexpr std::size_t kPieceWeights = std::size_t{16} << 20;
 
-bool has_scale(Format format) noexcept { return !format.is_block() && is_scaled(format.dtype()); }
-
 /// The bytes that hold a slice. A transposed one is spread over its whole tensor.
 std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
@@ -47,7 +45,7 @@ Format MatrixLoader::stored_format(const WeightSlice& slice) const {
   const std::optional<Format> stored = slice.tensor->format;
   if (!stored) return DType::float32;
   // Blocks and scales of a transposed tensor lie across its rows.
-  if (slice.transposed && (stored->is_block() || has_scale(*stored))) return DType::float32;
+  if (slice.transposed && !stored->is_wide()) return DType::float32;
   return *stored;
 }
 
@@ -67,7 +65,7 @@ EncodedWeights MatrixLoader::encode(const WeightSlice& slice, Format format) {
   // A piece is whole rows, and rows that begin at a whole byte.
   const std::size_t piece_rows = std::max<std::size_t>(8, kPieceWeights / std::max<std::size_t>(1, cols) / 8 * 8);
   EncodedWeights encoded{.format = format, .packed = host_device()->allocate(packed_bytes(format, rows * cols))};
-  if (has_scale(format)) {
+  if (format.has_scales()) {
     encoded.scales.resize(rows);
     encoded.scale_group = cols;
   }
@@ -81,19 +79,14 @@ EncodedWeights MatrixLoader::encode(const WeightSlice& slice, Format format) {
     models::decode_slice(part, weights);
     const std::span<std::byte> packed =
         encoded.packed.host().subspan(packed_bytes(format, row * cols), packed_bytes(format, count * cols));
-    if (format.is_block()) {
-      imago::encode(format.block(), weights, packed);
-      continue;
-    }
-    Scheme scheme(format);
-    if (has_scale(format)) {
+    if (format.has_scales()) {
+      Scheme scheme(format);
       scheme.granularity = Granularity::row;
       const std::vector<float> scales = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
       std::copy(scales.begin(), scales.end(), encoded.scales.begin() + static_cast<std::ptrdiff_t>(row));
     }
-    const std::size_t scales = has_scale(format) ? count : 0;
-    imago::encode(format.dtype(), weights, {std::span(encoded.scales).subspan(scales == 0 ? 0 : row, scales), cols},
-                  packed);
+    const std::size_t scales = format.has_scales() ? count : 0;
+    imago::encode(format, weights, {std::span(encoded.scales).subspan(scales == 0 ? 0 : row, scales), cols}, packed);
   }
   return encoded;
 }

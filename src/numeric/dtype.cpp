@@ -29,7 +29,7 @@ std::string dtype_names() {
 std::string block_names() {
   std::string names;
   for (const BlockFormatInfo& info : kBlockFormats) {
-    if (info.in_gguf) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
+    if (info.in_gguf()) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
   }
   return names;
 }
@@ -54,7 +54,7 @@ DType parse_dtype(std::string_view text) {
 std::optional<Format> find_format(std::string_view text) noexcept {
   if (const auto dtype = find_dtype(text)) return *dtype;
   for (const BlockFormatInfo& info : kBlockFormats) {
-    if (info.in_gguf && equals_ignoring_case(text, info.name)) return info.id;
+    if (info.in_gguf() && equals_ignoring_case(text, info.name)) return info.id;
   }
   return std::nullopt;
 }
@@ -65,19 +65,15 @@ Format parse_format(std::string_view text) {
 }
 
 std::size_t packed_bytes(Format format, std::size_t count) {
-  if (!format.is_block()) {
-    // Whole groups of 8 weights take `bits` bytes each, so nothing overflows before the result does.
-    const std::size_t bits = static_cast<std::size_t>(imago::bits(format.dtype()));
-    const std::size_t whole = checked_mul<std::size_t>(count / 8, bits, "a packed tensor");
-    return checked_add<std::size_t>(whole, (count % 8 * bits + 7) / 8, "a packed tensor");
-  }
-  const BlockFormatInfo& block = info(format.block());
-  const std::size_t values = static_cast<std::size_t>(block.values);
-  if (count % values != 0) {
+  const std::size_t block = static_cast<std::size_t>(format.block_values());
+  if (count % block != 0) {
     throw ShapeError(
-        fmt::format("{} weights are no multiple of the {} that a block of {} holds", count, values, block.name));
+        fmt::format("{} weights are not a multiple of the {} that a block of {} holds", count, block, format.name()));
   }
-  return checked_mul<std::size_t>(count / values, static_cast<std::size_t>(block.bytes), "a packed tensor");
+  const std::size_t values = static_cast<std::size_t>(format.unit_values());
+  const std::size_t bytes = static_cast<std::size_t>(format.unit_bytes());
+  const std::size_t whole = checked_mul<std::size_t>(count / values, bytes, "a packed tensor");
+  return checked_add<std::size_t>(whole, (count % values * bytes + values - 1) / values, "a packed tensor");
 }
 
 }  // namespace imago

@@ -125,9 +125,10 @@ float search_scale(const WeightedError& error, float widest) {
 
 }  // namespace
 
-float derive_scale(DType dtype, std::span<const float> weights) noexcept {
+float derive_scale(Format format, std::span<const float> weights) noexcept {
+  if (!format.has_scales()) return 1.0f;
+  const DType dtype = format.dtype();
   const DTypeInfo& type = info(dtype);
-  if (type.kind == NumberKind::wide_float) return 1.0f;
   if (type.kind == NumberKind::binary) return derive_absmean_scale(weights);
   return without_overflow(dtype, usable(largest_magnitude(type.kind, weights) / type.scale_divisor), weights);
 }

@@ -37,7 +37,7 @@ std::vector<Format> usual_types(const DecoderMatrices& matrices, double bits) {
 
 void check_types(const DecoderMatrices& matrices, std::span<const Format> types) {
   for (const Format type : types) {
-    if (convert::has_scales(type)) {
+    if (type.has_scales()) {
       throw UsageError(fmt::format(
           "{} cannot be planned for a language model: its scales have no place in a GGUF file; choose block "
           "formats, float16, bfloat16 or float32",

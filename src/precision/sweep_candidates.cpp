@@ -38,7 +38,7 @@ Candidates::Candidates(const files::TensorFile& file, const SweepOptions& option
   for (const models::TensorRecipe& tensor : gguf_.tensors) parameters_ += tensor.shape.elements();
   for (const Format type : options.types.empty() ? default_sweep_types() : options.types) {
     ConvertOptions wanted{.type = type, .calibration = options.calibration, .pure = !options.mix};
-    if (convert::has_scales(type)) {
+    if (type.has_scales()) {
       wanted.granularity = options.granularity;
       wanted.group = options.group;
       wanted.calibrator = options.calibrator;

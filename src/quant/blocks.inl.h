@@ -1,10 +1,20 @@
-// All block formats and the loops over them. Compiled once with one lane in module quant, the definition, and once more
-// in each folder of kernels with that folder's lanes. The includer provides the vocabulary, half_to_float and Expanded.
+// All block formats and the loops over them. Compiled once with one lane in quant/blocks.h, the definition, and once
+// more in each folder of kernels with that folder's lanes. The includer provides the lanes and quant/block_data.h.
+//
+// A format is one struct in a file of its own: the bytes of a block, and what everything else is derived from:
+//   kFormat      its name in imago/format.h
+//   kValues      weights of a block; kGroup of them share a scale
+//   kBits        bits per code in the panels of CPU kernels and the planes of GPU kernels
+//   Levels       what codes stand for (search.inl.h)
+//   kScales      the kind of its scales; kHasOffset: something is subtracted, or a minimum added
+//   kSubBits, kSignedSubs   the integers of ScaleKind::sub_scales
+//   scales()     the scales as they are stored
+//   levels(out)  the levels of all weights
+//   encode       one block per lane: weights x[kValues], importance w[kValues] -> bytes at out[lane]
 
 // In this order: later files use helpers of earlier ones.
 // clang-format off
 #include "quant/lanes_common.inl.h"
-#include "quant/levels.inl.h"
 #include "quant/search.inl.h"
 #include "quant/super_block.inl.h"
 #include "quant/q4_0.inl.h"
@@ -12,7 +22,6 @@
 #include "quant/q4_1.inl.h"
 #include "quant/q5_1.inl.h"
 #include "quant/q8_0.inl.h"
-#include "quant/sub_scales.inl.h"
 #include "quant/q4_k.inl.h"
 #include "quant/q5_k.inl.h"
 #include "quant/q2_k.inl.h"
@@ -26,6 +35,62 @@
 #include "quant/nvfp4.inl.h"
 #include "quant/entity_q4_0.inl.h"
 // clang-format on
+
+template <class... Blocks>
+struct BlockList {};
+using AllBlocks = BlockList<Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0,
+                            MXFP4, NVFP4, EntityQ4_0>;
+
+template <class F, class First, class... Others>
+constexpr decltype(auto) visit_block(BlockFormat format, F&& f, BlockList<First, Others...>) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (format != First::kFormat) return visit_block(format, f, BlockList<Others...>{});
+  }
+  return f(std::type_identity<First>{});
+}
+
+/// Calls `f(std::type_identity<Block>{})` with the struct of a format and returns what it returns.
+template <class F>
+constexpr decltype(auto) visit(BlockFormat format, F&& f) {
+  return visit_block(format, f, AllBlocks{});
+}
+
+/// The same for any format; those of dtypes are the code types of imago/format.h.
+template <class F>
+constexpr decltype(auto) visit(Format format, F&& f) {
+  return format.is_block() ? visit(format.block(), f) : imago::visit(format.dtype(), f);
+}
+
+/// Takes a block apart.
+template <class Block>
+inline void expand(const Block& block, Expanded& out) noexcept {
+  block.levels(out.codes);
+  const BlockScales s = block.scales();
+  if constexpr (Block::kScales == ScaleKind::half) {
+    static_assert(Block::kGroup == Block::kValues);
+    out.scales[0] = half_to_float(static_cast<std::uint16_t>(s.scale));
+    if (Block::kHasOffset) out.offsets[0] = -half_to_float(static_cast<std::uint16_t>(s.min));
+  } else if constexpr (Block::kScales == ScaleKind::single) {
+    static_assert(Block::kGroup == Block::kValues);
+    out.scales[0] = __builtin_bit_cast(float, s.scale);
+  } else {
+    const float scale = half_to_float(static_cast<std::uint16_t>(s.scale));
+    const float min = half_to_float(static_cast<std::uint16_t>(s.min));
+    for (int g = 0; g < Block::kValues / Block::kGroup; ++g) {
+      const std::uint32_t sub = s.subs[g];
+      if constexpr (Block::kScales == ScaleKind::exponent) {
+        // The two smallest powers are subnormal.
+        out.scales[g] = __builtin_bit_cast(float, sub < 2 ? 0x00200000u << sub : (sub - 1) << 23);
+      } else if constexpr (Block::kScales == ScaleKind::small_float) {
+        // Exponent and mantissa moved into place; the power of two corrects the bias and makes subnormals right.
+        out.scales[g] = __builtin_bit_cast(float, sub << 20) * 0x1p119f;
+      } else {
+        out.scales[g] = scale * static_cast<float>(Block::kSignedSubs ? static_cast<std::int8_t>(sub) : s.subs[g]);
+        if (Block::kHasOffset) out.offsets[g] = min * static_cast<float>(s.lows[g]);
+      }
+    }
+  }
+}
 
 /// Encodes `count` weights, kLanes blocks at a time. Weight i has importance[(first + i) % row_values], or 1 if null.
 /// Lanes past the last block repeat it into a scratch block.
@@ -51,7 +116,7 @@ inline void encode_blocks_as(const float* weights, std::size_t count, const floa
     load_transposed(rows, kValues, x);
     if (kWeighted) load_transposed(factors, kValues, w);
     for (int i = 0; i < kValues; ++i) x[i] = finite(x[i]);
-    BlockCodec<Block>::template encode<kWeighted>(x, kWeighted ? w : x, out);  // unweighted encoders do not read w
+    Block::template encode<kWeighted>(x, kWeighted ? w : x, out);  // unweighted encoders do not read w
   }
 }
 
@@ -67,22 +132,21 @@ inline void encode_blocks(const float* weights, std::size_t count, const float* 
 
 template <class Block>
 inline void decode_block(const Block& block, float* weights) noexcept {
-  using Codec = BlockCodec<Block>;
-  static_assert(Codec::kGroup % kLanes == 0);
+  static_assert(Block::kGroup % kLanes == 0);
   Expanded e;
-  Codec::expand(block, e);
-  for (int g = 0; g < Block::kValues / Codec::kGroup; ++g) {
+  expand(block, e);
+  for (int g = 0; g < Block::kValues / Block::kGroup; ++g) {
     const Floats scale = splat(e.scales[g]);
-    const Floats offset = splat(Codec::kHasOffset ? e.offsets[g] : 0.0f);
-    for (int i = g * Codec::kGroup; i < (g + 1) * Codec::kGroup; i += kLanes) {
+    const Floats offset = splat(Block::kHasOffset ? e.offsets[g] : 0.0f);
+    for (int i = g * Block::kGroup; i < (g + 1) * Block::kGroup; i += kLanes) {
       const Floats product = scale * load_codes(e.codes + i);
-      store_floats(Codec::kHasOffset ? product - offset : product, weights + i);
+      store_floats(Block::kHasOffset ? product - offset : product, weights + i);
     }
   }
 }
 
 template <class Block>
 inline void decode_blocks(const std::byte* packed, std::size_t count, float* weights) noexcept {
-  const Block* blocks = reinterpret_cast<const Block*>(packed);  // of alignment 1, made of bytes
+  const Block* blocks = reinterpret_cast<const Block*>(packed);  // any address will do: blocks are made of bytes
   for (std::size_t b = 0; b < count / Block::kValues; ++b) decode_block(blocks[b], weights + b * Block::kValues);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "imago/codec.h"
 #include "imago/numeric.h"
 
 namespace imago::quant {
@@ -55,3 +56,21 @@ float quantize_to_int8(std::span<const float> x, std::int8_t* q) noexcept {
 }
 
 }  // namespace imago::quant
+
+namespace imago {
+
+std::vector<Int8Block> quantize_activations(std::span<const float> x) {
+  std::vector<Int8Block> blocks((x.size() + Int8Block::kValues - 1) / Int8Block::kValues);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const std::span<const float> part =
+        x.subspan(b * Int8Block::kValues)
+            .first(std::min<std::size_t>(Int8Block::kValues, x.size() - b * Int8Block::kValues));
+    Int8Block& block = blocks[b];
+    block = {};
+    block.scale = quant::quantize_to_int8(part, block.q);
+    for (const std::int8_t code : block.q) block.sum += code;
+  }
+  return blocks;
+}
+
+}  // namespace imago

@@ -1,13 +1,20 @@
-// 32 weights on the uneven levels of levels.inl.h.
+// iq4_nl: 32 weights share one scale; value[i] = scale · level[q[i]] with 16 fixed, unevenly spaced levels from -127
+// to 113 (Iq4Levels), closer together near zero where most weights are. 4.5 bits per weight.
 
-template <>
-struct BlockCodec<IQ4_NL> {
-  static constexpr int kGroup = 32;
+struct IQ4_NL {
+  static constexpr BlockFormat kFormat = BlockFormat::iq4_nl;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = false;
+  using Levels = Iq4Levels;
 
-  static void expand(const IQ4_NL& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    store_codes(lookup_levels(Iq4Levels::kCodes, nibble_pair(block.nibbles)), out.codes);
+  PackedHalf scale;
+  std::uint8_t nibbles[16];  // byte j: q[j] in the low half, q[j + 16] in the high half
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale)}; }
+
+  void levels(std::int8_t* out) const noexcept {
+    store_codes(lookup_levels(Levels::kTable, nibble_pair(nibbles)), out);
   }
 
   template <bool kWeighted>
@@ -18,3 +25,4 @@ struct BlockCodec<IQ4_NL> {
     store_nibbles_16([&](int i) { return Iq4Levels::code(x[i] * inverse); }, out, 2);
   }
 };
+static_assert(sizeof(IQ4_NL) == 18 && alignof(IQ4_NL) == 1 && std::is_trivially_copyable_v<IQ4_NL>);

@@ -1,18 +1,32 @@
-// Eight sub-blocks of 32 on the levels of iq4_nl, with 6-bit sub-scales; see super_block.inl.h for the search.
+// iq4_xs: a super-block of 256 weights in 8 sub-blocks of 32; value = scale · (s - 32) · level[q] with the levels of
+// iq4_nl and a 6-bit s per sub-block. 4.25 bits per weight.
 
-template <>
-struct BlockCodec<IQ4_XS> {
-  static constexpr int kGroup = 32;
+struct IQ4_XS {
+  static constexpr BlockFormat kFormat = BlockFormat::iq4_xs;
+  static constexpr int kValues = 256, kGroup = 32, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::sub_scales;
+  static constexpr int kSubBits = 6;
+  static constexpr bool kSignedSubs = true;
   static constexpr bool kHasOffset = false;
+  using Levels = Iq4Levels;
 
-  static void expand(const IQ4_XS& block, Expanded& out) noexcept {
-    const float scale = half_of(block.scale);
+  PackedHalf scale;
+  std::uint8_t scales_high[2];  // little-endian, bits 2j, 2j+1: upper 2 bits of s[j]
+  std::uint8_t scales_low[4];   // byte j/2, low half first: low 4 bits of s[j]
+  std::uint8_t nibbles[128];    // per 32 weights 16 bytes; byte j: weight j in the low half, j + 16 in the high half
+
+  BlockScales scales() const noexcept {
+    BlockScales s{.scale = code_of(scale)};
     for (int j = 0; j < 8; ++j) {
-      const int low = (block.scales_low[j / 2] >> (j % 2 * 4)) & 15;
-      const int high = (block.scales_high[j / 4] >> (2 * (j % 4))) & 3;
-      out.scales[j] = scale * static_cast<float>((low | (high << 4)) - 32);
-      store_codes(lookup_levels(Iq4Levels::kCodes, nibble_pair(block.nibbles + 16 * j)), out.codes + 32 * j);
+      const int low = (scales_low[j / 2] >> (j % 2 * 4)) & 15;
+      const int high = (scales_high[j / 4] >> (2 * (j % 4))) & 3;
+      s.subs[j] = static_cast<std::uint8_t>((low | (high << 4)) - 32);
     }
+    return s;
+  }
+
+  void levels(std::int8_t* out) const noexcept {
+    for (int j = 0; j < 8; ++j) store_codes(lookup_levels(Levels::kTable, nibble_pair(nibbles + 16 * j)), out + 32 * j);
   }
 
   template <bool kWeighted>
@@ -33,3 +47,4 @@ struct BlockCodec<IQ4_XS> {
     store_bytes(low, 4, out, 4);
   }
 };
+static_assert(sizeof(IQ4_XS) == 136 && alignof(IQ4_XS) == 1 && std::is_trivially_copyable_v<IQ4_XS>);

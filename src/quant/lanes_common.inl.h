@@ -1,17 +1,10 @@
 // Small steps that every encoder shares. Compiled anew in the namespace of each vocabulary (quant/lanes_scalar.h).
 
-/// How one block format is taken apart and put together. Each <format>.inl.h specialises it with
-///   kGroup      weights that share a scale
-///   kHasOffset  whether Expanded::offsets is set
-///   expand      block -> codes, scales, offsets
-///   encode      one block per lane: weights x[kValues], importance w[kValues] -> bytes at out[lane]
-template <class Block>
-struct BlockCodec;
-
-inline float half_of(PackedHalf half) noexcept {
+/// The code of a binary16 inside a block.
+inline std::uint16_t code_of(PackedHalf half) noexcept {
   std::uint16_t code;
   __builtin_memcpy(&code, half.bytes, 2);
-  return half_to_float(code);
+  return code;
 }
 
 /// Nearest integer, ties to even. REQUIRES: |t| < 2^22. Adding 1.5 · 2^23 leaves no bits for the fraction.

@@ -1,19 +1,24 @@
-// 32 weights in E2M1 under a power of two. The levels are doubled to integers, so the factor here is half the scale.
+// mxfp4 (OCP MX): 32 weights in E2M1 share a power of two; value = 2^(exponent - 127) · e2m1(code). 4.25 bits per
+// weight.
 
-/// 2^(exponent - 128). The two smallest are subnormal.
-inline float half_of_e8m0(std::uint8_t exponent) noexcept {
-  const std::uint32_t bits = exponent < 2 ? 0x00200000u << exponent : static_cast<std::uint32_t>(exponent - 1) << 23;
-  return __builtin_bit_cast(float, bits);
-}
-
-template <>
-struct BlockCodec<MXFP4> {
-  static constexpr int kGroup = 32;
+struct MXFP4 {
+  static constexpr BlockFormat kFormat = BlockFormat::mxfp4;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::exponent;
   static constexpr bool kHasOffset = false;
+  using Levels = E2M1Levels;
 
-  static void expand(const MXFP4& block, Expanded& out) noexcept {
-    out.scales[0] = half_of_e8m0(block.exponent);
-    store_codes(lookup_levels(E2M1Levels::kCodes, nibble_pair(block.nibbles)), out.codes);
+  std::uint8_t exponent;     // E8M0; 255 means NaN in the standard
+  std::uint8_t nibbles[16];  // byte j: code j in the low half, code j + 16 in the high half
+
+  BlockScales scales() const noexcept {
+    BlockScales s;
+    s.subs[0] = exponent;
+    return s;
+  }
+
+  void levels(std::int8_t* out) const noexcept {
+    store_codes(lookup_levels(Levels::kTable, nibble_pair(nibbles)), out);
   }
 
   template <bool kWeighted>
@@ -53,3 +58,4 @@ struct BlockCodec<MXFP4> {
     }
   }
 };
+static_assert(sizeof(MXFP4) == 17 && alignof(MXFP4) == 1 && std::is_trivially_copyable_v<MXFP4>);

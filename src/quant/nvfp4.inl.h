@@ -1,23 +1,26 @@
-// Four sub-blocks of 16 weights in E2M1, each with an E4M3 scale. The levels are doubled to integers, so the factor
-// here is half the scale.
+// nvfp4: 64 weights in E2M1, each 16 of them with a scale in unsigned E4M3; value = e4m3(scale) · e2m1(code). The
+// scales have no room for a tensor's overall magnitude, which producers keep beside the tensor. 4.5 bits per weight.
 
-/// Half of the unsigned E4M3 value: exponent and mantissa moved into place in a float, the bias corrected by a power of
-/// two, which also makes subnormals come out right. 0x7F reads as 0.
-inline float half_of_e4m3(std::uint8_t code) noexcept {
-  const std::uint32_t bits = code == 0x7F ? 0u : static_cast<std::uint32_t>(code & 0x7F) << 20;
-  return __builtin_bit_cast(float, bits) * 0x1p119f;
-}
-
-template <>
-struct BlockCodec<NVFP4> {
-  static constexpr int kGroup = 16;
+struct NVFP4 {
+  static constexpr BlockFormat kFormat = BlockFormat::nvfp4;
+  static constexpr int kValues = 64, kGroup = 16, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::small_float;
   static constexpr bool kHasOffset = false;
+  using Levels = E2M1Levels;
 
-  static void expand(const NVFP4& block, Expanded& out) noexcept {
-    for (int j = 0; j < 4; ++j) out.scales[j] = half_of_e4m3(block.scales[j]);
+  std::uint8_t sub_scales[4];  // E4M3 without sign; 0x7F (NaN) reads as 0
+  std::uint8_t nibbles[32];    // per 16 weights 8 bytes; byte j: code j in the low half, code j + 8 in the high half
+
+  BlockScales scales() const noexcept {
+    BlockScales s;
+    for (int j = 0; j < 4; ++j) s.subs[j] = sub_scales[j] == 0x7F ? 0 : sub_scales[j] & 0x7F;
+    return s;
+  }
+
+  void levels(std::int8_t* out) const noexcept {
     for (int pair = 0; pair < 2; ++pair) {  // 16 bytes are two sub-blocks, each with its low halves first
-      const Bytes codes = lookup_levels(E2M1Levels::kCodes, nibble_pair(block.nibbles + 16 * pair));
-      store_codes(swap_middle_quarters(codes), out.codes + 32 * pair);
+      const Bytes codes = lookup_levels(Levels::kTable, nibble_pair(nibbles + 16 * pair));
+      store_codes(swap_middle_quarters(codes), out + 32 * pair);
     }
   }
 
@@ -52,3 +55,4 @@ struct BlockCodec<NVFP4> {
     }
   }
 };
+static_assert(sizeof(NVFP4) == 36 && alignof(NVFP4) == 1 && std::is_trivially_copyable_v<NVFP4>);

@@ -1,4 +1,5 @@
-// Sixteen sub-blocks of 16 with 4-bit sub-scales and sub-minima; see super_block.inl.h for the search.
+// q2_k: a super-block of 256 weights in 16 sub-blocks of 16; value = scale·s·q - min·m with q in 0..3 and, per sub-
+// block, 4-bit s and m. 2.625 bits per weight.
 
 /// Four 2-bit codes per byte, 32 weights apart, 32 bytes for 128 weights: the layout of q2_k, q3_k, q6_k and tq2_0.
 /// Gives the codes of weights 32k … 32k + 31.
@@ -15,19 +16,31 @@ inline void store_crumbs(const Ints* codes, std::byte* const* out, int offset) n
   store_bytes(bytes, 32, out, offset);
 }
 
-template <>
-struct BlockCodec<Q2_K> {
-  static constexpr int kGroup = 16;
+struct Q2_K {
+  static constexpr BlockFormat kFormat = BlockFormat::q2_k;
+  static constexpr int kValues = 256, kGroup = 16, kBits = 2;
+  static constexpr ScaleKind kScales = ScaleKind::sub_scales;
+  static constexpr int kSubBits = 4;
+  static constexpr bool kSignedSubs = false;
   static constexpr bool kHasOffset = true;
+  using Levels = IntegerLevels<0, 3>;
 
-  static void expand(const Q2_K& block, Expanded& out) noexcept {
-    const float scale = half_of(block.scale);
-    const float min = half_of(block.min);
+  std::uint8_t sub_scales[16];  // per sub-block: s in the low half, m in the high half
+  std::uint8_t crumbs[64];  // per 128 weights 32 bytes; byte l holds weights l, l+32, l+64, l+96 from the low bits up
+  PackedHalf scale;
+  PackedHalf min;
+
+  BlockScales scales() const noexcept {
+    BlockScales s{.scale = code_of(scale), .min = code_of(min)};
     for (int j = 0; j < 16; ++j) {
-      out.scales[j] = scale * static_cast<float>(block.scales[j] & 15);
-      out.offsets[j] = min * static_cast<float>(block.scales[j] >> 4);
+      s.subs[j] = sub_scales[j] & 15;
+      s.lows[j] = sub_scales[j] >> 4;
     }
-    for (int k = 0; k < 8; ++k) store_codes(crumbs_of(block.crumbs + k / 4 * 32, k % 4), out.codes + 32 * k);
+    return s;
+  }
+
+  void levels(std::int8_t* out) const noexcept {
+    for (int k = 0; k < 8; ++k) store_codes(crumbs_of(crumbs + k / 4 * 32, k % 4), out + 32 * k);
   }
 
   template <bool kWeighted>
@@ -48,3 +61,4 @@ struct BlockCodec<Q2_K> {
     store16(half_scale(s.min), out, 82);
   }
 };
+static_assert(sizeof(Q2_K) == 84 && alignof(Q2_K) == 1 && std::is_trivially_copyable_v<Q2_K>);

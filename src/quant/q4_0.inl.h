@@ -1,5 +1,9 @@
-// One scale for 32 weights, codes around zero: q4_0 and, with a fifth bit, q5_0. Without importance the arithmetic is
-// ggml's, operation by operation, so that the bytes are equal; with it, the scale of least weighted error is searched.
+// q4_0: 32 weights share one scale; value[i] = scale · (q[i] - 8), q in 0..15. The scale is negative when the weight
+// of largest magnitude is positive, so that this weight always lands on q = 0 and uses the full range. 4.5 bits per
+// weight.
+//
+// Without importance the arithmetic is ggml's, operation by operation, so that the bytes are equal; with it, the scale
+// of least weighted error is searched.
 
 /// The scale that puts the weight of largest magnitude on the end of the range, then the searched one if it is better.
 template <class Levels, bool kWeighted>
@@ -19,19 +23,22 @@ inline Ints plain_centred_code(Floats x, Floats inverse) noexcept {
   return truncate(clamp(t, 0.0f, static_cast<float>(2 * kMiddle - 1)));
 }
 
-template <>
-struct BlockCodec<Q4_0> {
-  static constexpr int kGroup = 32;
+struct Q4_0 {
+  static constexpr BlockFormat kFormat = BlockFormat::q4_0;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = false;
+  using Levels = IntegerLevels<-8, 7>;
 
-  static void expand(const Q4_0& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    store_codes(minus(nibble_pair(block.nibbles), 8), out.codes);
-  }
+  PackedHalf scale;
+  std::uint8_t nibbles[16];  // byte j: q[j] in the low half, q[j + 16] in the high half
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale)}; }
+
+  void levels(std::int8_t* out) const noexcept { store_codes(minus(nibble_pair(nibbles), 8), out); }
 
   template <bool kWeighted>
   static void encode(const Floats* x, const Floats* w, std::byte* const* out) noexcept {
-    using Levels = IntegerLevels<-8, 7>;
     const Floats plain = extremum(x, 32) / splat(-8.0f);
     const Floats scale = choose_half_scale<Levels, kWeighted>(x, w, 32, plain);
     const Floats inverse = reciprocal(kWeighted ? scale : plain);
@@ -40,3 +47,4 @@ struct BlockCodec<Q4_0> {
         [&](int i) { return kWeighted ? Levels::code(x[i] * inverse) : plain_centred_code<8>(x[i], inverse); }, out, 2);
   }
 };
+static_assert(sizeof(Q4_0) == 18 && alignof(Q4_0) == 1 && std::is_trivially_copyable_v<Q4_0>);

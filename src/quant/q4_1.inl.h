@@ -1,5 +1,7 @@
-// A scale and a lowest value for 32 weights: q4_1 and, with a fifth bit, q5_1. Without importance the arithmetic is
-// ggml's, operation by operation; with it, both numbers are searched.
+// q4_1: 32 weights with a scale and a lowest value; value[i] = scale · q[i] + min, q in 0..15. Suits weights that are
+// not centred on zero. 5 bits per weight.
+//
+// Without importance the arithmetic is ggml's, operation by operation; with it, scale and minimum are searched.
 
 /// Codes 0..kTop of one block per lane, and the scale and minimum that go with them.
 template <int kTop>
@@ -40,16 +42,20 @@ inline MinScale<kTop> fit_min_scale(const Floats* x, const Floats* w) noexcept {
   return fit;
 }
 
-template <>
-struct BlockCodec<Q4_1> {
-  static constexpr int kGroup = 32;
+struct Q4_1 {
+  static constexpr BlockFormat kFormat = BlockFormat::q4_1;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 4;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = true;
+  using Levels = IntegerLevels<0, 15>;
 
-  static void expand(const Q4_1& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    out.offsets[0] = -half_of(block.min);
-    store_codes(nibble_pair(block.nibbles), out.codes);
-  }
+  PackedHalf scale;
+  PackedHalf min;
+  std::uint8_t nibbles[16];  // byte j: q[j] in the low half, q[j + 16] in the high half
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale), .min = code_of(min)}; }
+
+  void levels(std::int8_t* out) const noexcept { store_codes(nibble_pair(nibbles), out); }
 
   template <bool kWeighted>
   static void encode(const Floats* x, const Floats* w, std::byte* const* out) noexcept {
@@ -59,3 +65,4 @@ struct BlockCodec<Q4_1> {
     store_nibbles_16([&](int i) { return fit.codes[i]; }, out, 4);
   }
 };
+static_assert(sizeof(Q4_1) == 20 && alignof(Q4_1) == 1 && std::is_trivially_copyable_v<Q4_1>);

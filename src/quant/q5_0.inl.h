@@ -1,4 +1,4 @@
-// See q4_0.inl.h; the fifth bits of all 32 codes are one 32-bit word.
+// q5_0: as q4_0 with a fifth bit kept apart; value[i] = scale · (q[i] - 16), q in 0..31. 5.5 bits per weight.
 
 /// Fifth bits as one word, then the nibbles: the tail that q5_0 and q5_1 share.
 inline void store_five_bits(const Ints* codes, std::byte* const* out, int offset) noexcept {
@@ -12,19 +12,23 @@ inline Bytes five_bits(const std::uint8_t* high_bits, const std::uint8_t* nibble
   return join(nibble_pair(nibbles), bits32(high_bits, 16));
 }
 
-template <>
-struct BlockCodec<Q5_0> {
-  static constexpr int kGroup = 32;
+struct Q5_0 {
+  static constexpr BlockFormat kFormat = BlockFormat::q5_0;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 5;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = false;
+  using Levels = IntegerLevels<-16, 15>;
 
-  static void expand(const Q5_0& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    store_codes(minus(five_bits(block.high_bits, block.nibbles), 16), out.codes);
-  }
+  PackedHalf scale;
+  std::uint8_t high_bits[4];  // bit i of these 32, first byte first: bit 4 of q[i]
+  std::uint8_t nibbles[16];   // byte j: low 4 bits of q[j] and, in the high half, of q[j + 16]
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale)}; }
+
+  void levels(std::int8_t* out) const noexcept { store_codes(minus(five_bits(high_bits, nibbles), 16), out); }
 
   template <bool kWeighted>
   static void encode(const Floats* x, const Floats* w, std::byte* const* out) noexcept {
-    using Levels = IntegerLevels<-16, 15>;
     const Floats plain = extremum(x, 32) / splat(-16.0f);
     const Floats scale = choose_half_scale<Levels, kWeighted>(x, w, 32, plain);
     const Floats inverse = reciprocal(kWeighted ? scale : plain);
@@ -36,3 +40,4 @@ struct BlockCodec<Q5_0> {
     store_five_bits(codes, out, 2);
   }
 };
+static_assert(sizeof(Q5_0) == 22 && alignof(Q5_0) == 1 && std::is_trivially_copyable_v<Q5_0>);

@@ -1,15 +1,20 @@
-// See q4_1.inl.h for the search and q5_0.inl.h for the fifth bits.
+// q5_1: as q4_1 with a fifth bit kept apart; value[i] = scale · q[i] + min, q in 0..31. 6 bits per weight.
 
-template <>
-struct BlockCodec<Q5_1> {
-  static constexpr int kGroup = 32;
+struct Q5_1 {
+  static constexpr BlockFormat kFormat = BlockFormat::q5_1;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 5;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = true;
+  using Levels = IntegerLevels<0, 31>;
 
-  static void expand(const Q5_1& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    out.offsets[0] = -half_of(block.min);
-    store_codes(five_bits(block.high_bits, block.nibbles), out.codes);
-  }
+  PackedHalf scale;
+  PackedHalf min;
+  std::uint8_t high_bits[4];  // bit i of these 32, first byte first: bit 4 of q[i]
+  std::uint8_t nibbles[16];   // byte j: low 4 bits of q[j] and, in the high half, of q[j + 16]
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale), .min = code_of(min)}; }
+
+  void levels(std::int8_t* out) const noexcept { store_codes(five_bits(high_bits, nibbles), out); }
 
   template <bool kWeighted>
   static void encode(const Floats* x, const Floats* w, std::byte* const* out) noexcept {
@@ -19,3 +24,4 @@ struct BlockCodec<Q5_1> {
     store_five_bits(fit.codes, out, 4);
   }
 };
+static_assert(sizeof(Q5_1) == 24 && alignof(Q5_1) == 1 && std::is_trivially_copyable_v<Q5_1>);

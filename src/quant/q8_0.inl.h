@@ -1,20 +1,27 @@
-// One scale for 32 weights of 8 bits. Without importance as ggml does it, operation by operation.
+// q8_0: 32 weights share one scale; value[i] = scale · q[i], the encoder uses q in -127..127. 8.5 bits per weight.
+// Without importance the arithmetic is ggml's, operation by operation.
 
-template <>
-struct BlockCodec<Q8_0> {
-  static constexpr int kGroup = 32;
+struct Q8_0 {
+  static constexpr BlockFormat kFormat = BlockFormat::q8_0;
+  static constexpr int kValues = 32, kGroup = 32, kBits = 8;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = false;
+  using Levels = IntegerLevels<-128, 127>;
 
-  static void expand(const Q8_0& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    for (int i = 0; i < 32; ++i) out.codes[i] = block.q[i];
+  PackedHalf scale;
+  std::int8_t q[kValues];
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale)}; }
+
+  void levels(std::int8_t* out) const noexcept {
+    for (int i = 0; i < kValues; ++i) out[i] = q[i];
   }
 
   template <bool kWeighted>
   static void encode(const Floats* x, const Floats* w, std::byte* const* out) noexcept {
-    using Levels = IntegerLevels<-127, 127>;
+    using Used = IntegerLevels<-127, 127>;
     const Floats plain = abs_of(extremum(x, 32)) / splat(127.0f);
-    const Floats scale = choose_half_scale<Levels, kWeighted>(x, w, 32, plain);
+    const Floats scale = choose_half_scale<Used, kWeighted>(x, w, 32, plain);
     const Floats inverse = reciprocal(kWeighted ? scale : plain);
     store16(half_scale(kWeighted ? scale : plain), out, 0);
     for (int i = 0; i < 32; i += 4) {
@@ -27,3 +34,4 @@ struct BlockCodec<Q8_0> {
     }
   }
 };
+static_assert(sizeof(Q8_0) == 34 && alignof(Q8_0) == 1 && std::is_trivially_copyable_v<Q8_0>);

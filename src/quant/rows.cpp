@@ -1,5 +1,3 @@
-// Instantiates the algorithms with one lane and offers them by name.
-
 #include "quant/rows.h"
 
 #include <fmt/format.h>
@@ -9,16 +7,11 @@
 
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "quant/block_format.h"
-#include "quant/expanded.h"
-#include "quant/int8_scale.h"
-#include "quant/lanes_scalar.h"
+#include "quant/blocks.h"
 
 namespace imago {
 
 namespace quant {
-
-#include "quant/blocks.inl.h"
 
 EncodeRows row_encoder(BlockFormat format) noexcept {
   return visit(format, []<class Block>(std::type_identity<Block>) -> EncodeRows { return &encode_blocks<Block>; });
@@ -30,11 +23,26 @@ DecodeRows row_decoder(BlockFormat format) noexcept {
 
 BlockParts block_parts(BlockFormat format) noexcept {
   return visit(format, []<class Block>(std::type_identity<Block>) -> BlockParts {
-    const auto expand = [](const std::byte* block, Expanded& out) noexcept {
-      BlockCodec<Block>::expand(*reinterpret_cast<const Block*>(block), out);  // of alignment 1, made of bytes
+    const auto take_apart = [](const std::byte* block, Expanded& out) noexcept {
+      expand(*reinterpret_cast<const Block*>(block), out);  // any address will do: blocks are made of bytes
     };
-    return {BlockCodec<Block>::kGroup, BlockCodec<Block>::kHasOffset, expand};
+    return {Block::kGroup, Block::kHasOffset, take_apart};
   });
+}
+
+void check_importance(Format format, std::size_t count, std::span<const float> importance) {
+  if (importance.empty()) return;
+  const std::size_t values = static_cast<std::size_t>(format.block_values());
+  if (importance.size() % values != 0 || count % importance.size() != 0) {
+    throw ShapeError(fmt::format("an importance of {} columns does not fit {} weights in blocks of {}",
+                                 importance.size(), count, values));
+  }
+  const auto bad = std::find_if(importance.begin(), importance.end(),
+                                [](float factor) { return !(factor >= 0) || !std::isfinite(factor); });
+  if (bad != importance.end()) {
+    throw UsageError(fmt::format("the importance of column {} is {}; it must be finite and not negative",
+                                 bad - importance.begin(), *bad));
+  }
 }
 
 namespace {
@@ -51,10 +59,9 @@ double dot_block(const Block& block, const float* x) noexcept {
 /// Integer products within the runs where both the weight's scale and the activation's are the same.
 template <class Block>
 double dot_block(const Block& block, const Int8Block* x) noexcept {
-  using Codec = BlockCodec<Block>;
-  constexpr int kRun = std::min(Codec::kGroup, Int8Block::kValues);
+  constexpr int kRun = std::min(Block::kGroup, Int8Block::kValues);
   Expanded e;
-  Codec::expand(block, e);
+  expand(block, e);
   double sum = 0;
   for (int begin = 0; begin < Block::kValues; begin += kRun) {
     const Int8Block& activations = x[begin / Int8Block::kValues];
@@ -66,8 +73,8 @@ double dot_block(const Block& block, const Int8Block* x) noexcept {
       plain += a;
     }
     const double scale = activations.scale;
-    sum += static_cast<double>(e.scales[begin / Codec::kGroup]) * scale * products;
-    if (Codec::kHasOffset) sum -= static_cast<double>(e.offsets[begin / Codec::kGroup]) * scale * plain;
+    sum += static_cast<double>(e.scales[begin / Block::kGroup]) * scale * products;
+    if (Block::kHasOffset) sum -= static_cast<double>(e.offsets[begin / Block::kGroup]) * scale * plain;
   }
   return sum;
 }
@@ -76,7 +83,7 @@ double dot_block(const Block& block, const Int8Block* x) noexcept {
 template <class X>
 float dot_blocks(BlockFormat format, std::span<const std::byte> blocks, std::span<const X> x, std::size_t stride) {
   return visit(format, [&]<class Block>(std::type_identity<Block>) {
-    const Block* typed = reinterpret_cast<const Block*>(blocks.data());  // of alignment 1, made of bytes
+    const Block* typed = reinterpret_cast<const Block*>(blocks.data());  // any address will do
     double sum = 0;
     for (std::size_t b = 0; b < blocks.size() / sizeof(Block); ++b) sum += dot_block(typed[b], x.data() + b * stride);
     return static_cast<float>(sum);
@@ -120,20 +127,6 @@ float dot_row(BlockFormat format, std::span<const std::byte> blocks, std::span<c
 float dot_row(BlockFormat format, std::span<const std::byte> blocks, std::span<const Int8Block> x) {
   check_row(format, x.size() * Int8Block::kValues, blocks.size());
   return quant::dot_blocks(format, blocks, x, static_cast<std::size_t>(info(format).values) / Int8Block::kValues);
-}
-
-std::vector<Int8Block> quantize_activations(std::span<const float> x) {
-  std::vector<Int8Block> blocks((x.size() + Int8Block::kValues - 1) / Int8Block::kValues);
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const std::span<const float> part =
-        x.subspan(b * Int8Block::kValues)
-            .first(std::min<std::size_t>(Int8Block::kValues, x.size() - b * Int8Block::kValues));
-    Int8Block& block = blocks[b];
-    block = {};
-    block.scale = quant::quantize_to_int8(part, block.q);
-    for (const std::int8_t code : block.q) block.sum += code;
-  }
-  return blocks;
 }
 
 }  // namespace imago

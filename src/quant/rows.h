@@ -1,13 +1,12 @@
 #pragma once
 
-// The block formats one block at a time, in plain C++: the definition of correct. The algorithms are in the *.inl.h
-// files.
+// Block formats by name: the functions of quant/blocks.h for rows of weights.
 
 #include <cstddef>
 #include <span>
 
 #include "imago/format.h"
-#include "quant/expanded.h"
+#include "quant/block_data.h"
 
 namespace imago::quant {
 
@@ -20,16 +19,16 @@ using DecodeRows = void (*)(const std::byte* packed, std::size_t count, float* w
 EncodeRows row_encoder(BlockFormat format) noexcept;
 DecodeRows row_decoder(BlockFormat format) noexcept;
 
-/// How to take a block of a format apart: values per scale, whether there are offsets, and the function that does it.
+/// How to take a block of a format apart.
 struct BlockParts {
-  int group;
-  bool has_offset;
+  int group;        ///< weights per scale
+  bool has_offset;  ///< whether Expanded::offsets is set
   void (*expand)(const std::byte* block, Expanded& out) noexcept;
 };
 BlockParts block_parts(BlockFormat format) noexcept;
 
 /// Throws ShapeError unless `importance` is empty or a whole number of blocks that divides `count`; UsageError if a
 /// factor is negative or not finite.
-void check_importance(BlockFormat format, std::size_t count, std::span<const float> importance);
+void check_importance(Format format, std::size_t count, std::span<const float> importance);
 
 }  // namespace imago::quant

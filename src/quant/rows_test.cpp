@@ -98,7 +98,7 @@ TEST_P(GgmlReference, DotProducts) {
 std::vector<BlockFormat> formats_in_reference() {
   std::vector<BlockFormat> formats;
   for (const BlockFormatInfo& row : kBlockFormats) {
-    if (row.in_gguf) formats.push_back(row.id);
+    if (row.in_gguf()) formats.push_back(row.id);
   }
   return formats;
 }
@@ -185,7 +185,7 @@ TEST(Rows, SizesMustFit) {
     quantize_row(BlockFormat::q4_k, std::vector<float>(300), blocks);
     FAIL();
   } catch (const ShapeError& error) {
-    EXPECT_STREQ(error.what(), "300 weights are no multiple of the 256 that a block of q4_k holds");
+    EXPECT_STREQ(error.what(), "300 weights are not a multiple of the 256 that a block of q4_k holds");
   }
 }
 

@@ -14,8 +14,6 @@ namespace imago {
 
 namespace {
 
-bool has_scales(Format format) noexcept { return !format.is_block() && is_scaled(format.dtype()); }
-
 void check_granularity(const Scheme& scheme) {
   const bool grouped = scheme.granularity == Granularity::group;
   if (grouped && scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
@@ -24,14 +22,14 @@ void check_granularity(const Scheme& scheme) {
   if (!grouped && scheme.group != 0) {
     throw UsageError(fmt::format("a group of {} weights is given, but the scales are not one per group", scheme.group));
   }
-  if (scheme.granularity != Granularity::tensor && !has_scales(scheme.format)) {
+  if (scheme.granularity != Granularity::tensor && !scheme.format.has_scales()) {
     throw UsageError(fmt::format("{} takes no scales per row or group: {}", scheme.format.name(),
-                                 scheme.format.is_block() ? "its blocks carry their own" : "it has no scale"));
+                                 scheme.format.is_wide() ? "it has no scale" : "its blocks carry their own"));
   }
 }
 
 void check_calibrator(const Scheme& scheme) {
-  if (scheme.calibrator != Calibrator::absmax && !has_scales(scheme.format)) {
+  if (scheme.calibrator != Calibrator::absmax && !scheme.format.has_scales()) {
     throw UsageError(fmt::format("{} has no scale that a calibrator could find", scheme.format.name()));
   }
   if (scheme.calibrator == Calibrator::absmean && scheme.format != Format(DType::ternary)) {
@@ -107,11 +105,8 @@ Scheme checked_scheme(const Scheme& scheme) {
 }
 
 ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t cols) {
-  if (scheme.format.is_block()) {
-    check_row_multiple(cols, static_cast<std::size_t>(scheme.format.block_values()), "block");
-    return {};
-  }
-  if (!has_scales(scheme.format)) return {};
+  check_row_multiple(cols, static_cast<std::size_t>(scheme.format.block_values()), "block");
+  if (!scheme.format.has_scales()) return {};
   const std::size_t count = rows * cols;
   std::size_t group = 0;
   switch (scheme.granularity) {
@@ -155,10 +150,11 @@ void check_codes(Format format, std::size_t count, std::span<const std::byte> co
   if (codes.size() != wanted) {
     throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, codes.size()));
   }
-  if (format.is_block() || count == 0) return;
-  // Weights fill a byte from the top, so padding is at the bottom of the last one.
-  const std::size_t bits = static_cast<std::size_t>(imago::bits(format.dtype()));
-  const unsigned unused = bits >= 8 ? 0 : static_cast<unsigned>((8 / bits - count % (8 / bits)) % (8 / bits) * bits);
+  if (count == 0) return;
+  // Weights fill a byte from the top, so padding is at the bottom of the last one. Blocks have none.
+  const auto values = static_cast<std::size_t>(format.unit_values());
+  const unsigned used = static_cast<unsigned>(count % values * static_cast<std::size_t>(format.unit_bytes()) % 8);
+  const unsigned unused = (8 - used) % 8;
   if ((std::to_integer<unsigned>(codes.back()) & ((1u << unused) - 1)) != 0) {
     throw UsageError(
         fmt::format("the {} bits after the last of {} weights in {} must be 0", unused, count, format.name()));

@@ -1,4 +1,5 @@
-// 256 ternary weights, two bits each, and the search of the scale that tq1_0 shares.
+// tq2_0: 256 ternary weights share one scale; value = scale · (t - 1), t in 0..2 stored in two bits (3 would read as
+// 2). 2.0625 bits per weight, faster to read than tq1_0.
 
 /// Codes 0, 1, 2 for -1, 0, +1; returns the scale as binary16 holds it. The absolute maximum, the plain choice, is
 /// among the trials, so the error never exceeds that of plain rounding.
@@ -10,16 +11,27 @@ inline Floats fit_ternary(const Floats* x, const Floats* w, Ints* codes) noexcep
   return scale;
 }
 
-template <>
-struct BlockCodec<TQ2_0> {
-  static constexpr int kGroup = 256;
+struct TQ2_0 {
+  static constexpr BlockFormat kFormat = BlockFormat::tq2_0;
+  static constexpr int kValues = 256, kGroup = 256, kBits = 2;
+  static constexpr ScaleKind kScales = ScaleKind::half;
   static constexpr bool kHasOffset = false;
+  using Levels = TernaryLevels;
 
-  static void expand(const TQ2_0& block, Expanded& out) noexcept {
-    out.scales[0] = half_of(block.scale);
-    for (int k = 0; k < 8; ++k) {
-      store_codes(minus(crumbs_of(block.crumbs + k / 4 * 32, k % 4), 1), out.codes + 32 * k);
-    }
+  std::uint8_t crumbs[64];  // per 128 weights 32 bytes; byte m holds weights m, m+32, m+64, m+96 from the low bits up
+  PackedHalf scale;
+
+  BlockScales scales() const noexcept { return {.scale = code_of(scale)}; }
+
+  void levels(std::int8_t* out) const noexcept {
+    for (int k = 0; k < 8; ++k) store_codes(minus(crumbs_of(crumbs + k / 4 * 32, k % 4), 1), out + 32 * k);
+  }
+
+  /// Not 0 if some field has both bits set: 3 is not a ternary digit.
+  unsigned unused_codes() const noexcept {
+    std::uint8_t found = 0;
+    for (const std::uint8_t byte : crumbs) found |= static_cast<std::uint8_t>(byte & (byte >> 1) & 0x55);
+    return found;
   }
 
   template <bool kWeighted>
@@ -31,3 +43,4 @@ struct BlockCodec<TQ2_0> {
     store16(half_scale(scale), out, 64);
   }
 };
+static_assert(sizeof(TQ2_0) == 66 && alignof(TQ2_0) == 1 && std::is_trivially_copyable_v<TQ2_0>);

@@ -26,14 +26,12 @@ void check_slice(const WeightStore& store, std::size_t first, std::size_t count)
   }
 }
 
-bool has_scales(Format format) { return !format.is_block() && is_scaled(format.dtype()); }
-
 /// Whether kernels can read the slice from its codes; the rules are those of kernels::PackedMatrix.
 bool is_packable(const Version& version, const MatrixSlice& slice) {
   const Format format = version.scheme().format;
   const std::size_t block = static_cast<std::size_t>(format.block_values());
   if (slice.cols % block != 0 || slice.first % block != 0) return false;
-  if (!has_scales(format)) return true;
+  if (!format.has_scales()) return true;
   const std::size_t group = version.scale_group();
   if (slice.first + slice.rows * slice.cols <= group) return true;
   if (group % slice.cols == 0 && slice.first % slice.cols == 0) return true;
@@ -47,41 +45,26 @@ std::span<float> scratch(std::size_t count) {
   return std::span(memory).first(count);
 }
 
-void decode_blocks(const Version& version, std::size_t first, std::span<float> out) {
-  const BlockFormat format = version.scheme().format.block();
-  const std::size_t block = static_cast<std::size_t>(info(format).values);
-  const std::size_t first_block = first / block;
-  const std::size_t end_block = (first + out.size() + block - 1) / block;
-  const std::size_t block_bytes = static_cast<std::size_t>(info(format).bytes);
-  const auto codes = version.codes().subspan(first_block * block_bytes, (end_block - first_block) * block_bytes);
-  if (first % block == 0 && out.size() % block == 0) {
-    decode(format, codes, out);
-    return;
-  }
-  const std::span<float> whole = scratch((end_block - first_block) * block);
-  decode(format, codes, whole);
-  std::ranges::copy(whole.subspan(first % block, out.size()), out.begin());
-}
-
-/// Weights of a dtype; `scales` is counted from `first` on.
+/// `scales` is counted from `first` on.
 void decode_codes(const Version& version, std::size_t first, Scales scales, std::span<float> out) {
-  const DType dtype = version.scheme().format.dtype();
-  const std::size_t begin = first / kWholeBytes * kWholeBytes;
-  const std::size_t count = first - begin + out.size();
-  const auto codes = version.codes().subspan(packed_bytes(dtype, begin), packed_bytes(dtype, count));
-  if (begin == first) {
-    decode(dtype, codes, scales, out);
+  const Format format = version.scheme().format;
+  const auto unit = static_cast<std::size_t>(format.unit_values()),
+             block = static_cast<std::size_t>(format.block_values());
+  const std::size_t begin = first / unit * unit;
+  const std::size_t count = (first - begin + out.size() + block - 1) / block * block;
+  const auto codes = version.codes().subspan(packed_bytes(format, begin), packed_bytes(format, count));
+  if (count == out.size()) {
+    decode(format, codes, scales, out);
     return;
   }
   const std::span<float> whole = scratch(count);
-  decode(dtype, codes, scales, whole);
-  std::ranges::copy(whole.last(out.size()), out.begin());
+  decode(format, codes, scales, whole);
+  std::ranges::copy(whole.subspan(first - begin, out.size()), out.begin());
 }
 
 void decode_version(const Version& version, std::size_t first, std::span<float> out) {
   if (out.empty()) return;
-  if (version.scheme().format.is_block()) return decode_blocks(version, first, out);
-  if (!has_scales(version.scheme().format)) return decode_codes(version, first, {}, out);
+  if (!version.scheme().format.has_scales()) return decode_codes(version, first, {}, out);
   const std::size_t group = version.scale_group();
   const std::span<const float> scales = version.scales();
   if (first % group == 0 && first % kWholeBytes == 0) {

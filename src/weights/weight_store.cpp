@@ -32,7 +32,7 @@ std::span<float> as_floats(Buffer& buffer) {
 }
 
 bool is_unsigned(Format format) noexcept {
-  return !format.is_block() && info(format.dtype()).kind == NumberKind::unsigned_integer;
+  return format.has_scales() && info(format.dtype()).kind == NumberKind::unsigned_integer;
 }
 
 }  // namespace
@@ -125,10 +125,6 @@ struct WeightStore::State {
   std::shared_ptr<const Version> make_version(const Scheme& scheme, const ScaleLayout& layout) {
     const std::span<const float> weights = read_master();
     Buffer codes = host_device()->allocate(packed_bytes(scheme.format, count));
-    if (scheme.format.is_block()) {
-      encode(scheme.format.block(), weights, codes.host());
-      return std::make_shared<const Version>(scheme, count, std::move(codes), std::vector<float>(), 0, false);
-    }
     const auto given = explicit_scales.find(scheme);
     const bool is_explicit = given != explicit_scales.end();
     const bool is_known = released_scales && released_scales->first == scheme;
@@ -138,7 +134,7 @@ struct WeightStore::State {
                : is_known  ? released_scales->second
                            : derive_scales(scheme, layout, weights);
     }
-    encode(scheme.format.dtype(), weights, {.values = scales, .group = layout.group}, codes.host());
+    encode(scheme.format, weights, {.values = scales, .group = layout.group}, codes.host());
     return std::make_shared<const Version>(scheme, count, std::move(codes), std::move(scales), layout.group,
                                            is_explicit);
   }
@@ -161,11 +157,7 @@ void Version::decode_into(std::span<float> weights) const {
   if (weights.size() != count_) {
     throw ShapeError(fmt::format("a version of {} weights cannot be decoded into {}", count_, weights.size()));
   }
-  if (scheme_.format.is_block()) {
-    decode(scheme_.format.block(), codes(), weights);
-  } else {
-    decode(scheme_.format.dtype(), codes(), {.values = scales_, .group = scale_group_}, weights);
-  }
+  decode(scheme_.format, codes(), {.values = scales_, .group = scale_group_}, weights);
 }
 
 WeightStore::WeightStore(std::size_t rows, std::size_t cols) : state_(std::make_unique<State>(rows, cols)) {}

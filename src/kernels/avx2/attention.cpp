@@ -1,5 +1,5 @@
-#include "kernels/avx2/ops.h"
 #include "kernels/avx2/ops_lanes.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels::avx2 {
 

@@ -3,7 +3,7 @@
 // What products need beyond lanes.h and lanes_io.h. A *quad* is four bytes in one lane: four columns of the row that
 // the lane stands for.
 
-#include "kernels/avx2/lanes_io.h"
+#include "kernels/avx2/lanes.h"
 
 namespace imago::kernels::avx2 {
 namespace {  // each file has its own: they differ in flags

@@ -1,4 +1,4 @@
-#include "kernels/avx2/ops.h"
+#include "kernels/folders.h"
 
 #include "kernels/avx2/ops_lanes.h"
 #include "quant/int8_scale.h"

@@ -3,7 +3,7 @@
 // Lanes that mix, fused products and partial vectors: what the operations need beyond the codecs' vocabulary. Results
 // may differ in the last bits between instruction sets. The same names with 16 lanes: kernels/avx512/ops_lanes.h.
 
-#include "kernels/avx2/lanes_io.h"
+#include "kernels/avx2/lanes.h"
 
 namespace imago::kernels::avx2 {
 

@@ -1,6 +1,6 @@
 // Inline assembly: a compiler given intrinsics spills some of the chains, and reports half of the peak.
 
-#include "kernels/avx2/peak.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels::avx2 {
 

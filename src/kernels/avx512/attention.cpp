@@ -1,5 +1,5 @@
-#include "kernels/avx512/ops.h"
 #include "kernels/avx512/ops_lanes.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels::avx512 {
 

@@ -1,6 +1,6 @@
-#include "kernels/avx512/ops.h"
 #include "kernels/avx512/ops_lanes.h"
 #include "kernels/avx512/tiles.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels::avx512 {
 

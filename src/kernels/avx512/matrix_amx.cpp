@@ -4,14 +4,13 @@
 #include <type_traits>
 
 #include "kernels/avx512/lanes_dot.h"
-#include "kernels/avx512/matrix.h"
 #include "kernels/avx512/tiles.h"
-#include "quant/block_format.h"
-#include "quant/expanded.h"
+#include "kernels/folders.h"
+#include "quant/block_data.h"
 
 namespace imago::kernels::avx512 {
 
-using namespace imago::quant;  // the block types
+using namespace imago::quant;  // the plain data of block formats
 
 namespace {
 // clang-format off
@@ -39,28 +38,17 @@ using ExactTerms = Terms<3, std::is_same_v<T, BFloat16> ? 1
                                                         : 3>;
 }  // namespace
 
-MatrixFunctions amx_block_matrix(BlockFormat format, bool fast) noexcept {
-  if (!fast) return {};
-  return quant::visit(format, [=]<class Block>(std::type_identity<Block>) -> MatrixFunctions {
-    if constexpr (std::is_same_v<Block, EntityQ4_0>) {
-      return {};
-    } else {
-      return with_tiles<FastTerms>(vnni_block_matrix(format, true), planes_by_tiles<RunFormatOf<Block>, FastTerms>);
-    }
-  });
-}
-
-MatrixFunctions amx_dtype_matrix(DType dtype, bool fast) noexcept {
-  return imago::visit(dtype, [=]<class T>(std::type_identity<T>) -> MatrixFunctions {
+MatrixFunctions amx_matrix(Format format, bool fast) noexcept {
+  return visit(format, [=]<class T>(std::type_identity<T>) -> MatrixFunctions {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
       if (fast) return {};
-      return with_tiles<ExactTerms<T>>(dtype_matrix(dtype, false), columns_by_tiles<T, ExactTerms<T>>);
+      return with_tiles<ExactTerms<T>>(matrix(format, false), columns_by_tiles<T, ExactTerms<T>>);
     } else if constexpr (kIsFp8<T>) {
       if (!fast) return {};
-      return with_tiles<FastTerms>(dtype_matrix(dtype, true), columns_by_tiles<T, FastTerms>);
-    } else if constexpr (kBits<T> <= 8) {
+      return with_tiles<FastTerms>(matrix(format, true), columns_by_tiles<T, FastTerms>);
+    } else if constexpr (kHasPanels<T>) {
       if (!fast) return {};
-      return with_tiles<FastTerms>(vnni_dtype_matrix(dtype, true), planes_by_tiles<RunFormatOf<T>, FastTerms>);
+      return with_tiles<FastTerms>(vnni_matrix(format, true), panels_by_tiles<PanelLayoutOf<T>, FastTerms>);
     } else {
       return {};
     }

@@ -201,7 +201,7 @@ inline void tile_matmul(const ProductArgs& a, std::size_t bytes, Decode decode) 
 }
 
 template <class Format, class Terms>
-void planes_by_tiles(const ProductArgs& a) noexcept {
+void panels_by_tiles(const ProductArgs& a) noexcept {
   static_assert(Terms::kStripeColumns % 256 == 0);
   tile_matmul<Terms>(a, panel_bytes<Format>(a.cols, a.scale_group),
                      [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
@@ -218,7 +218,7 @@ void planes_by_tiles(const ProductArgs& a) noexcept {
 template <class T, class Terms>
 inline void tile_columns(const ProductArgs& a, const std::byte* panel, std::size_t first, std::size_t count,
                          std::byte* tiles) noexcept {
-  using Form = ColumnForm<T>;
+  using Form = ColumnPanels<T>;
   const std::size_t end = steps_of(count) * kTileColumns;
   if constexpr (std::is_same_v<T, BFloat16>) {  // they are there already, column by column, and have no scales
     static_assert(Terms::kOfWeights == 1 && 2 * Form::kColumnBytes == kTileRowBytes);
@@ -244,7 +244,7 @@ inline void tile_columns(const ProductArgs& a, const std::byte* panel, std::size
 
 template <class T, class Terms>
 void columns_by_tiles(const ProductArgs& a) noexcept {
-  tile_matmul<Terms>(a, ColumnForm<T>::panel_bytes(a.cols, a.scale_group),
+  tile_matmul<Terms>(a, ColumnPanels<T>::panel_bytes(a.cols, a.scale_group),
                      [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
                        tile_columns<T, Terms>(a, panel, first, count, tiles);
                      });

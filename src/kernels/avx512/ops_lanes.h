@@ -3,7 +3,7 @@
 // Lanes that mix, fused products and partial vectors: what the operations need beyond the codecs' vocabulary. Results
 // may differ in the last bits between instruction sets. The same names with 8 lanes: kernels/avx2/ops_lanes.h.
 
-#include "kernels/avx512/lanes_io.h"
+#include "kernels/avx512/lanes.h"
 
 namespace imago::kernels::avx512 {
 namespace {  // each file has its own: they differ in flags

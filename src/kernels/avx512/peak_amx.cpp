@@ -1,5 +1,5 @@
-#include "kernels/avx512/peak.h"
 #include "kernels/avx512/tiles.h"
+#include "kernels/folders.h"
 
 namespace imago::kernels::avx512 {
 

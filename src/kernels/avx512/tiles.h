@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/avx512/lanes_io.h"
+#include "kernels/avx512/lanes.h"
 
 namespace imago::kernels::avx512 {
 namespace {  // each file has its own: they differ in flags

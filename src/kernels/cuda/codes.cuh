@@ -106,15 +106,31 @@ struct Codes8 {
   }
 };
 
+/// Four signed bytes as a word, the first one lowest.
+constexpr std::uint32_t level_word(int a, int b, int c, int d) noexcept {
+  return (static_cast<std::uint32_t>(a) & 0xFFu) | (static_cast<std::uint32_t>(b) & 0xFFu) << 8 |
+         (static_cast<std::uint32_t>(c) & 0xFFu) << 16 | (static_cast<std::uint32_t>(d) & 0xFFu) << 24;
+}
+
+/// The table of a set of levels (quant/search.inl.h) in the words that CodesTable reads.
+template <class Levels>
+struct LevelWords {
+  static constexpr std::uint32_t word(int i) noexcept {
+    return level_word(Levels::kTable[i], Levels::kTable[i + 1], Levels::kTable[i + 2], Levels::kTable[i + 3]);
+  }
+  static constexpr std::uint32_t kWords[4] = {word(0), word(4), word(8), word(12)};
+};
+
 /// Sixteen levels in signed bytes; nibble k of word w is the level of weight 8w + k. A nibble less its top bit picks a
 /// byte of each half of the table, the top bit picks between the two.
 template <class Levels>
 struct CodesTable {
+  using Words = LevelWords<Levels>;
   static constexpr int kBytes = 16, kHighBytes = 0, kBits = 8;
   static constexpr bool kSigned = true;
   IMAGO_HD static std::uint32_t four(std::uint32_t index, std::uint32_t half) noexcept {
-    const std::uint32_t low = pick_bytes(Levels::kWords[0], Levels::kWords[1], index);
-    const std::uint32_t high = pick_bytes(Levels::kWords[2], Levels::kWords[3], index);
+    const std::uint32_t low = pick_bytes(Words::kWords[0], Words::kWords[1], index);
+    const std::uint32_t high = pick_bytes(Words::kWords[2], Words::kWords[3], index);
     return pick_bytes(low, high, half);
   }
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
@@ -133,25 +149,5 @@ template <class Codes>
 inline constexpr bool kAreLevels = false;
 template <class Levels>
 inline constexpr bool kAreLevels<CodesTable<Levels>> = true;
-
-/// Four signed bytes as a word, the first one lowest.
-constexpr std::uint32_t level_word(int a, int b, int c, int d) noexcept {
-  return (static_cast<std::uint32_t>(a) & 0xFFu) | (static_cast<std::uint32_t>(b) & 0xFFu) << 8 |
-         (static_cast<std::uint32_t>(c) & 0xFFu) << 16 | (static_cast<std::uint32_t>(d) & 0xFFu) << 24;
-}
-
-/// iq4_nl, iq4_xs.
-struct LevelsIq4 {
-  static constexpr int kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-  static constexpr std::uint32_t kWords[4] = {level_word(-127, -104, -83, -65), level_word(-49, -35, -22, -10),
-                                              level_word(1, 13, 25, 38), level_word(53, 69, 89, 113)};
-};
-
-/// E2M1 doubled: fp4, mxfp4, nvfp4.
-struct LevelsE2M1 {
-  static constexpr int kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  static constexpr std::uint32_t kWords[4] = {level_word(0, 1, 2, 3), level_word(4, 6, 8, 12),
-                                              level_word(0, -1, -2, -3), level_word(-4, -6, -8, -12)};
-};
 
 }  // namespace imago::kernels::cuda

@@ -16,6 +16,7 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/scale_tile.cuh"
+#include "quant/blocks.h"
 
 namespace imago::kernels::cuda {
 
@@ -30,28 +31,104 @@ struct Coded {
   IMAGO_HD static float zero(const Planes& planes) noexcept { return Scales::kRow ? planes.zero : kZeroOfFormat; }
 };
 
-// tq1_0 is expanded to two bits: 2.0625 bits per weight, as tq2_0.
+/// Codes of kBits bits that are numbers, or numbers of levels in a table.
+template <int kBits, class Levels>
+constexpr auto codes_of() noexcept {
+  if constexpr (Levels::kIsTable) {
+    static_assert(kBits == 4);
+    return CodesTable<Levels>{};
+  } else if constexpr (kBits == 1) {
+    return Codes1{};
+  } else if constexpr (kBits == 2) {
+    return Codes2{};
+  } else if constexpr (kBits == 3) {
+    return Codes3{};
+  } else if constexpr (kBits == 4) {
+    return Codes4{};
+  } else if constexpr (kBits == 5) {
+    return Codes5{};
+  } else if constexpr (kBits == 6) {
+    return Codes6{};
+  } else {
+    static_assert(kBits == 8);
+    return Codes8{};
+  }
+}
+
+/// What is subtracted from codes: Codes8 are signed, and numbers of levels are looked up.
+template <class Block>
+constexpr int zero_of() noexcept {
+  if constexpr (Block::Levels::kIsTable || Block::kBits == 8) {
+    return 0;
+  } else {
+    return Block::Levels::kZero;
+  }
+}
+
+/// The small integers of a format under the scales of its super-block. Those of six bits leave room for them.
+template <class Block>
+constexpr auto sub_scales_of() noexcept {
+  constexpr bool kHalves = Block::kGroup == 16;
+  static_assert(Block::kValues == 256 && (kHalves || Block::kGroup == 32) && Block::kSignedSubs != Block::kHasOffset);
+  if constexpr (Block::kHasOffset) {
+    static_assert(Block::kSubBits == (kHalves ? 4 : 6));
+    return std::conditional_t<kHalves, ScaleHalvesMin, ScaleSubMin>{};
+  } else if constexpr (Block::kSubBits == 8) {
+    static_assert(kHalves);
+    return ScaleHalves{};
+  } else {
+    static_assert(Block::kSubBits == 6);
+    return std::conditional_t<kHalves, ScaleSmallHalves, ScaleSub>{};
+  }
+}
+
+template <class Block>
+constexpr auto scales_of() noexcept {
+  using quant::ScaleKind;
+  if constexpr (Block::kScales == ScaleKind::half) {
+    static_assert(Block::kGroup == 32 || (Block::kGroup == 256 && !Block::kHasOffset));
+    return std::conditional_t<Block::kGroup == 32, ScaleHalf<Block::kHasOffset>, ScaleSuper>{};
+  } else if constexpr (Block::kScales == ScaleKind::single) {
+    static_assert(Block::kGroup == 32);
+    return ScaleFloat{};
+  } else if constexpr (Block::kScales == ScaleKind::exponent) {
+    static_assert(Block::kGroup == 32);
+    return ScaleExponent{};
+  } else if constexpr (Block::kScales == ScaleKind::small_float) {
+    static_assert(Block::kGroup == 16);
+    return ScaleSmallFloat{};
+  } else {
+    return sub_scales_of<Block>();
+  }
+}
+
+/// The device layout of a block format, from its description. tq1_0 is expanded to two bits: 2.0625 bits per weight, as
+/// tq2_0.
+template <class Block>
+using CodedOf =
+    Coded<decltype(codes_of<Block::kBits, typename Block::Levels>()), decltype(scales_of<Block>()), zero_of<Block>()>;
+
 using CodedBinary = Coded<Codes1, ScaleRow, 0, 4>;
 using CodedDType2 = Coded<Codes2, ScaleRow>;  // int2, uint2, ternary
 using CodedDType4 = Coded<Codes4, ScaleRow>;  // int4, uint4
 using CodedDType8 = Coded<Codes8, ScaleRow>;  // int8, uint8 less 128
-using CodedFp4 = Coded<CodesTable<LevelsE2M1>, ScaleRow, 0, 1>;
-using CodedEntity = Coded<Codes4, ScaleFloat, 8>;
-using CodedQ4_0 = Coded<Codes4, ScaleHalf<false>, 8>;
-using CodedQ4_1 = Coded<Codes4, ScaleHalf<true>>;
-using CodedQ5_0 = Coded<Codes5, ScaleHalf<false>, 16>;
-using CodedQ5_1 = Coded<Codes5, ScaleHalf<true>>;
-using CodedQ8_0 = Coded<Codes8, ScaleHalf<false>>;
-using CodedQ2_K = Coded<Codes2, ScaleHalvesMin>;
-using CodedQ3_K = Coded<Codes3, ScaleSmallHalves, 4>;
-using CodedQ4_K = Coded<Codes4, ScaleSubMin>;
-using CodedQ5_K = Coded<Codes5, ScaleSubMin>;
-using CodedQ6_K = Coded<Codes6, ScaleHalves, 32>;
-using CodedIq4Nl = Coded<CodesTable<LevelsIq4>, ScaleHalf<false>>;
-using CodedIq4Xs = Coded<CodesTable<LevelsIq4>, ScaleSub>;
-using CodedTq2 = Coded<Codes2, ScaleSuper, 1>;
-using CodedMxfp4 = Coded<CodesTable<LevelsE2M1>, ScaleExponent>;
-using CodedNvfp4 = Coded<CodesTable<LevelsE2M1>, ScaleSmallFloat>;
+using CodedFp4 = Coded<CodesTable<quant::E2M1Levels>, ScaleRow, 0, 1>;
+using CodedEntity = CodedOf<quant::EntityQ4_0>;
+using CodedQ4_0 = CodedOf<quant::Q4_0>;
+using CodedQ4_1 = CodedOf<quant::Q4_1>;
+using CodedQ5_0 = CodedOf<quant::Q5_0>;
+using CodedQ5_1 = CodedOf<quant::Q5_1>;
+using CodedQ8_0 = CodedOf<quant::Q8_0>;
+using CodedQ2_K = CodedOf<quant::Q2_K>;
+using CodedQ3_K = CodedOf<quant::Q3_K>;
+using CodedQ4_K = CodedOf<quant::Q4_K>;
+using CodedQ5_K = CodedOf<quant::Q5_K>;
+using CodedQ6_K = CodedOf<quant::Q6_K>;
+using CodedIq4Nl = CodedOf<quant::IQ4_NL>;
+using CodedIq4Xs = CodedOf<quant::IQ4_XS>;
+using CodedTq2 = CodedOf<quant::TQ2_0>;
+using CodedMxfp4 = CodedOf<quant::MXFP4>;
+using CodedNvfp4 = CodedOf<quant::NVFP4>;
 
 /// `T` in the order of the weights; see numeric.h for what its codes mean.
 template <class T>
@@ -61,55 +138,35 @@ struct Plain {
   static constexpr int kBytes = static_cast<int>(sizeof(T) * kGroup);
 };
 
+/// The device layout of a dtype.
+template <Numeric T>
+constexpr auto dtype_layout() noexcept {
+  constexpr DTypeInfo type = info(dtype_of<T>);
+  if constexpr (type.kind == NumberKind::wide_float || type.bits > 8) {
+    return Plain<T>{};
+  } else if constexpr (type.kind == NumberKind::narrow_float) {
+    return std::conditional_t<type.bits == 8, Plain<T>, CodedFp4>{};
+  } else if constexpr (type.bits == 8) {
+    return CodedDType8{};
+  } else if constexpr (type.bits == 4) {
+    return CodedDType4{};
+  } else {
+    return std::conditional_t<type.bits == 2, CodedDType2, CodedBinary>{};
+  }
+}
+template <Numeric T>
+using DTypeLayout = decltype(dtype_layout<T>());
+
 /// Calls `f(std::type_identity<Form>{})` with the form of `format`.
 template <class F>
 decltype(auto) visit_form(Format format, F&& f) {
-  if (format.is_block()) {
-    switch (format.block()) {
-      case BlockFormat::q4_0: return f(std::type_identity<CodedQ4_0>{});
-      case BlockFormat::q4_1: return f(std::type_identity<CodedQ4_1>{});
-      case BlockFormat::q5_0: return f(std::type_identity<CodedQ5_0>{});
-      case BlockFormat::q5_1: return f(std::type_identity<CodedQ5_1>{});
-      case BlockFormat::q8_0: return f(std::type_identity<CodedQ8_0>{});
-      case BlockFormat::q2_k: return f(std::type_identity<CodedQ2_K>{});
-      case BlockFormat::q3_k: return f(std::type_identity<CodedQ3_K>{});
-      case BlockFormat::q4_k: return f(std::type_identity<CodedQ4_K>{});
-      case BlockFormat::q5_k: return f(std::type_identity<CodedQ5_K>{});
-      case BlockFormat::q6_k: return f(std::type_identity<CodedQ6_K>{});
-      case BlockFormat::iq4_nl: return f(std::type_identity<CodedIq4Nl>{});
-      case BlockFormat::iq4_xs: return f(std::type_identity<CodedIq4Xs>{});
-      case BlockFormat::tq1_0:
-      case BlockFormat::tq2_0: return f(std::type_identity<CodedTq2>{});
-      case BlockFormat::mxfp4: return f(std::type_identity<CodedMxfp4>{});
-      case BlockFormat::nvfp4: return f(std::type_identity<CodedNvfp4>{});
-      case BlockFormat::entity_q4_0: break;
+  return quant::visit(format, [&]<class T>(std::type_identity<T>) -> decltype(auto) {
+    if constexpr (!Numeric<T>) {
+      return f(std::type_identity<CodedOf<T>>{});
+    } else {
+      return f(std::type_identity<DTypeLayout<T>>{});
     }
-    return f(std::type_identity<CodedEntity>{});
-  }
-  switch (format.dtype()) {
-    case DType::float64: return f(std::type_identity<Plain<double>>{});
-    case DType::float32: return f(std::type_identity<Plain<float>>{});
-    case DType::float16: return f(std::type_identity<Plain<Half>>{});
-    case DType::bfloat16: return f(std::type_identity<Plain<BFloat16>>{});
-    case DType::fp8e4m3: return f(std::type_identity<Plain<Fp8E4M3>>{});
-    case DType::fp8e5m2: return f(std::type_identity<Plain<Fp8E5M2>>{});
-    case DType::int64: return f(std::type_identity<Plain<std::int64_t>>{});
-    case DType::int32: return f(std::type_identity<Plain<std::int32_t>>{});
-    case DType::int16: return f(std::type_identity<Plain<std::int16_t>>{});
-    case DType::uint64: return f(std::type_identity<Plain<std::uint64_t>>{});
-    case DType::uint32: return f(std::type_identity<Plain<std::uint32_t>>{});
-    case DType::uint16: return f(std::type_identity<Plain<std::uint16_t>>{});
-    case DType::int8:
-    case DType::uint8: return f(std::type_identity<CodedDType8>{});
-    case DType::int4:
-    case DType::uint4: return f(std::type_identity<CodedDType4>{});
-    case DType::fp4: return f(std::type_identity<CodedFp4>{});
-    case DType::int2:
-    case DType::uint2:
-    case DType::ternary: return f(std::type_identity<CodedDType2>{});
-    case DType::binary: break;
-  }
-  return f(std::type_identity<CodedBinary>{});
+  });
 }
 
 // ---- one group, from memory of either side

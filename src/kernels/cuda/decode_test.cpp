@@ -277,9 +277,9 @@ TEST(GpuDecode, PackedCodesGiveTheDotProducts) {
   expect_packed_dots<Codes5, 1>();
   expect_packed_dots<Codes6, 2>();
   expect_packed_dots<Codes8, 1>();
-  expect_packed_dots<CodesTable<LevelsIq4>, 1>();
-  expect_packed_dots<CodesTable<LevelsE2M1>, 1>();
-  expect_packed_dots<CodesTable<LevelsE2M1>, 2>();
+  expect_packed_dots<CodesTable<quant::Iq4Levels>, 1>();
+  expect_packed_dots<CodesTable<quant::E2M1Levels>, 1>();
+  expect_packed_dots<CodesTable<quant::E2M1Levels>, 2>();
 }
 
 TEST(GpuDecode, PairsOfBfloat) { expect_pairs<PairBfloat>(0x1p-7); }

@@ -9,14 +9,14 @@
 #include "imago/error.h"
 #include "imago/numeric.h"
 #include "kernels/cuda/decode.cuh"
-#include "kernels/matrix_shape.h"
-#include "quant/block_format.h"
-#include "quant/expanded.h"
-#include "quant/rows.h"
+#include "quant/blocks.h"
 
 namespace imago::kernels::cuda {
 
 namespace {
+
+using quant::BlockScales;
+using quant::ScaleKind;
 
 constexpr std::size_t kPlaneAlignment = 256;
 constexpr std::size_t kBehind =
@@ -91,94 +91,46 @@ void put_codes(std::type_identity<Codes6>, const std::uint8_t* c, std::byte* to,
   put_codes(std::type_identity<Codes2>{}, split.low, high, nullptr);
 }
 
-// ---- scales of blocks: bytes of their groups, and those of a super-block if they are apart
+// ---- scales of a block: bytes of its groups, and those of a super-block if they are apart
 
-template <class Bytes>
-void put_bytes(std::byte* to, const Bytes& bytes) noexcept {
-  std::memcpy(to, &bytes, sizeof bytes);
-}
+void put_half(std::byte* to, std::uint32_t code) noexcept { std::memcpy(to, &code, 2); }
+void put_byte(std::byte* to, int value) noexcept { *to = static_cast<std::byte>(value); }
 
-/// q4_0, q5_0, q8_0, iq4_nl, tq1_0, tq2_0, entity_q4_0: one number, of the group or of the super-block.
-template <class Block>
-void put_scales(const Block& b, std::byte* scales, std::byte* supers) noexcept {
-  put_bytes(Block::kValues == 32 ? scales : supers, b.scale);
-}
-template <class Block>
-void put_min_scales(const Block& b, std::byte* to) noexcept {
-  put_bytes(to, b.scale);
-  put_bytes(to + 2, b.min);
-}
-void put_scales(const quant::Q4_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
-void put_scales(const quant::Q5_1& b, std::byte* scales, std::byte*) noexcept { put_min_scales(b, scales); }
-
-std::uint16_t bits_of(const quant::PackedHalf& half) noexcept {
-  std::uint16_t bits;
-  std::memcpy(&bits, &half, 2);
-  return bits;
-}
-
-/// Integers of six bits with room for two, in which HidesSuper<4> and HidesSuper<2> find `super`.
-void put_with_hidden(std::uint8_t (&integers)[16], std::uint32_t super, std::byte* to) noexcept {
+/// Integers of six bits with room for two, in which HidesSuper<4> finds the scale and the minimum of the super-block.
+void put_with_hidden(const BlockScales& s, std::type_identity<ScaleSubMin>, std::byte* to) noexcept {
+  const std::uint32_t super = s.scale | s.min << 16;
   for (unsigned i = 0; i < 16; ++i) {
-    integers[i] = static_cast<std::uint8_t>(integers[i] << 2 | (super >> (8 * (i % 4) + 2 * (i / 4)) & 3));
+    const unsigned integer = i % 2 == 0 ? s.subs[i / 2] : s.lows[i / 2];
+    put_byte(to + i, static_cast<int>(integer << 2 | (super >> (8 * (i % 4) + 2 * (i / 4)) & 3)));
   }
-  put_bytes(to, integers);
 }
-template <std::size_t kCount>
-void put_with_hidden(std::int8_t (&integers)[kCount], std::uint16_t super, std::byte* to) noexcept {
-  for (unsigned i = 0; i < kCount; ++i) {
-    const unsigned nibble = super >> 4 * (i % 4 ^ 1), bits = i < 8 ? nibble >> 2 * (i / 4) & 3 : 0;
-    integers[i] = static_cast<std::int8_t>(integers[i] * 4 + static_cast<int>(bits));
+/// The same of signed integers, in which HidesSuper<2> finds the scale.
+template <class Scales>
+void put_with_hidden(const BlockScales& s, std::type_identity<Scales>, std::byte* to) noexcept {
+  for (unsigned i = 0; i < 8 * Scales::kBytes; ++i) {
+    const unsigned nibble = s.scale >> 4 * (i % 4 ^ 1), bits = i < 8 ? nibble >> 2 * (i / 4) & 3 : 0;
+    put_byte(to + i, static_cast<std::int8_t>(s.subs[i]) * 4 + static_cast<int>(bits));
   }
-  put_bytes(to, integers);
 }
 
-/// The 12 bytes of quant/sub_scales.inl.h as eight pairs of bytes s, m.
-template <class Block>
-void put_sub_scales(const Block& b, std::byte* to) noexcept {
-  const std::uint8_t* const bytes = b.scales;
-  std::uint8_t pairs[16];
-  for (int j = 0; j < 4; ++j) {
-    pairs[2 * j] = bytes[j] & 63;
-    pairs[2 * j + 1] = bytes[j + 4] & 63;
-    pairs[2 * j + 8] = static_cast<std::uint8_t>((bytes[j + 8] & 15) | (bytes[j] >> 6 << 4));
-    pairs[2 * j + 9] = static_cast<std::uint8_t>((bytes[j + 8] >> 4) | (bytes[j + 4] >> 6 << 4));
+template <class Block, class Scales>
+void put_scales(const Block& block, std::byte* scales, std::byte* supers) noexcept {
+  const BlockScales s = block.scales();
+  if constexpr (Block::kScales == ScaleKind::single) {
+    std::memcpy(scales, &s.scale, 4);
+  } else if constexpr (Block::kScales == ScaleKind::half) {
+    std::byte* const to = Block::kGroup == kGroup ? scales : supers;
+    put_half(to, s.scale);
+    if (Block::kHasOffset) put_half(to + 2, s.min);
+  } else if constexpr (Scales::kHidesSuper) {
+    put_with_hidden(s, std::type_identity<Scales>{}, scales);
+  } else {
+    for (int g = 0; g < Block::kValues / Block::kGroup; ++g) put_byte(scales + g, s.subs[g] | s.lows[g] << 4);
+    if constexpr (Block::kScales == ScaleKind::sub_scales) {
+      put_half(supers, s.scale);
+      if (Block::kHasOffset) put_half(supers + 2, s.min);
+    }
   }
-  put_with_hidden(pairs, bits_of(b.scale) | std::uint32_t{bits_of(b.min)} << 16, to);
-}
-void put_scales(const quant::Q4_K& b, std::byte* scales, std::byte*) noexcept { put_sub_scales(b, scales); }
-void put_scales(const quant::Q5_K& b, std::byte* scales, std::byte*) noexcept { put_sub_scales(b, scales); }
-void put_scales(const quant::Q2_K& b, std::byte* scales, std::byte* supers) noexcept {
-  put_bytes(scales, b.scales);
-  put_min_scales(b, supers);
-}
-void put_scales(const quant::Q3_K& b, std::byte* scales, std::byte*) noexcept {
-  std::int8_t subs[16];
-  for (int j = 0; j < 16; ++j) {
-    const int low = (b.scales[j % 8] >> (j / 8 * 4)) & 15;
-    const int high = (b.scales[8 + j % 4] >> (j / 4 * 2)) & 3;
-    subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
-  }
-  put_with_hidden(subs, bits_of(b.scale), scales);
-}
-void put_scales(const quant::Q6_K& b, std::byte* scales, std::byte* supers) noexcept {
-  put_bytes(scales, b.scales);
-  put_bytes(supers, b.scale);
-}
-void put_scales(const quant::IQ4_XS& b, std::byte* scales, std::byte*) noexcept {
-  std::int8_t subs[8];
-  for (int j = 0; j < 8; ++j) {
-    const int low = (b.scales_low[j / 2] >> (j % 2 * 4)) & 15;
-    const int high = (b.scales_high[j / 4] >> (2 * (j % 4))) & 3;
-    subs[j] = static_cast<std::int8_t>((low | (high << 4)) - 32);
-  }
-  put_with_hidden(subs, bits_of(b.scale), scales);
-}
-void put_scales(const quant::MXFP4& b, std::byte* scales, std::byte*) noexcept { put_bytes(scales, b.exponent); }
-void put_scales(const quant::NVFP4& b, std::byte* scales, std::byte*) noexcept {
-  std::uint8_t codes[4];
-  for (int j = 0; j < 4; ++j) codes[j] = b.scales[j] == 0x7F ? 0 : b.scales[j] & 0x7F;  // NaN reads as 0
-  put_bytes(scales, codes);
 }
 
 // ---- codes of blocks
@@ -188,7 +140,7 @@ template <class Levels>
 constexpr std::array<std::uint8_t, 256> numbers_of_levels() {
   std::array<std::uint8_t, 256> numbers{};
   for (std::size_t n = 16; n-- > 0;)
-    numbers[static_cast<std::uint8_t>(Levels::kLevels[n])] = static_cast<std::uint8_t>(n);
+    numbers[static_cast<std::uint8_t>(Levels::kTable[n])] = static_cast<std::uint8_t>(n);
   return numbers;
 }
 
@@ -203,50 +155,46 @@ struct CodeNumbers<CodesTable<Levels>> {
 };
 
 template <class Block, class Form>
-void lay_out_block(const std::byte* packed, std::byte* codes, std::byte* high, std::byte* scales, std::byte* supers) {
+void lay_out_block(const Block& block, std::byte* codes, std::byte* high, std::byte* scales, std::byte* supers) {
   using Codes = typename Form::Codes;
-  quant::Expanded e;
-  quant::block_parts(quant::block_format_of<Block>).expand(packed, e);
+  std::int8_t levels[Block::kValues];
+  block.levels(levels);
   for (std::size_t g = 0; g < Block::kValues / kGroup; ++g) {
     std::uint8_t numbers[kGroup];
     for (std::size_t i = 0; i < kGroup; ++i) {
-      numbers[i] = CodeNumbers<Codes>::of(e.codes[g * kGroup + i], static_cast<int>(Form::kZeroOfFormat));
+      numbers[i] = CodeNumbers<Codes>::of(levels[g * kGroup + i], static_cast<int>(Form::kZeroOfFormat));
     }
     put_codes(std::type_identity<Codes>{}, numbers, codes + g * Codes::kBytes, high + g * Codes::kHighBytes);
   }
-  put_scales(*reinterpret_cast<const Block*>(packed), scales, supers);
+  put_scales<Block, typename Form::Scales>(block, scales, supers);
 }
 
 template <class Block>
 void lay_out_blocks(const PackedMatrix& m, const PlaneLayout& layout, std::size_t first, std::size_t last,
                     const PlaneTargets& to) {
-  visit_form(quant::block_format_of<Block>, [&]<class Form>(std::type_identity<Form>) {
-    if constexpr (Form::kCoded) {
-      using Codes = typename Form::Codes;
-      using Scales = typename Form::Scales;
-      using Tile = ScaleTile<Scales>;
-      constexpr std::size_t kGroups = Block::kValues / kGroup;
-      const std::size_t blocks = m.cols / Block::kValues;
-      const ScaleTileGrid scale_tiles = layout.scale_tiles();
-      std::memset(to.scales, 0, layout.scale_rows(last - first) * layout.scales_row);
-      for (std::size_t row = first; row < last; ++row) {
-        const std::byte* packed = m.packed.data() + (m.first / Block::kValues + row * blocks) * sizeof(Block);
-        std::byte* codes = to.codes + (row - first) * layout.codes_row;
-        std::byte* high = to.high + (row - first) * layout.high_row;
-        const ScaleTileRow place(scale_tiles, static_cast<std::uint32_t>(row - first));
-        for (std::size_t b = 0; b < blocks; ++b, packed += sizeof(Block)) {
-          const std::size_t group = b * kGroups;
-          std::byte* tile = to.scales + place.tile_at<Scales>(scale_tiles, static_cast<std::uint32_t>(group));
-          lay_out_block<Block, Form>(packed, codes + group * Codes::kBytes, high + group * Codes::kHighBytes,
-                                     tile + place.row * Tile::kRow + group % kScaleTileGroups * Scales::kBytes,
-                                     tile + Tile::kSupersAt + place.row * Scales::kSuperBytes);
-        }
-        const std::size_t done = m.cols / kGroup;
-        std::fill(codes + done * Codes::kBytes, codes + layout.codes_row, std::byte{0});
-        if (high != nullptr) std::fill(high + done * Codes::kHighBytes, high + layout.high_row, std::byte{0});
-      }
+  using Form = CodedOf<Block>;
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  using Tile = ScaleTile<Scales>;
+  constexpr std::size_t kGroups = Block::kValues / kGroup;
+  const std::size_t blocks = m.cols / Block::kValues;
+  const ScaleTileGrid scale_tiles = layout.scale_tiles();
+  std::memset(to.scales, 0, layout.scale_rows(last - first) * layout.scales_row);
+  for (std::size_t row = first; row < last; ++row) {
+    const Block* block = reinterpret_cast<const Block*>(m.packed.data()) + m.first / Block::kValues + row * blocks;
+    std::byte* codes = to.codes + (row - first) * layout.codes_row;
+    std::byte* high = to.high + (row - first) * layout.high_row;
+    const ScaleTileRow place(scale_tiles, static_cast<std::uint32_t>(row - first));
+    for (std::size_t group = 0; group < blocks * kGroups; group += kGroups, ++block) {
+      std::byte* tile = to.scales + place.tile_at<Scales>(scale_tiles, static_cast<std::uint32_t>(group));
+      lay_out_block<Block, Form>(*block, codes + group * Codes::kBytes, high + group * Codes::kHighBytes,
+                                 tile + place.row * Tile::kRow + group % kScaleTileGroups * Scales::kBytes,
+                                 tile + Tile::kSupersAt + place.row * Scales::kSuperBytes);
     }
-  });
+    const std::size_t done = m.cols / kGroup;
+    std::fill(codes + done * Codes::kBytes, codes + layout.codes_row, std::byte{0});
+    if (high != nullptr) std::fill(high + done * Codes::kHighBytes, high + layout.high_row, std::byte{0});
+  }
 }
 
 // ---- dtypes
@@ -325,7 +273,7 @@ PlaneLayout::PlaneLayout(Format format, std::size_t rows, std::size_t cols, std:
   shape_.rows = static_cast<std::uint32_t>(rows);
   shape_.cols = static_cast<std::uint32_t>(cols);
   shape_.groups = static_cast<std::uint32_t>(padded_cols(cols) / kGroup);
-  if (!format.is_block() && is_scaled(format.dtype())) {
+  if (format.has_scales()) {
     const std::size_t groups = scale_columns / kGroup;  // that share a scale; 0: the whole row
     shape_.row_scale_count = groups == 0 ? 1 : static_cast<std::uint32_t>(shape_.groups / groups);
     shape_.scale_shift = groups == 0 ? 31 : groups == 1 ? 0 : groups == 2 ? 1 : 2;
@@ -364,15 +312,11 @@ Planes PlaneLayout::planes(const std::byte* base) const noexcept {
 
 void lay_out_rows(const PackedMatrix& source, const PlaneLayout& layout, std::size_t first, std::size_t last,
                   const PlaneTargets& to) {
-  if (source.format.is_block()) {
-    quant::visit(source.format.block(), [&]<class Block>(std::type_identity<Block>) {
-      lay_out_blocks<Block>(source, layout, first, last, to);
-    });
-    return;
-  }
-  visit_form(source.format, [&]<class Form>(std::type_identity<Form>) {
-    if constexpr (Form::kCoded) {
-      lay_out_fields<Form>(source, layout, first, last, to);
+  quant::visit(source.format, [&]<class T>(std::type_identity<T>) {
+    if constexpr (!Numeric<T>) {
+      lay_out_blocks<T>(source, layout, first, last, to);
+    } else if constexpr (DTypeLayout<T>::kCoded) {
+      lay_out_fields<DTypeLayout<T>>(source, layout, first, last, to);
     } else {
       lay_out_values(source, layout, first, last, to);
     }

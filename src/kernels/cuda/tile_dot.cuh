@@ -183,9 +183,9 @@ struct CodeDot<Codes6> : CodeDotOfTwoPlanes<Codes6> {};
 /// corrected for that.
 template <class Levels>
 struct CodeDot<CodesTable<Levels>> {
-  static constexpr int sign(int i) noexcept { return Levels::kLevels[i] < 0 ? -1 : 0; }
-  static constexpr int lower(int i) noexcept { return Levels::kLevels[i] - sign(i + 8); }
-  static constexpr int upper(int i) noexcept { return Levels::kLevels[15 - i] - sign(7 - i); }
+  static constexpr int sign(int i) noexcept { return Levels::kTable[i] < 0 ? -1 : 0; }
+  static constexpr int lower(int i) noexcept { return Levels::kTable[i] - sign(i + 8); }
+  static constexpr int upper(int i) noexcept { return Levels::kTable[15 - i] - sign(7 - i); }
 
   static constexpr float factor(int, int) noexcept { return 1; }
   static constexpr bool kInOrder = true, kIsSlow = true;

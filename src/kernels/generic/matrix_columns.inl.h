@@ -1,4 +1,4 @@
-// Scalar types of 8 bits and more with float32 activations: their run form keeps the codes as they are, kLanes rows
+// Scalar types of 8 bits and more with float32 activations: their panels keep the codes as they are, kLanes rows
 // side by side, column by column. Scales of groups stand in front of the columns they belong to; a scale per row in
 // front of the panel.
 
@@ -20,7 +20,7 @@ inline Floats column_values(const std::byte* codes) noexcept {
 }
 
 template <class T>
-struct ColumnForm {
+struct ColumnPanels {
   static constexpr std::size_t kColumnBytes = sizeof(T) * kLanes;
   static constexpr std::size_t kScaleBytes = 4 * kLanes;
 

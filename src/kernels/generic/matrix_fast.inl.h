@@ -10,7 +10,7 @@ inline constexpr int kFastPanels = kRegisters == 32 ? 2 : 1;
 template <class Kind>
 inline constexpr int kFastTile = kRegisters != 32 || Kind::kGroups == 2 ? 4 : 6;
 
-/// Up to this many tokens a product reads the planes themselves: decoding is hidden behind memory, and the buffer would
+/// Up to this many tokens a product reads the panels themselves: decoding is hidden by memory, and the buffer would
 /// cost more than it saves.
 inline constexpr int kFewTokens = 4;
 

@@ -1,4 +1,4 @@
-// From the canonical layout, row by row, to panels of planes.
+// From the canonical layout, row by row, to panels.
 
 /// The scale of a weight; a stored 0 acts as 1.
 inline float scale_of(const MatrixSource& s, std::size_t row, std::size_t column) noexcept {
@@ -6,119 +6,66 @@ inline float scale_of(const MatrixSource& s, std::size_t row, std::size_t column
   return scale == 0 ? 1.0f : scale;
 }
 
-/// 256 columns of one row: unsigned codes, and the scales as their layout stores them.
+/// 256 columns of one row of T: unsigned codes, and the scales as they are stored.
+template <class T>
 struct RowPiece {
   std::uint8_t codes[256];
-  std::uint8_t half_scales[8][2];  // per 32 columns, or [0] for all
-  std::uint8_t half_offsets[8][2];
-  std::uint8_t subs[16];  // small integers or small floats, per group
-  std::uint8_t lows[16];
-  float scales[8];  // float32, per 32 columns
+  float scales[8];  // per 32 columns
 };
+template <class T>
+requires kIsBlock<T>
+struct RowPiece<T> {
+  std::uint8_t codes[256];
+  BlockScales blocks[256 / T::kValues];
 
-inline void copy_half(PackedHalf half, std::uint8_t (&to)[2]) noexcept {
-  to[0] = half.bytes[0];
-  to[1] = half.bytes[1];
-}
+  /// The scales of group g of the 32 columns number b: those of the block, and its number there.
+  const BlockScales& scales(int b) const noexcept { return blocks[32 * b / T::kValues]; }
+  static constexpr int group(int b, int g) noexcept { return 32 * b % T::kValues / T::kGroup + g; }
+};
 
 /// Codes of a block as unsigned numbers.
 template <class Block>
 inline void unsigned_codes(const Block& block, std::uint8_t* codes) noexcept {
-  using Levels = typename RunFormatOf<Block>::Levels;
-  Expanded e;
-  BlockCodec<Block>::expand(block, e);
+  using Levels = typename Block::Levels;
+  std::int8_t levels[Block::kValues];
+  block.levels(levels);
   if constexpr (Levels::kIsTable) {
     struct Inverse {
       std::uint8_t code[256] = {};
       constexpr Inverse() noexcept {
-        for (int i = 15; i >= 0; --i)
-          code[static_cast<std::uint8_t>(static_cast<int>(Levels::level(i)))] = static_cast<std::uint8_t>(i);
+        for (int i = 15; i >= 0; --i) code[static_cast<std::uint8_t>(Levels::kTable[i])] = static_cast<std::uint8_t>(i);
       }
     };
     static constexpr Inverse kInverse{};
-    for (int i = 0; i < Block::kValues; ++i) codes[i] = kInverse.code[static_cast<std::uint8_t>(e.codes[i])];
+    for (int i = 0; i < Block::kValues; ++i) codes[i] = kInverse.code[static_cast<std::uint8_t>(levels[i])];
   } else {
-    for (int i = 0; i < Block::kValues; ++i) codes[i] = static_cast<std::uint8_t>(e.codes[i] + Levels::zero);
+    for (int i = 0; i < Block::kValues; ++i) codes[i] = static_cast<std::uint8_t>(levels[i] + Levels::kZero);
   }
 }
 
-// ---- Scales of each block type, block number `i` of the piece
-
-inline void take_scales(const Q4_0& b, int i, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[i]); }
-inline void take_scales(const Q5_0& b, int i, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[i]); }
-inline void take_scales(const Q8_0& b, int i, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[i]); }
-inline void take_scales(const IQ4_NL& b, int i, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[i]); }
-inline void take_scales(const TQ1_0& b, int, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[0]); }
-inline void take_scales(const TQ2_0& b, int, RowPiece& p) noexcept { copy_half(b.scale, p.half_scales[0]); }
-inline void take_scales(const MXFP4& b, int i, RowPiece& p) noexcept { p.subs[i] = b.exponent; }
-
-/// A minimum is added, an offset subtracted: flip the sign bit.
+/// Only what the format has: copying the whole struct would wait for the few bytes that were just written to it.
 template <class Block>
-inline void take_scale_and_min(const Block& b, int i, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[i]);
-  copy_half(b.min, p.half_offsets[i]);
-  p.half_offsets[i][1] ^= 0x80;
-}
-inline void take_scales(const Q4_1& b, int i, RowPiece& p) noexcept { take_scale_and_min(b, i, p); }
-inline void take_scales(const Q5_1& b, int i, RowPiece& p) noexcept { take_scale_and_min(b, i, p); }
-
-inline void take_scales(const NVFP4& b, int i, RowPiece& p) noexcept {
-  for (int j = 0; j < 4; ++j) {
-    const std::uint8_t code = b.scales[j];
-    p.subs[4 * i + j] = code == 0x7F ? 0 : code & 0x7F;
-  }
-}
-inline void take_scales(const Q2_K& b, int, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[0]);
-  copy_half(b.min, p.half_offsets[0]);
-  for (int j = 0; j < 16; ++j) {
-    p.subs[j] = b.scales[j] & 15;
-    p.lows[j] = b.scales[j] >> 4;
-  }
-}
-inline void take_scales(const Q3_K& b, int, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[0]);
-  for (int j = 0; j < 16; ++j) {
-    const int low = (b.scales[j % 8] >> (j / 8 * 4)) & 15;
-    const int high = (b.scales[8 + j % 4] >> (j / 4 * 2)) & 3;
-    p.subs[j] = static_cast<std::uint8_t>((low | (high << 4)) - 32);
-  }
-}
-template <class Block>
-inline void take_six_bit_scales(const Block& b, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[0]);
-  copy_half(b.min, p.half_offsets[0]);
-  for (int j = 0; j < 4; ++j) {
-    p.subs[j] = b.scales[j] & 63;
-    p.lows[j] = b.scales[j + 4] & 63;
-    p.subs[j + 4] = static_cast<std::uint8_t>((b.scales[j + 8] & 15) | (b.scales[j] >> 6 << 4));
-    p.lows[j + 4] = static_cast<std::uint8_t>((b.scales[j + 8] >> 4) | (b.scales[j + 4] >> 6 << 4));
-  }
-}
-inline void take_scales(const Q4_K& b, int, RowPiece& p) noexcept { take_six_bit_scales(b, p); }
-inline void take_scales(const Q5_K& b, int, RowPiece& p) noexcept { take_six_bit_scales(b, p); }
-inline void take_scales(const Q6_K& b, int, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[0]);
-  for (int j = 0; j < 16; ++j) p.subs[j] = static_cast<std::uint8_t>(b.scales[j]);
-}
-inline void take_scales(const IQ4_XS& b, int, RowPiece& p) noexcept {
-  copy_half(b.scale, p.half_scales[0]);
-  for (int j = 0; j < 8; ++j) {
-    const int low = (b.scales_low[j / 2] >> (j % 2 * 4)) & 15;
-    const int high = (b.scales_high[j / 4] >> (2 * (j % 4))) & 3;
-    p.subs[j] = static_cast<std::uint8_t>((low | (high << 4)) - 32);
+inline void take_scales(const Block& block, BlockScales& to) noexcept {
+  const BlockScales s = block.scales();
+  to.scale = s.scale;
+  if (Block::kHasOffset) to.min = s.min;
+  if constexpr (Block::kScales != ScaleKind::half) {
+    for (int g = 0; g < Block::kValues / Block::kGroup; ++g) {
+      to.subs[g] = s.subs[g];
+      if (Block::kHasOffset) to.lows[g] = s.lows[g];
+    }
   }
 }
 
 /// Columns [first, first + 256) of a row, fewer at its end; what is missing stays zero.
 template <class T>
-inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first, RowPiece& piece) noexcept {
+inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first, RowPiece<T>& piece) noexcept {
   const std::size_t count = s.cols - first < 256 ? s.cols - first : 256;
-  if constexpr (requires { T::kValues; }) {
+  if constexpr (kIsBlock<T>) {
     const T* blocks = reinterpret_cast<const T*>(s.packed) + (s.first + row * s.cols + first) / T::kValues;
     for (std::size_t i = 0; i < count / T::kValues; ++i) {
       unsigned_codes(blocks[i], piece.codes + i * T::kValues);
-      take_scales(blocks[i], static_cast<int>(i), piece);
+      take_scales(blocks[i], piece.blocks[i]);
     }
   } else {
     constexpr std::size_t kCodeBits = static_cast<std::size_t>(kBits<T>);
@@ -136,44 +83,49 @@ inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first
   }
 }
 
-// ---- Scales of a panel, as matrix_scales.inl.h reads them
+// ---- scales of a panel, as matrix_panels.inl.h reads them
 
-template <bool kOffsets>
-inline void put_scales(HalfScales<kOffsets>, const RowPiece& p, int lane, std::byte*, std::byte* block,
-                       int b) noexcept {
-  __builtin_memcpy(block + 2 * lane, p.half_scales[b], 2);
-  if (kOffsets) __builtin_memcpy(block + 2 * kLanes + 2 * lane, p.half_offsets[b], 2);
+inline void put_half(std::uint32_t code, std::byte* to) noexcept { __builtin_memcpy(to, &code, 2); }
+
+template <bool kOffsets, class Piece>
+inline void put_scales(HalfScales<kOffsets>, const Piece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
+  put_half(p.scales(b).scale, block + 2 * lane);
+  // A minimum is added, an offset subtracted: flip the sign bit.
+  if (kOffsets) put_half(p.scales(b).min ^ 0x8000u, block + 2 * kLanes + 2 * lane);
 }
-template <int kGroup, bool kSigned, bool kOffsets>
-inline void put_scales(SuperScales<kGroup, kSigned, kOffsets>, const RowPiece& p, int lane, std::byte* super,
+template <int kGroup, bool kSigned, bool kOffsets, class Piece>
+inline void put_scales(SuperScales<kGroup, kSigned, kOffsets>, const Piece& p, int lane, std::byte* super,
                        std::byte* block, int b) noexcept {
-  using Layout = SuperScales<kGroup, kSigned, kOffsets>;
-  constexpr int kGroups = 32 / kGroup;
-  __builtin_memcpy(super + 2 * lane, p.half_scales[0], 2);
-  if (kOffsets) __builtin_memcpy(super + 2 * kLanes + 2 * lane, p.half_offsets[0], 2);
-  for (int g = 0; g < kGroups; ++g) {
-    std::byte* at = block + g * Layout::kGroupBytes + lane;
-    *at = static_cast<std::byte>(p.subs[b * kGroups + g]);
-    if (kOffsets) at[kLanes] = static_cast<std::byte>(p.lows[b * kGroups + g]);
+  const BlockScales& s = p.scales(b);
+  put_half(s.scale, super + 2 * lane);
+  if (kOffsets) put_half(s.min, super + 2 * kLanes + 2 * lane);
+  for (int g = 0; g < 32 / kGroup; ++g) {
+    std::byte* at = block + g * SuperScales<kGroup, kSigned, kOffsets>::kGroupBytes + lane;
+    *at = static_cast<std::byte>(s.subs[Piece::group(b, g)]);
+    if (kOffsets) at[kLanes] = static_cast<std::byte>(s.lows[Piece::group(b, g)]);
   }
 }
-inline void put_scales(WideScales, const RowPiece& p, int lane, std::byte* super, std::byte*, int) noexcept {
-  __builtin_memcpy(super + 2 * lane, p.half_scales[0], 2);
+template <class Piece>
+inline void put_scales(WideScales, const Piece& p, int lane, std::byte* super, std::byte*, int b) noexcept {
+  put_half(p.scales(b).scale, super + 2 * lane);
 }
-inline void put_scales(ExponentScales, const RowPiece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
-  block[lane] = static_cast<std::byte>(p.subs[b]);
+template <class Piece>
+inline void put_scales(ExponentScales, const Piece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
+  block[lane] = static_cast<std::byte>(p.scales(b).subs[Piece::group(b, 0)]);
 }
-inline void put_scales(SmallFloatScales, const RowPiece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
-  for (int g = 0; g < 2; ++g) block[g * kLanes + lane] = static_cast<std::byte>(p.subs[2 * b + g]);
+template <class Piece>
+inline void put_scales(SmallFloatScales, const Piece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
+  for (int g = 0; g < 2; ++g) block[g * kLanes + lane] = static_cast<std::byte>(p.scales(b).subs[Piece::group(b, g)]);
 }
-inline void put_scales(FloatScales layout, const RowPiece& p, int lane, std::byte* super, std::byte*, int b) noexcept {
+template <class Piece>
+inline void put_scales(FloatScales layout, const Piece& p, int lane, std::byte* super, std::byte*, int b) noexcept {
   if (layout.blocks_per_scale == 0) return;
   __builtin_memcpy(super + (b / layout.blocks_per_scale * kLanes + lane) * 4, &p.scales[b], 4);
 }
 
 template <class T>
-void pack_planes(const PackArgs& args) noexcept {
-  using Format = RunFormatOf<T>;
+void pack_panels(const PackArgs& args) noexcept {
+  using Format = PanelLayoutOf<T>;
   const MatrixSource& s = args.source;
   const std::size_t scale_group = args.scale_group;
   const typename Format::Scales layout(scale_group);
@@ -189,7 +141,7 @@ void pack_planes(const PackArgs& args) noexcept {
       at += kHeaderBytes<Format>;
     }
     for (std::size_t first = 0; first < s.cols; first += 256) {
-      RowPiece pieces[kLanes] = {};
+      RowPiece<T> pieces[kLanes] = {};
       for (std::size_t lane = 0; lane < kLanes && p * kLanes + lane < s.rows; ++lane) {
         take_piece<T>(s, p * kLanes + lane, first, pieces[lane]);
       }

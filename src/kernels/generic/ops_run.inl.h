@@ -1,4 +1,4 @@
-// The overloads of generic/ops_overloads.inl.h but attention, over generic/ops.inl.h.
+// The operations of generic/folder.inl.h but attention, over generic/ops.inl.h.
 
 void run(const RmsNormArgs& a) noexcept {
   for (std::size_t row = 0; row < a.rows; ++row) rms_norm_row(a, a.x + row * a.cols, a.y + row * a.cols);

@@ -3,7 +3,7 @@
 // What products need beyond lanes.h and lanes_io.h. A *quad* is four bytes in one lane: four columns of the row that
 // the lane stands for.
 
-#include "kernels/neon/lanes_io.h"
+#include "kernels/neon/lanes.h"
 
 namespace imago::kernels::neon {
 namespace {  // each file has its own: they differ in flags

@@ -3,14 +3,13 @@
 #include <concepts>
 #include <type_traits>
 
+#include "kernels/folders.h"
 #include "kernels/neon/lanes_dot.h"
-#include "kernels/neon/matrix.h"
-#include "quant/block_format.h"
-#include "quant/expanded.h"
+#include "quant/block_data.h"
 
 namespace imago::kernels::neon {
 
-using namespace imago::quant;  // the block types
+using namespace imago::quant;  // the plain data of block formats
 
 namespace {
 // clang-format off
@@ -20,16 +19,9 @@ namespace {
 // clang-format on
 }  // namespace
 
-MatrixFunctions block_matrix(BlockFormat format, bool fast) noexcept {
-  return quant::visit(format, [=]<class Block>(std::type_identity<Block>) {
-    return fast ? fast_block_functions<Block>() : exact_block_functions<Block>();
-  });
-}
-
-MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept {
-  return imago::visit(dtype, [=]<class T>(std::type_identity<T>) {
-    return fast ? fast_dtype_functions<T>() : exact_dtype_functions<T>();
-  });
+MatrixFunctions matrix(Format format, bool fast) noexcept {
+  return visit(format,
+               [=]<class T>(std::type_identity<T>) { return fast ? fast_functions<T>() : exact_functions<T>(); });
 }
 
 }  // namespace imago::kernels::neon

@@ -1,4 +1,4 @@
-#include "kernels/neon/ops.h"
+#include "kernels/folders.h"
 
 #include "kernels/neon/ops_lanes.h"
 #include "quant/int8_scale.h"

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "imago/numeric.h"
-#include "kernels/ref/ops.h"
-#include "quant/q8_0.h"
+#include "kernels/folders.h"
+#include "quant/blocks.h"
 
 namespace imago::kernels::ref {
 

@@ -1,17 +1,15 @@
-#include "kernels/ref/matrix.h"
+#include "kernels/folders.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/ref/block_codec.h"
-#include "kernels/ref/dtype_codec.h"
-#include "quant/block_format.h"
+#include "quant/blocks.h"
 
 namespace imago::kernels::ref {
 
 namespace {
 
-// The run form is the decoded matrix in float32, a panel one row.
+// Panels are single rows of the decoded matrix in float32.
 
 std::size_t panel_bytes(std::size_t cols, std::size_t) noexcept { return cols * sizeof(float); }
 std::size_t scratch_bytes(std::size_t, std::size_t) noexcept { return 0; }
@@ -21,21 +19,21 @@ float* row_of(const PackArgs& args, std::size_t row) noexcept {
 }
 
 template <class Block>
-void pack_block(const PackArgs& args) noexcept {
+requires(!Numeric<Block>) void pack(const PackArgs& args) noexcept {
   const MatrixSource& s = args.source;
   const std::size_t row_bytes = s.cols / Block::kValues * sizeof(Block);
   const std::byte* first = s.packed + s.first / Block::kValues * sizeof(Block);
-  const DecodeFunction decode = block_decoder(quant::block_format_of<Block>);
+  const DecodeFunction decode = decoder(Block::kFormat);
   for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
     decode({first + row * row_bytes, s.cols, row_of(args, row), nullptr, 0, 0});
   }
 }
 
-template <class T>
-void pack_dtype(const PackArgs& args) noexcept {
+template <Numeric T>
+void pack(const PackArgs& args) noexcept {
   const MatrixSource& s = args.source;
   constexpr float kOne = 1.0f;
-  const DecodeFunction decode = dtype_decoder(dtype_of<T>);
+  const DecodeFunction decode = decoder(dtype_of<T>);
   for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
     // Rows may begin amid a byte: decode from the last multiple of 8 weights, eight at a time.
     const std::size_t begin = s.first + row * s.cols;
@@ -78,21 +76,20 @@ void fast_product(const ProductArgs& a) noexcept {
   });
 }
 
-MatrixFunctions functions(PackFunction pack, bool fast) noexcept {
+MatrixFunctions functions(PackFunction lay_out, bool fast) noexcept {
   const ProductFunction product = fast ? fast_product : exact_product;
-  return {panel_bytes, pack, product, product, scratch_bytes, false};
+  return {panel_bytes, lay_out, product, product, scratch_bytes, false};
 }
 
 }  // namespace
 
-MatrixFunctions block_matrix(BlockFormat format, bool fast) noexcept {
-  return quant::visit(format,
-                      [=]<class Block>(std::type_identity<Block>) { return functions(pack_block<Block>, fast); });
-}
-
-MatrixFunctions dtype_matrix(DType dtype, bool fast) noexcept {
-  if (fast && bits(dtype) > 8) return {};
-  return visit(dtype, [=]<class T>(std::type_identity<T>) { return functions(pack_dtype<T>, fast); });
+MatrixFunctions matrix(Format format, bool fast) noexcept {
+  return quant::visit(format, [=]<class T>(std::type_identity<T>) -> MatrixFunctions {
+    if constexpr (Numeric<T>) {
+      if (fast && bits(dtype_of<T>) > 8) return {};
+    }
+    return functions(pack<T>, fast);
+  });
 }
 
 }  // namespace imago::kernels::ref

@@ -1,6 +1,6 @@
 // The operations in plain C++, in float64, rounded once: the definition of correct.
 
-#include "kernels/ref/ops.h"
+#include "kernels/folders.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // What the compiler makes of plain C++, on processors without faster kernels.
 
-#include "kernels/ref/peak.h"
+#include "kernels/folders.h"
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
-// Packing and unpacking of the 21 dtypes over the lanes of the surrounding namespace; the result is that of
-// kernels/ref/dtype_codec.cpp bit for bit. Compiled inside a kernel's namespace, so it includes nothing itself; the one
-// vector at a time that it builds on is in dtype_lanes.inl.h.
+// Packing and unpacking over the lanes of the surrounding namespace; the result is that of kernels/ref/codec.cpp bit
+// for bit. Compiled inside a kernel's namespace, so it includes nothing itself; it builds on quant/blocks.inl.h and on
+// dtype_lanes.inl.h, which has dtypes one vector at a time.
 //
-// Everything happens in chunks of 256 weights: whole vectors, whole bytes, and enough codes for the last step of
+// Dtypes are converted in chunks of 256 weights: whole vectors, whole bytes, and enough codes for the last step of
 // joining bits (4 · kLanes bytes in, see join_pairs) with 16 lanes. Only the last, short chunk takes a detour
 // through a padded copy; no loop below knows about tails. A chunk and its scales stay within the first-level cache.
 inline constexpr int kChunk = 256;
@@ -80,7 +80,7 @@ class ChunkScales {
 // ---- Any count
 
 template <Numeric T>
-void encode_dtype(const EncodeArgs& a) noexcept {
+void encode(const EncodeArgs& a) noexcept {
   ChunkScales scales(a.scales, a.group, a.first);
   std::size_t done = 0;
   for (; a.count - done >= kChunk; done += kChunk) {
@@ -98,7 +98,7 @@ void encode_dtype(const EncodeArgs& a) noexcept {
 }
 
 template <Numeric T>
-void decode_dtype(const DecodeArgs& a) noexcept {
+void decode(const DecodeArgs& a) noexcept {
   ChunkScales scales(a.scales, a.group, a.first);
   std::size_t done = 0;
   for (; a.count - done >= kChunk; done += kChunk) {
@@ -111,4 +111,14 @@ void decode_dtype(const DecodeArgs& a) noexcept {
   __builtin_memcpy(packed, a.packed + done / 8 * kBits<T>, static_cast<std::size_t>((left * kBits<T> + 7) / 8));
   decode_chunk<T>(packed, scales.next(left), weights);
   __builtin_memcpy(a.weights + done, weights, static_cast<std::size_t>(left) * sizeof(float));
+}
+
+template <class Block>
+requires(!Numeric<Block>) void encode(const EncodeArgs& a) noexcept {
+  encode_blocks<Block>(a.weights, a.count, a.importance, a.row_values, a.first, a.packed);
+}
+
+template <class Block>
+requires(!Numeric<Block>) void decode(const DecodeArgs& a) noexcept {
+  decode_blocks<Block>(a.packed, a.count, a.weights);
 }

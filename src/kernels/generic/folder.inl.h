@@ -1,4 +1,12 @@
-// What each folder of kernels offers. Included inside its namespace.
+// What every folder of kernels offers. Included inside its namespace.
+
+EncodeFunction encoder(Format format) noexcept;
+DecodeFunction decoder(Format format) noexcept;
+
+/// Null functions where the format has no such product.
+MatrixFunctions matrix(Format format, bool fast) noexcept;
+
+PeakLoops peak_loops() noexcept;
 
 void run(const RmsNormArgs&) noexcept;
 void run(const LayerNormArgs&) noexcept;

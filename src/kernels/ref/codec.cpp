@@ -1,9 +1,11 @@
-#include "kernels/ref/dtype_codec.h"
+// Dtypes one value at a time with quantize_value and dequantize_value, block formats one block at a time.
 
 #include <bit>
 #include <cstring>
 
 #include "imago/numeric.h"
+#include "kernels/folders.h"
+#include "quant/blocks.h"
 
 namespace imago::kernels::ref {
 
@@ -51,7 +53,7 @@ constexpr int field_shift(std::size_t i) noexcept {
 }
 
 template <Numeric T>
-void encode_dtype(const EncodeArgs& a) noexcept {
+void encode(const EncodeArgs& a) noexcept {
   constexpr int kBits = bits(dtype_of<T>);
   for (std::size_t i = 0; i < a.count; ++i) {
     const T code = quantize_value<T>(a.weights[i], a.scales[(a.first + i) / a.group]);
@@ -66,7 +68,7 @@ void encode_dtype(const EncodeArgs& a) noexcept {
 }
 
 template <Numeric T>
-void decode_dtype(const DecodeArgs& a) noexcept {
+void decode(const DecodeArgs& a) noexcept {
   constexpr int kBits = bits(dtype_of<T>);
   for (std::size_t i = 0; i < a.count; ++i) {
     T code;
@@ -80,17 +82,27 @@ void decode_dtype(const DecodeArgs& a) noexcept {
   }
 }
 
+template <class Block>
+requires(!Numeric<Block>) void encode(const EncodeArgs& a) noexcept {
+  quant::encode_blocks<Block>(a.weights, a.count, a.importance, a.row_values, a.first, a.packed);
+}
+
+template <class Block>
+requires(!Numeric<Block>) void decode(const DecodeArgs& a) noexcept {
+  quant::decode_blocks<Block>(a.packed, a.count, a.weights);
+}
+
 }  // namespace
 
 // Little-endian layouts are copied as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
-EncodeFunction dtype_encoder(DType dtype) noexcept {
-  return visit(dtype, []<class T>(std::type_identity<T>) -> EncodeFunction { return &encode_dtype<T>; });
+EncodeFunction encoder(Format format) noexcept {
+  return quant::visit(format, []<class T>(std::type_identity<T>) -> EncodeFunction { return &encode<T>; });
 }
 
-DecodeFunction dtype_decoder(DType dtype) noexcept {
-  return visit(dtype, []<class T>(std::type_identity<T>) -> DecodeFunction { return &decode_dtype<T>; });
+DecodeFunction decoder(Format format) noexcept {
+  return quant::visit(format, []<class T>(std::type_identity<T>) -> DecodeFunction { return &decode<T>; });
 }
 
 }  // namespace imago::kernels::ref

@@ -1,9 +1,0 @@
-#pragma once
-
-#include "kernels/ops_args.h"
-
-namespace imago::kernels::ref {
-
-#include "kernels/generic/ops_overloads.inl.h"
-
-}  // namespace imago::kernels::ref
