@@ -7,7 +7,7 @@
 
 #include "imago/error.h"
 #include "lm/language_model_state.h"
-#include "quant/q8_0.h"
+#include "quant/blocks.h"
 
 namespace imago::lm {
 
