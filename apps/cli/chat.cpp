@@ -247,7 +247,7 @@ void chat(const Options& options) {
     if (!load.quiet) fmt::print(stderr, "imago: {}\n", printable(note));
   });
   session.set_system(options.system);
-  const InterruptRequests requests;
+  const InterruptRequests interrupts;
   Chat(session, reading, load.quiet).run();
 }
 
