@@ -13,6 +13,7 @@
 #include <string>
 
 #include "commands.h"
+#include "files.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/system.h"

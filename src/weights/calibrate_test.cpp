@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "imago/numeric.h"
+#include "imago/weights.h"
 #include "weights/random.h"
 
 namespace imago {
