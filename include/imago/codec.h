@@ -57,14 +57,13 @@ struct Scales {
   std::size_t group = 0;
 };
 
-/// Packs `weights` in any format. Dtypes put the first weight in the highest bits of a byte; unused bits of the last byte are 0.
-/// Block formats pack whole blocks; NaN weights are stored as 0 and values beyond the range of the format saturate: no
-/// block ever holds a scale that is not finite. `importance`, when given, has one factor >= 0 per column and makes the
-/// encoder of a block format minimise the weighted error; its length is the row length and must divide the number of
-/// weights.
-/// Throws ShapeError if `packed` is not packed_bytes(format, weights.size()) long, there are too few scales or the
-/// importance does not fit; UsageError for a scale or an importance that is negative, infinite or NaN. A scale of 0
-/// acts as 1.
+/// Packs `weights` in any format. Dtypes put the first weight in the highest bits of a byte; unused bits of the last
+/// byte are 0. Block formats pack whole blocks; NaN weights are stored as 0 and values beyond the range of the format
+/// saturate: no block ever holds a scale that is not finite. `importance`, when given, has one factor >= 0 per column
+/// and makes the encoder of a block format minimise the weighted error; its length is the row length and must divide
+/// the number of weights. Throws ShapeError if `packed` is not packed_bytes(format, weights.size()) long, there are too
+/// few scales or the importance does not fit; UsageError for a scale or an importance that is negative, infinite or
+/// NaN. A scale of 0 acts as 1.
 void encode(Format format, std::span<const float> weights, Scales scales, std::span<std::byte> packed,
             std::span<const float> importance = {});
 

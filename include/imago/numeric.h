@@ -61,8 +61,8 @@ template <Numeric T>
 std::vector<T> cast_weights(std::span<const float> weights, float scale);
 
 /// The default scale of a type: max|w| / Q (unsigned: max(0, max w) / Q; binary: mean|w|); 1 where that is zero
-/// or not finite, and for formats without scales beside the weights. Where the weights reach the end of float32 it is as much smaller as
-/// it takes for all of them to decode to something finite. NaN weights are passed over.
+/// or not finite, and for formats without scales beside the weights. Where the weights reach the end of float32 it is
+/// as much smaller as it takes for all of them to decode to something finite. NaN weights are passed over.
 float derive_scale(Format format, std::span<const float> weights) noexcept;
 
 /// mean|w|, the scale of BitNet b1.58 for ternary weights; 1 where that is zero or not finite.

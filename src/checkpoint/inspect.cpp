@@ -17,8 +17,8 @@
 #include "files/json_writer.h"
 #include "files/tensor_file.h"
 #include "imago/error.h"
-#include "network/network_state.h"
 #include "layers/layer_functions.h"
+#include "network/network_state.h"
 
 namespace imago {
 

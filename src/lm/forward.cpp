@@ -47,7 +47,9 @@ backend::Cache& KvCache::part_of(std::size_t block) const {
 TokenId run_model(const LoadedModel& model, std::span<const TokenId> ids, std::span<const Segment> segments,
                   std::size_t positions, backend::Workspace& work, const BatchRequest& request) {
   const auto rope = model.rope_table(positions);
-  std::vector<backend::Segment> parts(segments.size());
+  backend::Segment single;  // a step of one sequence allocates nothing
+  std::vector<backend::Segment> several(segments.size() > 1 ? segments.size() : 0);
+  const std::span<backend::Segment> parts = segments.size() == 1 ? std::span(&single, 1) : std::span(several);
   TokenId chosen = -1;
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {

@@ -41,7 +41,8 @@ std::string block_text(const Traits& traits, std::size_t block = 0) {
 std::string fused_text(const Traits& traits, std::size_t block = 0) {
   std::string made;
   const backend::Program program = make_program(traits);
-  for (const auto& step : backend::cuda::fuse(program, {0, program.blocks.size()}).blocks[block]) {
+  const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {0, program.blocks.size()});
+  for (const backend::cuda::FusedStep& step : fused.blocks[block]) {
     made += backend::cuda::text(step) + "\n";
   }
   return made;

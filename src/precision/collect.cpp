@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "backend/workspace.h"
 #include "base/parallel.h"
 #include "imago/error.h"
-#include "backend/workspace.h"
-#include "lm/language_model_state.h"
 #include "lm/forward.h"
+#include "lm/language_model_state.h"
 #include "math/products.h"
 #include "models/tensor_layout.h"
 

@@ -13,8 +13,8 @@
 
 #include "base/parallel.h"
 #include "imago/error.h"
-#include "lm/language_model_state.h"
 #include "lm/forward.h"
+#include "lm/language_model_state.h"
 #include "testing/random_values.h"
 #include "testing/torch_models.h"
 

@@ -97,7 +97,8 @@ TEST_F(Calibrate, SaysWhatIsWrong) {
   expect_error(imago_run({"calibrate", model, "--text", text, "-o", out, "--ctx", "100000"}), 1, "100000");
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--method", "gptq"}), 2, "--importance");
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", text}), 1, "llama-imatrix");
-  expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", model}), 1, "not a calibration");
+  expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", model}), 1,
+               "not a calibration");
   calibrate();
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", out, "--method", "gptq"}), 2,
                "--products");

@@ -236,7 +236,7 @@ TEST(Inspect, WhatIsWrongIsTold) {
   const std::size_t at = text.find("\"weights\": \"") + 12;
   std::string bad = text;
   bad[at + 1] = '!';
-  expect_error(wrong(bad), 1, "no base64");
+  expect_error(wrong(bad), 1, "weights is not base64: wrong at character 1 of 12");
   text.insert(at, "AAAA");
   expect_error(wrong(text), 1, "the weights of layers.0 (Dense) do not fit: 11 bytes for 15 weights in int4");
 }

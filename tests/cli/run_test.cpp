@@ -86,7 +86,7 @@ TEST_F(Run, TheEndOfTheContextIsSaid) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_NE(result.err.find("the context of 8 tokens is full"), std::string::npos) << result.err;
   EXPECT_EQ(expect_json(run({"-p", "the", "-n", "50", "-c", "8", "--ignore-eos", "--json"})).at("end"), "context_full");
-  expect_error(run({"-p", "a b c d e f", "-c", "4"}), 2, "the context room for 4");
+  expect_error(run({"-p", "a b c d e f", "-c", "4"}), 2, "the context has room for 4");
 }
 
 TEST_F(Run, BiasAndStopStringsAreObeyed) {
@@ -244,7 +244,7 @@ TEST_F(Run, CtrlCEndsTheAnswerAndTwiceTheProgram) {
   EXPECT_TRUE(terminal.shows("messages: 2")) << terminal.shown();
   terminal.type("half a line");
   terminal.type(kCtrlC);
-  EXPECT_TRUE(terminal.shows("Ctrl-C once more, or /exit, ends")) << terminal.shown();
+  EXPECT_TRUE(terminal.shows("press Ctrl-C again or type /exit to end")) << terminal.shown();
   terminal.type("/frobnicate\n");
   EXPECT_TRUE(terminal.shows("unknown command '/frobnicate'")) << terminal.shown();  // and goes on
   // Pressed while a command still writes to a terminal that was halted, it counts too and nothing is lost. Should the
@@ -253,7 +253,7 @@ TEST_F(Run, CtrlCEndsTheAnswerAndTwiceTheProgram) {
   terminal.type("/stats\n");
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   terminal.type(kCtrlC);
-  EXPECT_TRUE(terminal.shows("once more")) << terminal.shown();
+  EXPECT_TRUE(terminal.shows("press Ctrl-C again")) << terminal.shown();
   terminal.type(kCtrlC);
   EXPECT_EQ(terminal.end(), 0) << terminal.shown();
 }
