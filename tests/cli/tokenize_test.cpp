@@ -54,7 +54,8 @@ TEST_F(Tokenize, SaysWhatIsWrong) {
                "either --text or --file");
   expect_error(imago_run({"tokenize", file("none.gguf"), "--text", "a"}), 1, "none.gguf");
   expect_error(imago_run({"tokenize", file("tokenizer.json"), "--file", file("none.txt")}), 1, "none.txt");
-  expect_error(imago_run({"tokenize", file("tokenizer.json"), "--file", folder_.path().string()}), 1, "is a folder, not a file");
+  expect_error(imago_run({"tokenize", file("tokenizer.json"), "--file", folder_.path().string()}), 1,
+               "is a folder, not a file");
 }
 
 }  // namespace
