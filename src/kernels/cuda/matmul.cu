@@ -35,6 +35,9 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
+/// nvcc drops the defaulted comparison of Format.
+bool same(Format a, Format b) { return a.name() == b.name(); }
+
 bool is_packed(Format format) {
   return visit_form(format, []<class Form>(std::type_identity<Form>) { return kHasTensorDecoder<Form>; });
 }
@@ -150,7 +153,7 @@ void Run::by_tensor_cores(const GpuProduct& product, MatMulPlan plan) {
   const ShapeInfo shape = shape_info(plan.path);
   const std::size_t rows = product.matrix->rows();
   const bool gated = product.up != nullptr;
-  const bool together = gated && product.up->format() == product.matrix->format();
+  const bool together = gated && same(product.up->format(), product.matrix->format());
   const std::uint32_t chunks = divide_up(x_.cols, kChunk);
   const std::uint32_t wanted = plan.splits != 0 ? plan.splits : choose_splits(shape, rows, together, x_.count, chunks);
   const std::uint32_t split_chunks = divide_up(chunks, std::min(wanted, chunks));
@@ -191,9 +194,9 @@ void Run::by_tensor_cores(const GpuProduct& product, MatMulPlan plan) {
 /// The type in which cuBLASLt multiplies with weights of `format`.
 GemmType dense_type(Format format, Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::exact) return GemmType::float32;
-  if (format == Format(DType::float16)) return GemmType::float16;
-  if (format == Format(DType::bfloat16)) return GemmType::bfloat16;
-  return format == Format(DType::float32) ? GemmType::tf32 : GemmType::float32;
+  if (same(format, DType::float16)) return GemmType::float16;
+  if (same(format, DType::bfloat16)) return GemmType::bfloat16;
+  return same(format, DType::float32) ? GemmType::tf32 : GemmType::float32;
 }
 
 /// y = alpha · W x + beta · y by cuBLASLt: with the weights as they are if they have that type, else in stripes of
@@ -210,7 +213,7 @@ void Run::dense(const GpuMatrix& matrix, GemmType type, float* y, std::size_t y_
   w.y_stride = y_stride;
   w.alpha = alpha;
   w.beta = beta;
-  if (half || matrix.format() == Format(DType::float32)) {
+  if (half || same(matrix.format(), DType::float32)) {
     w.rows = matrix.rows();
     w.w = matrix.planes().codes;
     w.w_stride = matrix.planes().stride * kGroup;
