@@ -47,6 +47,8 @@ template <class... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;  // clang 14 does not deduce this for aggregates
 
 void list_product(const Product& product, std::size_t expert, std::vector<WeightUse>& uses) {
   WeightUse use{WeightUse::Kind::matrix, {product.matrix.of_expert(expert)}};
