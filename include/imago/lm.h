@@ -34,7 +34,7 @@ class Tokenizer {
 
   std::size_t size() const noexcept;
   /// `special`: the text of special tokens is read as such, and BOS and EOS are added where the tokenizer asks; else
-  /// all of it is plain text. Bytes that are no UTF-8 are encoded as they are where the tokenizer has bytes, else as
+  /// all of it is plain text. Bytes that are not UTF-8 are encoded as they are where the tokenizer has bytes, else as
   /// unknown. Time is linear in the text, but for a logarithm.
   std::vector<TokenId> encode(std::string_view text, bool special = false) const;
   /// The bytes of the text; special tokens only if asked for. Throws UsageError for an id outside the vocabulary.
@@ -81,7 +81,7 @@ struct ChatMessage {
 /// the values given; steps, depth and output are bounded. Immutable; safe from many threads.
 class ChatTemplate {
  public:
-  /// Throws FormatError with the line for what is no Jinja, UnsupportedError for what is outside the subset.
+  /// Throws FormatError with the line for text that is not Jinja, UnsupportedError for what is outside the subset.
   static ChatTemplate parse(std::string source);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -213,7 +213,7 @@ class Sequence {
   std::size_t size() const noexcept;      ///< tokens in the cache
   std::size_t capacity() const noexcept;  ///< tokens there is room for
   std::span<const TokenId> tokens() const noexcept;
-  /// Of its model; null if it has none.
+  /// The one of its model; null if the model has none.
   const Tokenizer* tokenizer() const noexcept;
 
   /// Appends tokens and returns the logits after the last of them: one per token of the vocabulary, valid until the

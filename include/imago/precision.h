@@ -126,7 +126,7 @@ PlanReport plan_network(const std::string& model, const Dataset& data, const std
 
 /// A tensor that both models have; of networks, a layer of the grid with all that is inside it.
 struct ComparedTensor {
-  /// Of decoders that in GGUF files, whatever form they come in: "blk.0.attn_q.weight"; of layers "layers.0".
+  /// Tensors of decoders have their GGUF name, "blk.0.attn_q.weight", whatever the file format; layers "layers.0".
   std::string name;
   std::string type_a, type_b;
   std::string layer_a = {}, layer_b = {};  ///< kinds of layers: "Dense"
@@ -169,7 +169,7 @@ struct ModelComparison {
   ComparedModel a, b;
   std::string architecture = {};  ///< of language models
   bool of_networks = false;
-  /// Of networks the mean of the cosines of their layers; else the cosine of all compared weights as if they were one
+  /// For networks, the mean of the cosines of their layers; else the cosine of all compared weights as if they were one
   /// tensor. 0 if nothing could be compared.
   double overall = 0;
   std::vector<ComparedTensor> tensors;  ///< in the order of A

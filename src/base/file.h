@@ -64,10 +64,10 @@ class MappedFile {
 };
 
 /// Asks the system to bring in the pages of mapped files that `bytes` lie in, and does not wait for them.
-/// Does nothing for memory that is no MappedFile's mapping.
+/// Does nothing for memory that does not belong to a MappedFile.
 void prefetch_pages(std::span<const std::byte> bytes) noexcept;
 /// Takes those pages off this process: whoever touches them again finds them in the page cache or on disk. Converting a
-/// model larger than memory stays small this way. False, and nothing happens, for memory that is no mapping.
+/// model larger than memory stays small this way. Returns false and does nothing for memory that is not mapped.
 bool release_pages(std::span<const std::byte> bytes) noexcept;
 
 /// IoError for `path` with the text of `error`: "cannot open: No such file or directory".

@@ -1,6 +1,6 @@
 #pragma once
 
-// Vectors that begin at a cache line. Those of std::allocator begin 16 bytes behind one, and then every wide load and
+// Vectors that begin at a cache line. Those of std::allocator begin 16 bytes after one, and then every wide load and
 // store of a kernel touches two lines.
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 namespace imago {
 namespace {
 
-// The example of spec/checkpoint.md §3.
+// The example of docs/formats/checkpoint.md
 const std::string kExample = R"({
   "id": "network",
   "depth": 1,

@@ -1,5 +1,5 @@
 // serialize(deserialize(J)) = J for every layer type, dtype and nesting, and the same through `.entity` where the form
-// allows it (spec/checkpoint.md §5).
+// allows it (docs/formats/checkpoint.md).
 
 #include <gtest/gtest.h>
 

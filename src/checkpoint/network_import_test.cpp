@@ -39,7 +39,7 @@ void add_to(Tensor<float>& sum, const Tensor<float>& term) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
 }
 
-/// spec/layers.md §9: h += MHA(RMSNorm(h)); h += SwiGLU(RMSNorm(h)); the final norm; the head.
+/// docs/layers.md: h += MHA(RMSNorm(h)); h += SwiGLU(RMSNorm(h)); the final norm; the head.
 std::vector<std::vector<double>> run_decoder(ImportedNetwork& model, const std::vector<int>& ids) {
   const std::size_t width = model.embeddings.shape().last();
   Tensor<float> h({ids.size(), width});

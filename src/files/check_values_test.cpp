@@ -94,7 +94,7 @@ TEST(CheckValues, ExponentTensors) {
 }
 
 TEST(CheckValues, TernaryCode10) {
-  // 01 11 00 01 | 11 .. of spec/checkpoint.md §4, then a hole as weight 6.
+  // 01 11 00 01 | 11 .. of docs/formats/checkpoint.md, then a hole as weight 6.
   std::vector<std::byte> bytes = {std::byte{0x71}, std::byte{0xC0}};
   EXPECT_EQ(problem_of(tensor_of(DType::ternary, bytes, 5)), "no error");
   EXPECT_EQ(problem_of(tensor_of(DType::ternary, bytes, 8)), "no error");

@@ -54,7 +54,7 @@ TEST(JsonWriter, OrLeavesAllSpacesOut) {
   EXPECT_EQ(sink.text(), R"({"a":[-5,0.5,"Zm9v",{"z":null}],"b":{}})");
 }
 
-// Expected texts are those that spec/checkpoint.md §3 describes, written down by hand.
+// Expected texts are those that docs/formats/checkpoint.md describes, written down by hand.
 TEST(JsonWriter, WritesNumbersAsTheOriginalDoes) {
   EXPECT_EQ(format_number(1.0), "1");
   EXPECT_EQ(format_number(-0.0), "-0");

@@ -51,7 +51,7 @@ std::size_t CacheShape::row_bytes() const {
     case CacheType::q8_0: break;
   }
   if (head_values % quant::Q8_0::kValues != 0) {
-    throw ShapeError(fmt::format("[attention] heads of {} values are no blocks of q8_0", head_values));
+    throw ShapeError(fmt::format("[attention] heads of {} values are not whole blocks of q8_0", head_values));
   }
   return head_values / quant::Q8_0::kValues * sizeof(quant::Q8_0);
 }
@@ -65,7 +65,7 @@ void append_to_cache(const CacheShape& shape, std::span<const float> x, std::siz
   check_cache(shape, cache.size());
   const std::size_t token_values = checked_mul(shape.heads, shape.head_values, "token");
   if (token_values == 0 || x.size() % token_values != 0) {
-    throw ShapeError(fmt::format("[attention] {} values are no tokens of {}", x.size(), token_values));
+    throw ShapeError(fmt::format("[attention] {} values are not whole tokens of {}", x.size(), token_values));
   }
   const std::size_t tokens = x.size() / token_values;
   if (first_row > shape.rows || tokens > shape.rows - first_row) {

@@ -1,4 +1,5 @@
-// The public bulk conversions: layouts of spec/checkpoint.md §4, errors, and independence of the number of threads.
+// The public bulk conversions: layouts of docs/formats/checkpoint.md, errors, and independence of the number of
+// threads.
 
 #include <gtest/gtest.h>
 

@@ -95,7 +95,7 @@ struct MatrixFunctions {
   std::size_t (*scratch_bytes)(std::size_t cols, std::size_t batch) noexcept;
   bool needs_sums;  // reads Activations::sums in the exact form
 
-  /// Of tokens in tiles, any number of them, where the processor multiplies such; null elsewhere.
+  /// Multiplies any number of tokens by tiles, on processors that have them; null elsewhere.
   ProductFunction tile_matmul = nullptr;
   std::size_t (*tile_scratch_bytes)(std::size_t cols, std::size_t batch) noexcept = nullptr;
   void (*tile_token)(const TileTokenArgs&) noexcept = nullptr;

@@ -82,7 +82,7 @@ void check_size(std::string_view operation, std::string_view what, std::size_t s
 
 std::size_t rows_of(std::string_view operation, std::size_t size, std::size_t cols) {
   if (cols == 0 || size % cols != 0) {
-    throw ShapeError(fmt::format("[{}] {} values are no rows of {}", operation, size, cols));
+    throw ShapeError(fmt::format("[{}] {} values are not whole rows of {}", operation, size, cols));
   }
   return size / cols;
 }
@@ -143,7 +143,7 @@ RopeTable::RopeTable(const RopeSettings& settings, std::size_t positions)
     : rotary_(settings.rotary), positions_(positions) {
   const std::size_t half = rotary_ / 2;
   const std::vector<double>& factors = settings.frequency_factors;
-  if (rotary_ % 2 != 0) throw UsageError(fmt::format("[rope] {} values are no pairs", rotary_));
+  if (rotary_ % 2 != 0) throw UsageError(fmt::format("[rope] {} values cannot be paired", rotary_));
   if (!(settings.base > 0)) throw UsageError(fmt::format("[rope] a base of {} is not positive", settings.base));
   if (!factors.empty() && factors.size() != half) {
     throw UsageError(fmt::format("[rope] {} factors for {} frequencies", factors.size(), half));

@@ -57,7 +57,7 @@ struct RopeArgs {
   RopePairs pairs;
 };
 
-/// The functions of spec/layers.md §2.1.
+/// The activation functions; docs/layers.md has their formulas and numbers.
 enum class Activation : std::uint8_t { linear, relu, relu2, leaky_relu, silu, gelu, tanh, sigmoid };
 inline constexpr int kActivationCount = 8;
 

@@ -82,8 +82,8 @@ struct ProductRegion {
     return (product.matrix->panels() + kPanelsPerUnit - 1) / kPanelsPerUnit;
   }
 
-  /// Of a unit. Few tokens wait for the bytes of the panels, many for arithmetic: a core multiplies some 12 pairs in
-  /// the time that a byte takes to come.
+  /// The cost of a unit. Few tokens wait for the bytes of the panels, many for arithmetic: a core multiplies some 12
+  /// pairs in the time that a byte takes to come.
   static std::size_t unit_cost(const Product& product) noexcept {
     const RunMatrix& matrix = *product.matrix;
     const std::size_t bytes =

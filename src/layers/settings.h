@@ -52,7 +52,7 @@ SwiGluParts swiglu_parts(const LayerConfig& config);
 // ---- RMSNorm and LayerNorm
 
 std::size_t norm_width(const LayerConfig& config);
-/// Of the layer's own norm; rounded to float32, as kernels take it.
+/// The epsilon of the layer's own norm, rounded to float32 as kernels take it.
 float norm_eps(const LayerConfig& config);
 /// rms_norm_eps of norms inside other layers: 1e-6 unless positive.
 double effective_eps(double rms_norm_eps) noexcept;

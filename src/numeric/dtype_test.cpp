@@ -25,7 +25,7 @@ struct Row {
   float divisor;  // Q of spec §3.2
 };
 
-// Typed in from spec/layers.md §2.3 and §3.2, apart from the table under test.
+// Typed in from docs/numeric.md, apart from the table under test.
 constexpr Row kSpecification[] = {
     {0, "float64", 64, 0},     {1, "float32", 32, 0},    {2, "float16", 16, 0},       {3, "bfloat16", 16, 0},
     {4, "fp8e4m3", 8, 448},    {5, "fp8e5m2", 8, 57344}, {6, "int64", 64, 1048576},   {7, "int32", 32, 1048576},

@@ -1,4 +1,4 @@
-// The rules of spec/layers.md §3.3, one value at a time.
+// The rules of docs/numeric.md, one value at a time.
 
 #include <gtest/gtest.h>
 
@@ -171,7 +171,7 @@ std::vector<float> scales_to_check() {
   return scales;
 }
 
-// spec/checkpoint.md §5: what is saved, loaded, unpacked and quantized again must give the same codes.
+// docs/formats/checkpoint.md: what is saved, loaded, unpacked and quantized again must give the same codes.
 TEST(RoundTrip, QuantizeUndoesDequantize) {
   for (const DTypeInfo& type : kDTypes) {
     visit(type.id, [&]<class T>(std::type_identity<T>) {

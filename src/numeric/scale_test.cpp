@@ -1,4 +1,4 @@
-// Derivation of scales, spec/layers.md §3.2, and what the types make of ordinary weights.
+// Derivation of scales, docs/numeric.md, and what the types make of ordinary weights.
 
 #include <gtest/gtest.h>
 

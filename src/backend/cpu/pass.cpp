@@ -23,7 +23,7 @@ struct SegmentAttention {
   const Sizes& sizes;
   std::size_t block;
   const kernels::RopeTable* rope;
-  std::span<float> q, k, v;             // of the whole batch; q only of tokens that are read
+  std::span<float> q, k, v;             // all tokens of the batch; q only those that are read
   std::span<kernels::KeyRange> ranges;  // like q
   bool fast;                            // results are rounded to int8 or bfloat16 next
 

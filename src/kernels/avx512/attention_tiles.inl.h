@@ -25,7 +25,7 @@ inline void transpose_tile(const std::byte* rows, std::byte* out) noexcept {
 /// 16 queries, lanes of every vector.
 struct QueryLanes {
   std::byte* high;  // [steps] tiles: pairs of values by queries
-  std::byte* low;   // what rounding left of them, likewise; right behind the former
+  std::byte* low;   // what rounding left of them, likewise; right after the former
   float* y;         // [2 · steps] tiles: queries by 16 values, not yet divided by the sums of weights
   Floats largest, sum;
   Ints first, end;  // keys that each sees

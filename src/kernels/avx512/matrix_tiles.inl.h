@@ -214,7 +214,7 @@ void panels_by_tiles(const ProductArgs& a) noexcept {
                      });
 }
 
-/// Columns [first, first + count) of a panel as tiles, with zeros behind the last.
+/// Columns [first, first + count) of a panel as tiles, with zeros after the last.
 template <class T, class Terms>
 inline void tile_columns(const ProductArgs& a, const std::byte* panel, std::size_t first, std::size_t count,
                          std::byte* tiles) noexcept {

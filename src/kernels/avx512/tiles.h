@@ -89,12 +89,12 @@ struct Bfloat16Terms {
   }
 };
 
-/// Two vectors rounded to bfloat16, one behind the other.
+/// Two vectors rounded to bfloat16, one after the other.
 inline void store_rounded(Floats first, Floats second, std::uint16_t* to) noexcept {
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v)));
 }
 
-/// Two columns of bfloat16, one behind the other, in pairs as multiply_tiles wants b.
+/// Two columns of bfloat16, one after the other, in pairs as multiply_tiles wants b.
 inline void store_pairs(__m512i halves, std::byte* to) noexcept {
   const __m512i interleaved =
       _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,

@@ -20,7 +20,7 @@ using quant::ScaleKind;
 
 constexpr std::size_t kPlaneAlignment = 256;
 constexpr std::size_t kBehind =
-    4096;  // kernels read pieces of rows up to this size, of which the last may end behind its plane
+    4096;  // kernels read pieces of rows up to this size, and the last may end past its plane
 
 std::uint32_t word_at(const std::uint8_t* codes) noexcept {
   std::uint32_t word;

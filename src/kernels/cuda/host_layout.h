@@ -14,7 +14,7 @@ namespace imago::kernels::cuda {
 /// a plane follow each other without gaps, so a range of rows is a range of bytes in each; of scales a range that
 /// begins at a multiple of kMostTileRows.
 struct PlaneLayout {
-  /// Throws as RunMatrix for sources that have no run form.
+  /// Throws like RunMatrix for sources that cannot be laid out.
   explicit PlaneLayout(const PackedMatrix& source);
   /// From sizes alone, for planning; `scale_columns` as columns_per_scale gives them.
   PlaneLayout(Format format, std::size_t rows, std::size_t cols, std::size_t scale_columns);

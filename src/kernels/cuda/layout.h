@@ -32,7 +32,7 @@ struct ScaleTileGrid {
 };
 
 /// Plain pointers into device memory: what kernels take by value. Which planes a format has, and what they hold, is
-/// written beside its decoder in decode.cuh. Every row of codes begins `stride` groups behind the one before it, a
+/// written beside its decoder in decode.cuh. Every row of codes begins `stride` groups after the previous one, a
 /// multiple of 4 groups, so that 16 bytes can be loaded at once also from codes of one bit.
 struct Planes {
   const std::byte* codes = nullptr;   ///< [rows][stride] main codes: 256 … 4 bytes a group

@@ -78,7 +78,7 @@ struct HidesSuper {
   }
 };
 
-/// One binary16, and perhaps the value of code 0 behind it: q4_0, q5_0, q8_0, iq4_nl; q4_1, q5_1.
+/// One binary16, and perhaps the value of code 0 after it: q4_0, q5_0, q8_0, iq4_nl; q4_1, q5_1.
 template <bool kMin>
 struct ScaleHalf : ShowsSuper {
   static constexpr int kBytes = kMin ? 4 : 2, kSuperBytes = 0, kParts = 1;

@@ -48,7 +48,7 @@ class ChunkScales {
     for (float& value : values_) value = 1;  // what a short chunk leaves unused must be harmless
   }
 
-  /// Of the next `count` weights. Costs nothing while a group goes on.
+  /// The scale of the next `count` weights. Costs nothing while a group goes on.
   const float* next(int count) noexcept {
     if (is_uniform_ && left_ >= static_cast<std::size_t>(count)) {
       left_ -= static_cast<std::size_t>(count);
