@@ -108,9 +108,9 @@ class Runner {
 
   virtual const std::shared_ptr<Device>& device() const noexcept = 0;
   virtual BlockRange blocks() const noexcept = 0;
-  virtual bool chooses() const noexcept = 0;              ///< can choose tokens where the logits are
-  virtual std::uint64_t bytes() const noexcept = 0;       ///< of its matrices as products read them
-  virtual std::uint64_t step_bytes() const noexcept = 0;  ///< what a step of one token reads of them
+  virtual bool chooses() const noexcept = 0;         ///< can choose tokens where the logits are
+  virtual std::uint64_t bytes() const noexcept = 0;  ///< of its matrices as products read them
+  virtual std::uint64_t step_bytes() const = 0;      ///< what a step of one token reads of them
 
   /// Throws DeviceError if it does not fit, saying how many tokens would; std::bad_alloc on the host.
   virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) = 0;

@@ -88,7 +88,7 @@ void CpuRunner::finish() {
   if (options_.blocks.begin == 0 && table_.matrix.rows == 0) throw UsageError("a decoder has no token embedding");
 }
 
-std::uint64_t CpuRunner::step_bytes() const noexcept {
+std::uint64_t CpuRunner::step_bytes() const {
   std::uint64_t sum = has_output() ? weights_.step_bytes(program_->output) : 0;
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) {
     sum += weights_.step_bytes(program_->blocks[i]);

@@ -24,7 +24,7 @@ class CpuRunner final : public Runner {
   BlockRange blocks() const noexcept override { return options_.blocks; }
   bool chooses() const noexcept override { return false; }
   std::uint64_t bytes() const noexcept override { return weights_.bytes(); }
-  std::uint64_t step_bytes() const noexcept override;
+  std::uint64_t step_bytes() const override;
 
   std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) override;
   Token run(const Batch& batch) override;

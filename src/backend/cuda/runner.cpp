@@ -84,7 +84,7 @@ class CudaRunner final : public Runner {
   BlockRange blocks() const noexcept override { return part_.options.blocks; }
   bool chooses() const noexcept override { return true; }
   std::uint64_t bytes() const noexcept override { return part_.weights.bytes(); }
-  std::uint64_t step_bytes() const noexcept override {
+  std::uint64_t step_bytes() const override {
     std::uint64_t sum = part_.weights.step_bytes(part_.program->output);
     for (std::size_t i = blocks().begin; i < blocks().end; ++i) {
       sum += part_.weights.step_bytes(part_.program->blocks[i]);
