@@ -1,31 +1,15 @@
 // imago bench: how fast this machine computes, compared with the limits of its memory and arithmetic.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/system.h"
+#include "command.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct BenchCommand {
   std::string what;
   std::size_t batch = 1;
   std::vector<std::string> formats;
@@ -37,14 +21,14 @@ struct Options {
   ModelBench model;
 };
 
-struct Findings {
+struct KernelFindings {
   KernelBench bench;
   std::string cpu;
   int threads = 0;
   std::size_t batch = 1;
 };
 
-Json to_json(const Findings& findings) {
+Json to_json(const KernelFindings& findings) {
   Json kernels = Json::array();
   for (const KernelSpeed& speed : findings.bench.kernels) {
     kernels.push_back({{"name", speed.name},
@@ -73,7 +57,7 @@ Json to_json(const Findings& findings) {
 }
 
 /// The rows with these activations. One token is limited by memory, several by arithmetic.
-std::string table_of(const Findings& findings, std::string_view activation) {
+std::string table_of(const KernelFindings& findings, std::string_view activation) {
   using enum Table::Align;
   const bool single = findings.batch == 1;
   Table table({{"kernel"},
@@ -92,7 +76,7 @@ std::string table_of(const Findings& findings, std::string_view activation) {
   return table.text();
 }
 
-std::string to_text(const Findings& findings) {
+std::string to_text(const KernelFindings& findings) {
   const KernelBench& bench = findings.bench;
   std::string text = fmt::format(
       "{}, {} thread{}, imago {}\n"
@@ -112,7 +96,7 @@ std::string to_text(const Findings& findings) {
   return text;
 }
 
-void bench_matrix_kernels(const Options& options) {
+void bench_matrix_kernels(const BenchCommand& options) {
   if (!options.model.model.device.empty() && options.model.model.device != "cpu") {
     throw UsageError("'imago bench kernels' measures the CPU; bench/gpu measures a GPU");
   }
@@ -122,7 +106,7 @@ void bench_matrix_kernels(const Options& options) {
   bench.matrix_bytes = options.mebibytes << 20;
   bench.seconds = options.seconds;
   set_thread_count(options.threads);
-  Findings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = options.batch};
+  KernelFindings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = options.batch};
   {
     Progress progress(options.quiet);
     bench.progress = [&](const std::string& name, std::size_t done, std::size_t total) {
@@ -133,7 +117,7 @@ void bench_matrix_kernels(const Options& options) {
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
 }
 
-void bench_model_at(const std::string& path, const Options& options) {
+void bench_model_at(const std::string& path, const BenchCommand& options) {
   set_thread_count(options.threads);
   ModelBench model = options.model;
   model.model.path = path;
@@ -141,7 +125,7 @@ void bench_model_at(const std::string& path, const Options& options) {
   bench_language_model(model, options.json);
 }
 
-void bench(const Options& options) {
+void bench(const BenchCommand& options) {
   if (options.what == "kernels") return bench_matrix_kernels(options);
   if (options.what.empty()) return bench_model_at(model_path(""), options);
   std::error_code ignored;
@@ -159,7 +143,7 @@ void bench(const Options& options) {
 
 Command add_bench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "Measure how fast this machine computes");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchCommand>();
   add_file(*command, "-m,--model,WHAT", options->what,
            "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a Hugging Face "
            "folder (default: IMAGO_MODEL, else the bundled model)");

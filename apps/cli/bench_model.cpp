@@ -1,24 +1,12 @@
 // imago bench MODEL.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
+#include "command.h"
 #include "imago/lm.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json to_json(const ModelBench& options, const LanguageModel& model, const std::vector<ModelBenchResult>& results) {
   Json list = Json::array();

@@ -1,42 +1,22 @@
 // imago calibrate: statistics of the activations of a model, which say which weights matter.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <chrono>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/precision.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct CalibrateCommand {
   std::string model, text, data, out;
   std::size_t context = 512, targets = 1;
   int threads = 0;
   bool products = false, json = false, quiet = false;
 };
 
-bool is_network(const std::string& path) {
-  const FileForm form = detect_form(path);
-  return form == FileForm::checkpoint || form == FileForm::architecture || form == FileForm::entity;
-}
-
-CalibrateReport run(const Options& options) {
-  const bool network = is_network(options.model);
+CalibrateReport run(const CalibrateCommand& options) {
+  const bool network = is_network(detect_form(options.model));
   if (network ? options.data.empty() : options.text.empty()) {
     throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE"
                              : "a language model is calibrated on a text: give --text FILE");
@@ -61,7 +41,7 @@ CalibrateReport run(const Options& options) {
   return report;
 }
 
-void calibrate(const Options& options) {
+void calibrate(const CalibrateCommand& options) {
   set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   const CalibrateReport report = run(options);
@@ -88,24 +68,17 @@ void calibrate(const Options& options) {
 Command add_calibrate(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("calibrate", "Run a text through a model and record the inputs of its weight matrices");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CalibrateCommand>();
   command->add_option("MODEL", options->model, "A language model, or a network of layers")->required();
-  command->add_option("--text", options->text, "The text, for language models")->type_name("FILE");
-  command->add_option("--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX")
-      ->type_name("FILE");
-  command
-      ->add_option("-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
-      ->type_name("FILE")
+  add_file(*command, "--text", options->text, "The text, for language models");
+  add_file(*command, "--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX");
+  add_file(*command, "-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
       ->required();
   command->add_flag("--products", options->products,
                     "Also record products of columns, for 'morph --method gptq' (default: squares only)");
-  command->add_option("--ctx", options->context, "Tokens per window (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24));
-  command
-      ->add_option("--targets", options->targets,
-                   "CSV: number of last columns that are targets, not inputs (default: 1)")
-      ->type_name("N");
+  add_number(*command, "--ctx", options->context, 1, 1 << 24, "Tokens per window (default: 512)");
+  add_value(*command, "--targets", options->targets, "N",
+            "CSV: number of last columns that are targets, not inputs (default: 1)");
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);

@@ -1,29 +1,16 @@
 // imago chat: a conversation, line by line.
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <memory>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include "chat_session.h"
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/system.h"
+#include "command.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -109,7 +96,7 @@ class LineInput {
   std::string text_;
 };
 
-struct Options {
+struct ChatCommand {
   GenerationOptions generation;
   std::string system;
 };
@@ -225,7 +212,7 @@ class Chat {
   bool quiet_;
 };
 
-void chat(const Options& options) {
+void chat(const ChatCommand& options) {
   constexpr std::size_t kUsualContext = 4096;  // few conversations need the memory of a longer cache
   GenerateOptions generation = generate_options(options.generation);
   SequenceOptions sequence{.context = options.generation.context,
@@ -255,7 +242,7 @@ void chat(const Options& options) {
 
 Command add_chat(CLI::App& program) {
   CLI::App* command = program.add_subcommand("chat", "Talk with a language model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChatCommand>();
   add_generation(*command, options->generation, -1);
   add_value(*command, "--system,--system-prompt", options->system, "TEXT", "The system message (default: none)");
   command->footer(

@@ -1,16 +1,10 @@
 #include "chat_session.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "files.h"
-#include "imago/error.h"
 #include "model_options.h"
 
 namespace imago::cli {
@@ -120,12 +114,12 @@ void ChatSession::clear() {
 }
 
 void ChatSession::save(const std::string& path) const {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   for (const ChatMessage& message : messages_) list.push_back({{"role", message.role}, {"content", message.content}});
-  const nlohmann::ordered_json object = {{"messages", list}};
+  const Json object = {{"messages", list}};
   const std::string beside = path + ".part";  // the old file stays until the new one is complete
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-  file << object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  file << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(beside, path, error);

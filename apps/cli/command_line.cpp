@@ -1,15 +1,9 @@
 // Parses the command line. Errors are one line that says what to do.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstddef>
 #include <initializer_list>
 #include <regex>
 
-#include "commands.h"
-#include "imago/error.h"
+#include "command.h"
 #include "reference.h"
 
 namespace imago::cli {

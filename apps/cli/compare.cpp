@@ -1,30 +1,13 @@
 // imago compare: compare two models layer by layer and, on a text or on data, by their outputs.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/precision.h"
-#include "imago/system.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct CompareCommand {
   std::string a, b, text, html;
   DataOptions data;
   std::size_t context = 512;
@@ -136,23 +119,22 @@ std::string layer_table(const ModelComparison& comparison) {
 
 std::string score_text(const ModelComparison& comparison) {
   std::string text;
-  const auto line = [&](std::string_view label, const std::string& value) {
-    text += fmt::format("{:<16}{}\n", label, value);
-  };
   const ComparedModel &a = comparison.a, &b = comparison.b;
-  line("size", fmt::format("{} → {}, {:.2f} → {:.2f} bits per weight", format_bytes(a.bytes), format_bytes(b.bytes),
-                           a.bits_per_weight(), b.bits_per_weight()));
+  text += fact("size", fmt::format("{} → {}, {:.2f} → {:.2f} bits per weight", format_bytes(a.bytes),
+                                   format_bytes(b.bytes), a.bits_per_weight(), b.bits_per_weight()));
   if (const auto& divergence = comparison.divergence) {
-    line("perplexity", fmt::format("{:.4f} → {:.4f}", divergence->reference_perplexity, divergence->perplexity));
-    line("KL divergence", fmt::format("mean {:.4g}, median {:.4g}, 99 % {:.4g}, largest {:.4g}", divergence->mean,
-                                      divergence->median, divergence->percentile_99, divergence->largest));
-    line("same top token",
-         fmt::format("{:.2f} % of {} positions", 100 * divergence->same_top, format_count(divergence->tokens_scored)));
+    text +=
+        fact("perplexity", fmt::format("{:.4f} → {:.4f}", divergence->reference_perplexity, divergence->perplexity));
+    text +=
+        fact("KL divergence", fmt::format("mean {:.4g}, median {:.4g}, 99 % {:.4g}, largest {:.4g}", divergence->mean,
+                                          divergence->median, divergence->percentile_99, divergence->largest));
+    text += fact("same top token", fmt::format("{:.2f} % of {} positions", 100 * divergence->same_top,
+                                               format_count(divergence->tokens_scored)));
   }
   if (a.score && b.score) {
-    line("loss", fmt::format("{:.5g} → {:.5g} ({})", a.score->loss, b.score->loss, name(b.score->loss_kind)));
+    text += fact("loss", fmt::format("{:.5g} → {:.5g} ({})", a.score->loss, b.score->loss, name(b.score->loss_kind)));
     if (a.score->accuracy && b.score->accuracy) {
-      line("accuracy", fmt::format("{:.2f} % → {:.2f} %", 100 * *a.score->accuracy, 100 * *b.score->accuracy));
+      text += fact("accuracy", fmt::format("{:.2f} % → {:.2f} %", 100 * *a.score->accuracy, 100 * *b.score->accuracy));
     }
   }
   return text;
@@ -178,7 +160,7 @@ std::string to_text(const ModelComparison& comparison) {
 
 // ---- the work
 
-ModelComparison compare_network_files(const Options& options) {
+ModelComparison compare_network_files(const CompareCommand& options) {
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
@@ -198,7 +180,7 @@ ModelComparison compare_network_files(const Options& options) {
   return comparison;
 }
 
-ModelComparison compare_tensor_files(const Options& options) {
+ModelComparison compare_tensor_files(const CompareCommand& options) {
   if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
   CompareOptions request{.context = options.context, .fast = !options.exact};
   if (!options.text.empty()) request.text = read_text(options.text);
@@ -212,7 +194,7 @@ ModelComparison compare_tensor_files(const Options& options) {
   return comparison;
 }
 
-ModelComparison compare(const Options& options) {
+ModelComparison compare(const CompareCommand& options) {
   const FileForm a = detect_form(options.a), b = detect_form(options.b);
   if (is_network(a) && is_network(b)) return compare_network_files(options);
   if (is_network(a) == is_network(b)) return compare_tensor_files(options);
@@ -222,7 +204,7 @@ ModelComparison compare(const Options& options) {
       options.a, name(a), options.b, name(b)));
 }
 
-void run_compare(const Options& options) {
+void run_compare(const CompareCommand& options) {
   set_thread_count(options.threads);
   if (!options.html.empty()) check_folder(options.html);
   const ModelComparison comparison = compare(options);
@@ -234,16 +216,13 @@ void run_compare(const Options& options) {
 
 Command add_compare(CLI::App& program) {
   CLI::App* command = program.add_subcommand("compare", "Compare two models layer by layer, and by their outputs");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompareCommand>();
   command->add_option("A", options->a, "The original: a model in any format")->required();
   command->add_option("B", options->b, "Another version of it")->required();
-  command->add_option("--text", options->text, "For language models: a text on which predictions are compared")
-      ->type_name("FILE");
-  command->add_option("--ctx", options->context, "Tokens per window of the text (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(4, 1 << 24));
+  add_file(*command, "--text", options->text, "For language models: a text on which predictions are compared");
+  add_number(*command, "--ctx", options->context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
   add_data(*command, options->data);
-  command->add_option("--html", options->html, "Write an HTML page with charts (default: none)")->type_name("FILE");
+  add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
   command->add_flag("--strict", options->strict, "Do not compare layers of different types (default: compare them)");
   command->add_flag("--exact", options->exact,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");

@@ -1,15 +1,7 @@
 // imago completion: scripts for bash, zsh and fish, generated from the commands. They list every command and option and
 // the values an option can have; the program is not called while a user types.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <string>
-
-#include "commands.h"
-#include "imago/error.h"
-#include "output.h"
+#include "command.h"
 #include "reference.h"
 
 namespace imago::cli {
@@ -213,7 +205,7 @@ std::string zsh_completion(const std::vector<CommandReference>& commands) {
 Command add_completion(CLI::App& program) {
   CLI::App* command = program.add_subcommand("completion", "Print a script that completes commands in a shell");
   const auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "The shell")->type_name("bash|zsh|fish")->required();
+  add_value(*command, "SHELL", *shell, "bash|zsh|fish", "The shell")->required();
   command->footer(
       "An installed imago has them in place. Otherwise put the first line into ~/.bashrc, or write the others where "
       "the "

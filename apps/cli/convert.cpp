@@ -1,33 +1,13 @@
 // imago convert and imago morph: convert any model file to any other, and to other types.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "commands.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/models.h"
-#include "imago/system.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct ConvertCommand {
   std::string in, out, to, calibrate = "absmax", granularity = "tensor", importance, method = "auto";
   double percentile = 0.999;
   int group = 32;
@@ -41,16 +21,6 @@ struct Options {
 
 // ---- from the command line
 
-template <class T>
-T one_of(std::string_view option, const std::string& text, const std::vector<std::pair<std::string, T>>& choices) {
-  std::string known;
-  for (const auto& [name, value] : choices) {
-    if (name == text) return value;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
-  }
-  throw UsageError(fmt::format("{} {}: choose one of {}", option, text, known));
-}
-
 std::pair<std::string, Format> tensor_type(const std::string& text) {
   const std::size_t at = text.rfind('=');  // types have none, patterns may
   if (at == std::string::npos || at == 0) {
@@ -60,7 +30,7 @@ std::pair<std::string, Format> tensor_type(const std::string& text) {
 }
 
 /// None for `auto`: the library chooses.
-std::optional<Rounding> rounding_of(const Options& options) {
+std::optional<Rounding> rounding_of(const ConvertCommand& options) {
   if (options.method == "auto") return std::nullopt;
   const auto rounding = one_of<Rounding>("--method", options.method,
                                          {{"nearest", Rounding::nearest},
@@ -75,7 +45,7 @@ std::optional<Rounding> rounding_of(const Options& options) {
   return rounding;
 }
 
-ConvertOptions to_library(const Options& options) {
+ConvertOptions to_library(const ConvertCommand& options) {
   ConvertOptions request;
   if (!options.to.empty()) request.type = parse_format(options.to);
   request.calibrator = one_of<Calibrator>("--calibrate", options.calibrate,
@@ -103,29 +73,20 @@ ConvertOptions to_library(const Options& options) {
 
 // ---- the report
 
-struct Total {
-  std::uint64_t tensors = 0, weights = 0, bytes = 0;
-};
-
-std::vector<std::pair<std::string, Total>> totals_by_type(const ConvertReport& report) {
-  std::map<std::string, Total> totals;
+TypeTotals totals_by_type(const ConvertReport& report) {
+  TypeTotals totals;
   for (const ConvertedTensor& tensor : report.tensors) {
-    Total& total = totals[tensor.to_type];
-    ++total.tensors;
-    total.weights += tensor.shape.elements();
-    total.bytes += tensor.to_bytes;
+    totals.add(tensor.to_type, tensor.shape.elements(), tensor.to_bytes);
   }
-  std::vector<std::pair<std::string, Total>> sorted(totals.begin(), totals.end());
-  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& entry) { return entry.second.bytes; });
-  return sorted;
+  return totals;
 }
 
 double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
   return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
 }
 
-Json to_json(const ConvertReport& report, const Options& options, double seconds) {
-  Json tensors = Json::array(), types = Json::object();
+Json to_json(const ConvertReport& report, const ConvertCommand& options, double seconds) {
+  Json tensors = Json::array();
   for (const ConvertedTensor& tensor : report.tensors) {
     tensors.push_back(
         {{"name", tensor.name},
@@ -136,9 +97,6 @@ Json to_json(const ConvertReport& report, const Options& options, double seconds
          {"bytes", tensor.to_bytes},
          {"error", tensor.relative_rmse ? Json(*tensor.relative_rmse) : Json(nullptr)},
          {"reason", tensor.reason}});
-  }
-  for (const auto& [type, total] : totals_by_type(report)) {
-    types[type] = {{"tensors", total.tensors}, {"weights", total.weights}, {"bytes", total.bytes}};
   }
   return {{"in", options.in},
           {"out", options.out},
@@ -152,61 +110,43 @@ Json to_json(const ConvertReport& report, const Options& options, double seconds
           {"bits_per_weight", bits_per_weight(report.to_bytes, report.parameters)},
           {"error", report.relative_rmse ? Json(*report.relative_rmse) : Json(nullptr)},
           {"seconds", seconds},
-          {"types", types},
+          {"types", totals_by_type(report).json()},
           {"tensors", tensors},
           {"notes", report.notes}};
-}
-
-std::string shape_text(const Shape& shape) {
-  std::string text;
-  for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);
-  return text.empty() ? "scalar" : text;
 }
 
 std::string plan_table(const ConvertReport& report) {
   using enum Table::Align;
   Table table({{"tensor"}, {"shape", right}, {"from"}, {"to"}, {"size", right}, {"why"}});
   for (const ConvertedTensor& tensor : report.tensors) {
-    table.add({printable(tensor.name), shape_text(tensor.shape), printable(tensor.from_type), printable(tensor.to_type),
-               format_bytes(tensor.to_bytes), printable(tensor.reason)});
+    table.add({printable(tensor.name), format_shape(tensor.shape), printable(tensor.from_type),
+               printable(tensor.to_type), format_bytes(tensor.to_bytes), printable(tensor.reason)});
   }
   return table.text();
 }
 
-std::string type_table(const ConvertReport& report) {
-  using enum Table::Align;
-  Table table({{"type"}, {"tensors", right}, {"weights", right}, {"size", right}});
-  for (const auto& [type, total] : totals_by_type(report)) {
-    table.add({printable(type), format_count(total.tensors), format_count(total.weights), format_bytes(total.bytes)});
-  }
-  return table.text();
-}
-
-std::string to_text(const ConvertReport& report, const Options& options, double seconds) {
+std::string to_text(const ConvertReport& report, const ConvertCommand& options, double seconds) {
   std::string text = fmt::format("{}\n", bold(fmt::format("{} → {}", printable(options.in), printable(options.out))));
-  const auto line = [&](std::string_view label, const std::string& value) {
-    text += fmt::format("{:<17}{}\n", label, value);
-  };
-  line("format", fmt::format("{} → {}", name(report.from), name(report.to)));
-  line("parameters", format_count(report.parameters));
-  line("weights", fmt::format("{} → {}", format_bytes(report.from_bytes), format_bytes(report.to_bytes)));
-  line("bits per weight", fmt::format("{:.2f} → {:.2f}", bits_per_weight(report.from_bytes, report.parameters),
-                                      bits_per_weight(report.to_bytes, report.parameters)));
+  text += fact("format", fmt::format("{} → {}", name(report.from), name(report.to)));
+  text += fact("parameters", format_count(report.parameters));
+  text += fact("weights", fmt::format("{} → {}", format_bytes(report.from_bytes), format_bytes(report.to_bytes)));
+  text += fact("bits per weight", fmt::format("{:.2f} → {:.2f}", bits_per_weight(report.from_bytes, report.parameters),
+                                              bits_per_weight(report.to_bytes, report.parameters)));
   if (report.relative_rmse)
-    line("relative error", fmt::format("{:.4g}, where the type changed", *report.relative_rmse));
+    text += fact("relative error", fmt::format("{:.4g}, where the type changed", *report.relative_rmse));
   if (!options.dry_run) {
-    line("time", fmt::format("{:.2f} s, {}/s", seconds,
-                             format_bytes(static_cast<std::uint64_t>(static_cast<double>(report.from_bytes) /
-                                                                     std::max(seconds, 1e-6)))));
+    text += fact("time", fmt::format("{:.2f} s, {}/s", seconds,
+                                     format_bytes(static_cast<std::uint64_t>(static_cast<double>(report.from_bytes) /
+                                                                             std::max(seconds, 1e-6)))));
   }
-  text += fmt::format("\n{}\n{}", bold("By type"), type_table(report));
+  text += fmt::format("\n{}\n{}", bold("By type"), totals_by_type(report).table());
   if (options.dry_run) text += fmt::format("\n{}\n{}", bold("Plan"), plan_table(report));
   for (const std::string& note : report.notes) text += fmt::format("\nnote: {}\n", printable(note));
   if (options.dry_run) text += dim("\nnothing was written: this was a dry run\n");
   return text;
 }
 
-void convert(const Options& options) {
+void convert(const ConvertCommand& options) {
   if (options.morph && options.to.empty() && options.plan.empty()) {
     throw UsageError("--to is required: give a type, or a plan with --plan; see 'imago morph --help'");
   }
@@ -230,7 +170,7 @@ constexpr const char* kFormats =
 
 Command add(CLI::App& program, const char* name, const char* about, bool morph, const char* examples) {
   CLI::App* command = program.add_subcommand(name, about);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConvertCommand>();
   options->morph = morph;
   command->add_option("IN", options->in, "A model in any format, recognized by its content")->required();
   command->add_option("OUT", options->out, "The file or folder to write; may be IN")->required();
@@ -240,36 +180,27 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
                                                 "hold it)");
   to->type_name("TYPE");
   if (morph) {
-    command->add_option("--plan", options->plan, "Types from a file of 'imago plan'; --to is for what it does not name")
-        ->type_name("PLAN.json");
+    add_value(*command, "--plan", options->plan, "PLAN.json",
+              "Types from a file of 'imago plan'; --to is for what it does not name");
   }
-  command
-      ->add_option("--tensor-type", options->tensor_types,
-                   "Tensors whose name matches REGEX take TYPE, before every other rule; repeatable")
-      ->type_name("REGEX=TYPE")
+  add_value(*command, "--tensor-type", options->tensor_types, "REGEX=TYPE",
+            "Tensors whose name matches REGEX take TYPE, before every other rule; repeatable")
       ->allow_extra_args(false);
   command->add_flag("--pure", options->pure,
                     "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
-  command->add_option("--calibrate", options->calibrate, "How scales are found (default: absmax)")
-      ->type_name("absmax|percentile|mse|absmean");
-  command->add_option("--percentile", options->percentile, "With --calibrate percentile (default: 0.999)")
-      ->type_name("P");
-  command->add_option("--granularity", options->granularity, "One scale per tensor, row or block (default: tensor)")
-      ->type_name("tensor|row|block");
-  command
-      ->add_option("--group", options->group, "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)")
-      ->type_name("N");
+  add_value(*command, "--calibrate", options->calibrate, "absmax|percentile|mse|absmean",
+            "How scales are found (default: absmax)");
+  add_value(*command, "--percentile", options->percentile, "P", "With --calibrate percentile (default: 0.999)");
+  add_value(*command, "--granularity", options->granularity, "tensor|row|block",
+            "One scale per tensor, row or block (default: tensor)");
+  add_value(*command, "--group", options->group, "N",
+            "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)");
   if (morph) {
-    command
-        ->add_option("--importance", options->importance,
-                     "A file of 'imago calibrate' or llama-imatrix (default: all weights matter alike)")
-        ->type_name("FILE");
-    command
-        ->add_option(
-            "--method", options->method,
-            "nearest, gptq (later columns compensate for the errors of earlier ones) or awq (important columns "
-            "are scaled up) (default: gptq if the file has products, else nearest)")
-        ->type_name("METHOD");
+    add_file(*command, "--importance", options->importance,
+             "A file of 'imago calibrate' or llama-imatrix (default: all weights matter alike)");
+    add_value(*command, "--method", options->method, "METHOD",
+              "nearest, gptq (later columns compensate for the errors of earlier ones) or awq (important columns "
+              "are scaled up) (default: gptq if the file has products, else nearest)");
   }
   command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,

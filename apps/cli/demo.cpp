@@ -1,23 +1,11 @@
 // imago demo: a tour of a minute or two. Every number is computed on the spot.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "commands.h"
+#include "command.h"
 #include "demo_network.h"
-#include "files.h"
 #include "imago/precision.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "output.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -109,7 +97,7 @@ PrecisionReport demo_report(const DemoNetwork& demo, const std::vector<DemoRow>&
   return report;
 }
 
-struct Options {
+struct DemoCommand {
   std::string page = "imago-demo.html";
   std::size_t digits = 3000;
   int threads = 0;
@@ -186,7 +174,7 @@ std::string language_model_or_none() {
   return named != nullptr && *named != '\0' ? named : bundled_model();
 }
 
-void tour(const Options& options) {
+void tour(const DemoCommand& options) {
   const auto start = std::chrono::steady_clock::now();
   check_folder(options.page);
   set_thread_count(options.threads);
@@ -223,7 +211,7 @@ void tour(const Options& options) {
 
 Command add_demo(CLI::App& program) {
   CLI::App* command = program.add_subcommand("demo", "A tour: train, morph, compare, run");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DemoCommand>();
   add_file(*command, "-o,--output,--html", options->page, "The page to write (default: imago-demo.html)");
   add_number(*command, "--digits", options->digits, 30, 1000000, "Digits to train on (default: 3000)");
   add_threads(*command, options->threads);

@@ -1,10 +1,6 @@
 // The part of `imago demo` about a language model: one model at several precisions.
 
-#include <algorithm>
-#include <span>
-
 #include "model_options.h"
-#include "progress.h"
 
 namespace imago::cli {
 

@@ -1,15 +1,6 @@
 #include "demo_network.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <chrono>
-#include <string>
-#include <utility>
-
-#include "imago/files.h"
-#include "imago/system.h"
-#include "progress.h"
+#include "command.h"
 
 namespace imago::cli {
 

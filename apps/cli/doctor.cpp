@@ -1,29 +1,13 @@
 // imago doctor: what this machine offers, which kernels run on it, and what slows it down.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "commands.h"
+#include "command.h"
 #include "imago/device.h"
-#include "imago/error.h"
-#include "imago/system.h"
-#include "output.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct DoctorCommand {
   bool json = false;
   int threads = 0;
 };
@@ -246,7 +230,7 @@ std::string to_text(const Findings& findings) {
   return text;
 }
 
-void examine(const Options& options) {
+void examine(const DoctorCommand& options) {
   set_thread_count(options.threads);
   Findings findings;
   findings.system = inspect_system();
@@ -261,7 +245,7 @@ void examine(const Options& options) {
 
 Command add_doctor(CLI::App& program) {
   CLI::App* command = program.add_subcommand("doctor", "Show what this machine offers and what slows it down");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorCommand>();
   add_json(*command, options->json);
   add_threads(*command, options->threads);
   command->footer("Examples:\n  imago doctor\n  imago doctor -t 1 --json\n  IMAGO_KERNELS=ref imago doctor");

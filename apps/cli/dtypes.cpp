@@ -1,21 +1,11 @@
 // imago dtypes: every type a weight can be stored in.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-
-#include "commands.h"
+#include "command.h"
 #include "imago/format.h"
-#include "output.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::vector<std::string> aliases_of(const DTypeInfo& type) {
   std::vector<std::string> aliases;

@@ -1,26 +1,14 @@
 // imago eval: how well a language model predicts a text.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
-
-#include "commands.h"
-#include "files.h"
+#include "command.h"
 #include "imago/lm.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct EvalCommand {
   ModelOptions model;
   std::string text;
   std::size_t context = 512;
@@ -28,7 +16,7 @@ struct Options {
   bool json = false;
 };
 
-void eval(const Options& options) {
+void eval(const EvalCommand& options) {
   const std::string text = read_text(options.text);
   set_thread_count(options.threads);
   const LanguageModel model = load_model(options.model);
@@ -60,7 +48,7 @@ void eval(const Options& options) {
 
 Command add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "Measure the perplexity of a language model on a text");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvalCommand>();
   add_model(*command, options->model);
   add_file(*command, "--text,-f,--file", options->text, "The text")->required();
   add_number(*command, "-c,--ctx-size,--ctx", options->context, 4, 1 << 24, "Tokens per window (default: 512)");

@@ -1,8 +1,5 @@
 #include "files.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -11,9 +8,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "imago/error.h"
-#include "imago/files.h"
-#include "output.h"
+#include "command.h"
 
 namespace imago::cli {
 

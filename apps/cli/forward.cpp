@@ -1,25 +1,12 @@
 // imago forward: runs a network on a tensor, and backward if the gradient of its output is given.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
-#include "imago/system.h"
-#include "output.h"
-#include "shared_options.h"
+#include "command.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct ForwardCommand {
   std::string network, input, output, grad_output, device;
   std::uint64_t seed = 0;
   int threads = 0;
@@ -43,7 +30,7 @@ void add_gradients(Network& network, const Tensor<float>& y, const std::string& 
   }
 }
 
-void forward(const Options& options) {
+void forward(const ForwardCommand& options) {
   set_thread_count(options.threads);
   const bool backward = !options.grad_output.empty();
   const std::shared_ptr<Device> device = open_chosen(options.device);
@@ -67,7 +54,7 @@ void forward(const Options& options) {
 
 Command add_forward(CLI::App& program) {
   CLI::App* command = program.add_subcommand("forward", "Run a network on a tensor");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ForwardCommand>();
   command->add_option("NETWORK", options->network, "A checkpoint or .entity file, or an architecture without weights")
       ->required();
   add_file(*command, "--input", options->input, "Safetensors file with the tensor 'x'")->required();

@@ -1,27 +1,13 @@
 // imago inspect: what is in a model file.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "commands.h"
+#include "command.h"
 #include "imago/models.h"
-#include "output.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct InspectCommand {
   std::string model;
   bool json = false;
   bool tensors = false;
@@ -49,12 +35,6 @@ Json to_json(const ModelSummary& summary) {
           {"notes", summary.notes}};
 }
 
-std::string shape_text(const Shape& shape) {
-  std::string text;
-  for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);
-  return text.empty() ? "scalar" : text;
-}
-
 /// A metadata value in one line of limited length.
 std::string short_value(const std::string& json) {
   const Json value = Json::parse(json);
@@ -63,48 +43,30 @@ std::string short_value(const std::string& json) {
 }
 
 std::string totals_by_type(const ModelSummary& summary) {
-  struct Total {
-    std::uint64_t tensors = 0, weights = 0, bytes = 0;
-  };
-  std::map<std::string, Total> totals;
-  for (const TensorSummary& tensor : summary.tensors) {
-    Total& total = totals[tensor.type];
-    ++total.tensors;
-    total.weights += tensor.shape.elements();
-    total.bytes += tensor.bytes;
-  }
-  std::vector<std::pair<std::string, Total>> sorted(totals.begin(), totals.end());
-  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& entry) { return entry.second.bytes; });
-  using enum Table::Align;
-  Table table({{"type"}, {"tensors", right}, {"weights", right}, {"size", right}});
-  for (const auto& [type, total] : sorted) {
-    table.add({printable(type), std::to_string(total.tensors), format_count(total.weights), format_bytes(total.bytes)});
-  }
-  return table.text();
+  TypeTotals totals;
+  for (const TensorSummary& tensor : summary.tensors) totals.add(tensor.type, tensor.shape.elements(), tensor.bytes);
+  return totals.table();
 }
 
 std::string list_of_tensors(const ModelSummary& summary) {
   using enum Table::Align;
   Table table({{"tensor"}, {"type"}, {"shape", right}, {"size", right}});
   for (const TensorSummary& tensor : summary.tensors) {
-    table.add({printable(tensor.name), printable(tensor.type), shape_text(tensor.shape), format_bytes(tensor.bytes)});
+    table.add({printable(tensor.name), printable(tensor.type), format_shape(tensor.shape), format_bytes(tensor.bytes)});
   }
   return table.text();
 }
 
-std::string to_text(const ModelSummary& summary, const Options& options) {
+std::string to_text(const ModelSummary& summary, const InspectCommand& options) {
   std::string text = fmt::format("{}\n", bold(printable(options.model)));
-  const auto line = [&](std::string_view label, const std::string& value) {
-    text += fmt::format("{:<17}{}\n", label, value);
-  };
-  line("format", std::string(name(summary.form)));
-  if (!summary.architecture.empty()) line("architecture", printable(summary.architecture));
-  line("parameters", format_count(summary.parameters));
-  line("size",
-       fmt::format("{} of weights in {} of {}", format_bytes(summary.bytes),
-                   summary.form == FileForm::huggingface ? "a folder" : "a file", format_bytes(summary.file_bytes)));
-  if (summary.bytes != 0) line("bits per weight", fmt::format("{:.2f}", summary.bits_per_weight()));
-  for (const std::string& note : summary.notes) line("note", printable(note));
+  text += fact("format", std::string(name(summary.form)));
+  if (!summary.architecture.empty()) text += fact("architecture", printable(summary.architecture));
+  text += fact("parameters", format_count(summary.parameters));
+  text += fact("size", fmt::format("{} of weights in {} of {}", format_bytes(summary.bytes),
+                                   summary.form == FileForm::huggingface ? "a folder" : "a file",
+                                   format_bytes(summary.file_bytes)));
+  if (summary.bytes != 0) text += fact("bits per weight", fmt::format("{:.2f}", summary.bits_per_weight()));
+  for (const std::string& note : summary.notes) text += fact("note", printable(note));
   if (!summary.metadata.empty()) {
     text += fmt::format("\n{}\n", bold("Metadata"));
     std::size_t width = 0;
@@ -121,7 +83,7 @@ std::string to_text(const ModelSummary& summary, const Options& options) {
   return text;
 }
 
-void inspect(const Options& options) {
+void inspect(const InspectCommand& options) {
   const ModelSummary summary = inspect_model(options.model);
   options.json ? print_json(to_json(summary)) : print(to_text(summary, options));
 }
@@ -130,7 +92,7 @@ void inspect(const Options& options) {
 
 Command add_inspect(CLI::App& program) {
   CLI::App* command = program.add_subcommand("inspect", "Show what is in a model file");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectCommand>();
   command
       ->add_option("MODEL", options->model,
                    "A GGUF, safetensors, checkpoint, architecture or .entity file, or a Hugging Face folder")

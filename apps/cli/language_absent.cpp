@@ -1,7 +1,5 @@
 // Stubs for a build without language models (IMAGO_LM=OFF).
 
-#include "commands.h"
-#include "imago/error.h"
 #include "model_options.h"
 
 namespace imago::cli {

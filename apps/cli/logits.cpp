@@ -1,31 +1,21 @@
 // imago logits: the logits of a language model after each of the given tokens.
 
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "commands.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/lm.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct LogitsCommand {
   ModelOptions model;
   std::string ids, output;
   std::size_t batch = 512;
   int threads = 0;
 };
 
-void logits(const Options& options) {
+void logits(const LogitsCommand& options) {
   const std::vector<TokenId> ids = parse_ids(options.ids);
   set_thread_count(options.threads);
   const LanguageModel model = load_model(options.model);
@@ -49,7 +39,7 @@ void logits(const Options& options) {
 
 Command add_logits(CLI::App& program) {
   CLI::App* command = program.add_subcommand("logits", "Write the logits of a language model for given tokens");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LogitsCommand>();
   add_model(*command, options->model);
   add_value(*command, "--ids", options->ids, "IDS", "Token ids: 1,2,3")->required();
   add_file(*command, "-o,--output", options->output, "Safetensors file to write: 'logits', [ids, vocabulary]")

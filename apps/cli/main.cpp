@@ -1,20 +1,14 @@
 // imago: parse, call, print. Every error ends here as one line on standard error and an exit code: 1 the work failed,
 // 2 the command line is wrong.
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <exception>
 #include <initializer_list>
 #include <new>
-#include <vector>
 
-#include "commands.h"
-#include "imago/error.h"
-#include "imago/system.h"
-#include "output.h"
+#include "command.h"
 
 namespace imago::cli {
 namespace {

@@ -1,14 +1,8 @@
 // imago man: the manual page, generated from the commands and a few fixed sections.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
 #include <sstream>
-#include <string>
 
-#include "commands.h"
-#include "imago/system.h"
-#include "output.h"
+#include "command.h"
 #include "reference.h"
 
 namespace imago::cli {

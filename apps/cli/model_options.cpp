@@ -1,21 +1,10 @@
 #include "model_options.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <system_error>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
@@ -140,8 +129,7 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
                          : "Tokens of context (default: 0, what prompt and -n need, at most that of the model)");
   command.add_option("--temp,--temperature", sampler.temperature,
                      "Temperature; 0: the most likely token (default: 0.8)");
-  command.add_option("--top-k", sampler.top_k, "Choose among the K most likely tokens; 0: all (default: 40)")
-      ->type_name("K");
+  add_value(command, "--top-k", sampler.top_k, "K", "Choose among the K most likely tokens; 0: all (default: 40)");
   command.add_option("--top-p", sampler.top_p,
                      "Choose among the most likely tokens that reach P together; 1: all (default: 0.95)");
   command.add_option("--min-p", sampler.min_p,

@@ -3,15 +3,7 @@
 // What the commands for language models share, and what `bench` and `demo` need of them: builds without language models
 // (IMAGO_LM=OFF) have language_absent.cpp instead.
 
-#include <CLI/CLI.hpp>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
+#include "command.h"
 #include "imago/lm.h"
 
 namespace imago::cli {

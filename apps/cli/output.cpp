@@ -128,6 +128,14 @@ std::string format_count(std::uint64_t count) {
   return text;
 }
 
+std::string format_shape(const Shape& shape) {
+  std::string text;
+  for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);
+  return text.empty() ? "scalar" : text;
+}
+
+std::string fact(std::string_view label, std::string_view value) { return fmt::format("{:<17}{}\n", label, value); }
+
 std::string printable(std::string_view text) {
   std::string shown;
   for (std::size_t at = 0; at < text.size();) {
@@ -179,6 +187,36 @@ std::string Table::text() const {
   std::string text = dim(line([&](std::size_t c) -> const std::string& { return columns_[c].heading; })) + "\n";
   for (const auto& row : rows_) text += line([&](std::size_t c) -> const std::string& { return row[c]; }) + "\n";
   return text;
+}
+
+void TypeTotals::add(const std::string& type, std::uint64_t weights, std::uint64_t bytes) {
+  Total& total = totals_[type];
+  ++total.tensors;
+  total.weights += weights;
+  total.bytes += bytes;
+}
+
+std::vector<std::pair<std::string, TypeTotals::Total>> TypeTotals::sorted() const {
+  std::vector<std::pair<std::string, Total>> list(totals_.begin(), totals_.end());
+  std::ranges::stable_sort(list, std::ranges::greater{}, [](const auto& entry) { return entry.second.bytes; });
+  return list;
+}
+
+std::string TypeTotals::table() const {
+  using enum Table::Align;
+  Table table({{"type"}, {"tensors", right}, {"weights", right}, {"size", right}});
+  for (const auto& [type, total] : sorted()) {
+    table.add({printable(type), format_count(total.tensors), format_count(total.weights), format_bytes(total.bytes)});
+  }
+  return table.text();
+}
+
+nlohmann::ordered_json TypeTotals::json() const {
+  nlohmann::ordered_json types = nlohmann::ordered_json::object();
+  for (const auto& [type, total] : sorted()) {
+    types[type] = {{"tensors", total.tensors}, {"weights", total.weights}, {"bytes", total.bytes}};
+  }
+  return types;
 }
 
 }  // namespace imago::cli

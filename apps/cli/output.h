@@ -4,10 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "imago/numeric.h"
 
 namespace imago {
 struct DivergenceReport;
@@ -49,6 +53,12 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1,234,567"
 std::string format_count(std::uint64_t count);
 
+/// "512 × 64"; "scalar" without extents.
+std::string format_shape(const Shape& shape);
+
+/// One line of a report: "label            value".
+std::string fact(std::string_view label, std::string_view value);
+
 /// `text` made safe to print: control characters, which could manipulate a terminal, and invalid UTF-8 are escaped as
 /// "\x1b".
 std::string printable(std::string_view text);
@@ -73,6 +83,22 @@ class Table {
  private:
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
+};
+
+/// How much of a model each type holds; the type with the most bytes comes first.
+class TypeTotals {
+ public:
+  void add(const std::string& type, std::uint64_t weights, std::uint64_t bytes);
+  std::string table() const;
+  nlohmann::ordered_json json() const;
+
+ private:
+  struct Total {
+    std::uint64_t tensors = 0, weights = 0, bytes = 0;
+  };
+  std::vector<std::pair<std::string, Total>> sorted() const;
+
+  std::map<std::string, Total> totals_;
 };
 
 }  // namespace imago::cli

@@ -1,36 +1,20 @@
 // imago plan: choose a type for each tensor within a budget, by measuring.
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/precision.h"
-#include "imago/system.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
-  std::string model, text, data, types, importance, method, out;
+struct PlanCommand {
+  std::string model, text, data, importance, method, out;
+  std::vector<std::string> types;
   std::optional<double> bits;
   std::optional<std::uint64_t> size;
   std::size_t context = 512, windows = 8;
@@ -38,36 +22,23 @@ struct Options {
   int threads = 0;
 };
 
-std::vector<Format> parse_types(const std::string& text) {
-  std::vector<Format> types;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    types.push_back(parse_format(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return types;
-}
-
-std::optional<Rounding> parse_method(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  if (text == "nearest") return Rounding::nearest;
-  if (text == "gptq" || text == "compensated") return Rounding::compensated;
-  throw UsageError(fmt::format("--method {}: choose nearest or gptq", text));
-}
-
 std::string duration(double seconds) {
   if (seconds < 90) return fmt::format("{:.0f} s", seconds);
   return fmt::format("{:.0f} min", seconds / 60);
 }
 
-PlanOptions to_library(const Options& options) {
+PlanOptions to_library(const PlanCommand& options) {
   PlanOptions request;
   request.bits = options.bits;
   request.size = options.size;
-  request.types = parse_types(options.types);
+  for (const std::string& type : options.types) request.types.push_back(parse_format(type));
   request.calibration = options.importance;
   request.plain = options.plain;
-  request.rounding = parse_method(options.method);
+  if (!options.method.empty()) {
+    request.rounding = one_of<Rounding>(
+        "--method", options.method,
+        {{"nearest", Rounding::nearest}, {"gptq", Rounding::compensated}, {"compensated", Rounding::compensated}});
+  }
   request.context = options.context;
   request.windows = options.windows;
   return request;
@@ -75,7 +46,7 @@ PlanOptions to_library(const Options& options) {
 
 // ---- the report
 
-bool is_network(const PlanReport& report) { return report.windows == 0; }
+bool of_network(const PlanReport& report) { return report.windows == 0; }
 
 Json quality_json(const PlanQuality& quality, bool network) {
   Json json = {{network ? "loss_added" : "kl", quality.added}, {network ? "loss" : "perplexity", quality.level}};
@@ -83,8 +54,8 @@ Json quality_json(const PlanQuality& quality, bool network) {
   return json;
 }
 
-Json to_json(const PlanReport& report, const Options& options) {
-  const bool network = is_network(report);
+Json to_json(const PlanReport& report, const PlanCommand& options) {
+  const bool network = of_network(report);
   Json tensors = Json::array();
   for (const TensorChoice& tensor : report.tensors) {
     tensors.push_back({{"name", tensor.name},
@@ -126,11 +97,11 @@ std::string quality_text(const PlanQuality& quality, bool network) {
 
 std::string tensor_table(const PlanReport& report) {
   using enum Table::Align;
-  Table table({{is_network(report) ? "layer" : "tensor"},
+  Table table({{of_network(report) ? "layer" : "tensor"},
                {"type"},
                {"bits", right},
                {"size", right},
-               {is_network(report) ? "loss added" : "KL added", right}});
+               {of_network(report) ? "loss added" : "KL added", right}});
   for (const TensorChoice& tensor : report.tensors) {
     table.add({printable(tensor.name), std::string(tensor.type.name()), fmt::format("{:.3g}", tensor.type.bits()),
                format_bytes(tensor.bytes), fmt::format("{:.2e}", tensor.added)});
@@ -139,9 +110,9 @@ std::string tensor_table(const PlanReport& report) {
 }
 
 /// The commands that convert the model as it was measured.
-std::string next_step(const PlanReport& report, const Options& options) {
+std::string next_step(const PlanReport& report, const PlanCommand& options) {
   const std::string model = printable(options.model), plan = printable(options.out);
-  if (is_network(report) || options.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
+  if (of_network(report) || options.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
   std::string text = "\n", calibration = printable(options.importance);
   if (calibration.empty()) {
     calibration = "CALIBRATION.gguf";
@@ -151,27 +122,24 @@ std::string next_step(const PlanReport& report, const Options& options) {
   return text + fmt::format("imago morph {} OUT --plan {} --importance {}\n", model, plan, calibration);
 }
 
-std::string to_text(const PlanReport& report, const Options& options) {
-  const bool network = is_network(report);
+std::string to_text(const PlanReport& report, const PlanCommand& options) {
+  const bool network = of_network(report);
   std::string text =
       fmt::format("{}\n", bold(fmt::format("{} → {}", printable(options.model), printable(options.out))));
-  const auto line = [&](std::string_view label, const std::string& value) {
-    text += fmt::format("{:<17}{}\n", label, value);
-  };
-  line("weights", fmt::format("{}, of {} tensors", format_count(report.weights), report.tensors.size()));
-  line("size", fmt::format("{} of at most {}", format_bytes(report.bytes), format_bytes(report.budget_bytes)));
-  line("bits per weight", fmt::format("{:.4f}", report.bits_per_weight()));
-  line("original",
-       network ? quality_text(report.original, true) : fmt::format("perplexity {:.4f}", report.original.level));
-  line("predicted",
-       network ? fmt::format("loss {:+.3g}", report.predicted) : fmt::format("KL {:.6f}", report.predicted));
-  line("measured", quality_text(report.measured, network));
+  text += fact("weights", fmt::format("{}, of {} tensors", format_count(report.weights), report.tensors.size()));
+  text += fact("size", fmt::format("{} of at most {}", format_bytes(report.bytes), format_bytes(report.budget_bytes)));
+  text += fact("bits per weight", fmt::format("{:.4f}", report.bits_per_weight()));
+  text += fact("original",
+               network ? quality_text(report.original, true) : fmt::format("perplexity {:.4f}", report.original.level));
+  text += fact("predicted",
+               network ? fmt::format("loss {:+.3g}", report.predicted) : fmt::format("KL {:.6f}", report.predicted));
+  text += fact("measured", quality_text(report.measured, network));
   if (report.uniform_type) {
-    line(fmt::format("all {}", report.uniform_type->name()),
-         fmt::format("{}, {}", quality_text(report.uniform, network), format_bytes(report.uniform_bytes)));
+    text += fact(fmt::format("all {}", report.uniform_type->name()),
+                 fmt::format("{}, {}", quality_text(report.uniform, network), format_bytes(report.uniform_bytes)));
   }
-  line("time", duration(report.seconds));
-  line("memory", format_bytes(report.memory_bytes));
+  text += fact("time", duration(report.seconds));
+  text += fact("memory", format_bytes(report.memory_bytes));
   text += fmt::format("\n{}", tensor_table(report));
   if (report.kept_uniform) {
     text += fmt::format("\nnote: no mix was better than {} for all tensors, so that is the plan\n",
@@ -182,16 +150,12 @@ std::string to_text(const PlanReport& report, const Options& options) {
 
 // ---- the work
 
-bool is_network_file(const std::string& path) {
-  const FileForm form = detect_form(path);
+PlanReport make_plan(const PlanCommand& options, PlanOptions request) {
+  const FileForm form = detect_form(options.model);
   if (form == FileForm::architecture) {
-    throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", path));
+    throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", options.model));
   }
-  return form == FileForm::checkpoint || form == FileForm::entity;
-}
-
-PlanReport make_plan(const Options& options, PlanOptions request) {
-  if (is_network_file(options.model)) {
+  if (is_network(form)) {
     if (options.data.empty()) {
       throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
     }
@@ -207,7 +171,7 @@ PlanReport make_plan(const Options& options, PlanOptions request) {
   return plan_model(options.model, read_text(options.text), options.text, request);
 }
 
-void plan(const Options& options) {
+void plan(const PlanCommand& options) {
   PlanOptions request = to_library(options);
   set_thread_count(options.threads);
   PlanReport report;
@@ -231,38 +195,29 @@ void plan(const Options& options) {
 
 Command add_plan(CLI::App& program) {
   CLI::App* command = program.add_subcommand("plan", "Choose a type for each tensor within a budget, by measuring");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanCommand>();
   command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or .entity file")
       ->required();
   CLI::Option* bits = command->add_option("--bits", options->bits, "The budget: bits per weight of the matrices");
   bits->type_name("X");
-  command->add_option("--size", options->size, "The budget: bytes of all tensors")->type_name("BYTES")->excludes(bits);
-  command->add_option("--text", options->text, "Text that a language model is measured on")->type_name("FILE");
-  command->add_option("--data", options->data, "Dataset that a network of layers is measured on")->type_name("FILE");
+  add_value(*command, "--size", options->size, "BYTES", "The budget: bytes of all tensors")->excludes(bits);
+  add_file(*command, "--text", options->text, "Text that a language model is measured on");
+  add_file(*command, "--data", options->data, "Dataset that a network of layers is measured on");
   command->add_flag("--one-hot", options->one_hot, "Class numbers of --data become one-hot rows (default: no)");
-  command
-      ->add_option(
-          "--types", options->types,
-          "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
-          "dtypes)")
-      ->type_name("A,B,…");
+  add_value(*command, "--types", options->types, "A,B,…",
+            "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
+            "dtypes)")
+      ->delimiter(',');
   command->add_option("--importance", options->importance,
                       "A file of 'imago calibrate' (default: collected from the text)");
   command->add_flag("--plain", options->plain, "Round without importance (default: with)");
-  command
-      ->add_option("--method", options->method,
-                   "nearest, or gptq: later columns compensate for the errors of earlier ones (default: gptq if the "
-                   "calibration allows it)")
-      ->type_name("METHOD");
-  command->add_option("--ctx", options->context, "Tokens per window (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(4, 1 << 20));
-  command
-      ->add_option("--windows", options->windows,
-                   "Windows to measure on; twice as many others judge the plan (default: 8)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("-o,--output", options->out, "The plan file to write (JSON)")->type_name("PLAN.json")->required();
+  add_value(*command, "--method", options->method, "METHOD",
+            "nearest, or gptq: later columns compensate for the errors of earlier ones (default: gptq if the "
+            "calibration allows it)");
+  add_number(*command, "--ctx", options->context, 4, 1 << 20, "Tokens per window (default: 512)");
+  add_number(*command, "--windows", options->windows, 1, 1 << 20,
+             "Windows to measure on; twice as many others judge the plan (default: 8)");
+  add_value(*command, "-o,--output", options->out, "PLAN.json", "The plan file to write (JSON)")->required();
   add_threads(*command, options->threads);
   add_json(*command, options->json);
   add_quiet(*command, options->quiet);

@@ -1,16 +1,9 @@
 #include "reference.h"
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstddef>
 #include <sstream>
-#include <utility>
-#include <vector>
 
+#include "command.h"
 #include "imago/format.h"
-#include "output.h"
 
 namespace imago::cli {
 

@@ -1,31 +1,18 @@
 // imago run: continues a text.
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
 
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/system.h"
+#include "command.h"
 #include "model_options.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct RunCommand {
   GenerationOptions generation;
   std::string prompt, file, prompt_cache;
   bool prompt_given = false;
@@ -60,7 +47,7 @@ std::string read_standard_input() {
   }
 }
 
-std::string prompt_text(const Options& options) {
+std::string prompt_text(const RunCommand& options) {
   if (options.prompt_given) return options.prompt;
   if (options.file.empty() && ::isatty(STDIN_FILENO) == 1) {
     throw UsageError("no prompt given; use -p TEXT, -f FILE or standard input");
@@ -79,7 +66,7 @@ std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const std::string& t
 }
 
 /// -c, else what prompt and answer need, limited by the model.
-std::size_t context_for(const Options& options, const LanguageModel& model, std::size_t prompt) {
+std::size_t context_for(const RunCommand& options, const LanguageModel& model, std::size_t prompt) {
   constexpr std::size_t kOpenEnd = 4096;  // if the length is not limited
   if (options.generation.context != 0) return options.generation.context;
   const bool open = options.generation.predict < 0 || !options.prompt_cache.empty();
@@ -98,7 +85,7 @@ void append_with_progress(Sequence& sequence, std::span<const TokenId> ids, bool
 }
 
 /// Evaluates the prompt except its last token, starting from the prompt cache. Returns the seconds it took.
-double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& options) {
+double prepare(Sequence& sequence, std::span<const TokenId> ids, const RunCommand& options) {
   const std::string& cache = options.prompt_cache;
   const auto start = std::chrono::steady_clock::now();
   if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
@@ -113,25 +100,24 @@ double prepare(Sequence& sequence, std::span<const TokenId> ids, const Options& 
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-nlohmann::ordered_json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
+Json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
   return {{"id", entry.id}, {"text", tokenizer.piece(entry.id, true)}, {"logprob", entry.log_probability}};
 }
 
-void print_result(const GenerateResult& result, const nlohmann::ordered_json& log_probabilities,
-                  const LanguageModel& model) {
-  nlohmann::ordered_json object = {{"text", result.text},
-                                   {"ids", result.ids},
-                                   {"end", end_name(result.end)},
-                                   {"prompt_tokens", result.prompt_tokens},
-                                   {"prompt_seconds", result.prompt_seconds},
-                                   {"generated_tokens", result.ids.size()},
-                                   {"generate_seconds", result.generate_seconds},
-                                   {"type", model.type()}};
+void print_result(const GenerateResult& result, const Json& log_probabilities, const LanguageModel& model) {
+  Json object = {{"text", result.text},
+                 {"ids", result.ids},
+                 {"end", end_name(result.end)},
+                 {"prompt_tokens", result.prompt_tokens},
+                 {"prompt_seconds", result.prompt_seconds},
+                 {"generated_tokens", result.ids.size()},
+                 {"generate_seconds", result.generate_seconds},
+                 {"type", model.type()}};
   if (!log_probabilities.empty()) object["logprobs"] = log_probabilities;
   print_json(object);
 }
 
-void run(const Options& options) {
+void run(const RunCommand& options) {
   if (options.log_probabilities > 0 && !options.json) throw UsageError("--logprobs needs --json");
   GenerateOptions generation = generate_options(options.generation);
   generation.log_probabilities = options.log_probabilities;
@@ -154,14 +140,14 @@ void run(const Options& options) {
   blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
         [&] { prompt_seconds = prepare(sequence, ids, options); });
 
-  nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
+  Json log_probabilities = Json::array();
   GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {
     if (!options.json) {
       if (options.special && tokenizer.is_control(token.id)) show(tokenizer.piece(token.id, true));
       show(token.text);
     }
     if (!token.top.empty()) {
-      nlohmann::ordered_json entry;
+      Json entry;
       for (const TokenProbability& top : token.top) {
         if (top.id == token.id) entry = describe(tokenizer, top);
       }
@@ -191,7 +177,7 @@ void run(const Options& options) {
 
 Command add_run(CLI::App& program) {
   CLI::App* command = program.add_subcommand("run", "Continue a text with a language model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunCommand>();
   add_generation(*command, options->generation, 256);
   CLI::Option* prompt =
       add_value(*command, "-p,--prompt", options->prompt, "TEXT", "The text (default: standard input)");

@@ -1,31 +1,13 @@
 // imago sweep: measure a model in many types.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
+#include "command.h"
 #include "imago/precision.h"
-#include "imago/system.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct SweepCommand {
   std::string model, text, html, importance, granularity = "tensor";
   std::vector<std::string> types, plans;
   DataOptions data;
@@ -34,7 +16,7 @@ struct Options {
   bool mix = false, exact = false, fp4_legacy = false, json = false, quiet = false;
 };
 
-SweepOptions to_library(const Options& options) {
+SweepOptions to_library(const SweepCommand& options) {
   SweepOptions request;
   for (const std::string& type : options.types) request.types.push_back(parse_format(type));
   request.plans = options.plans;
@@ -117,7 +99,7 @@ std::string to_text(const SweepReport& report) {
 
 // ---- the work
 
-SweepReport sweep_network_file(const Options& options, SweepOptions request) {
+SweepReport sweep_network_file(const SweepCommand& options, SweepOptions request) {
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
@@ -135,7 +117,7 @@ SweepReport sweep_network_file(const Options& options, SweepOptions request) {
   return report;
 }
 
-SweepReport sweep_language_model(const Options& options, SweepOptions request) {
+SweepReport sweep_language_model(const SweepCommand& options, SweepOptions request) {
   if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
   std::optional<std::string> text;
   if (!options.text.empty()) text = read_text(options.text);
@@ -155,7 +137,7 @@ SweepReport sweep_language_model(const Options& options, SweepOptions request) {
   return report;
 }
 
-void run_sweep(const Options& options) {
+void run_sweep(const SweepCommand& options) {
   const SweepOptions request = to_library(options);
   set_thread_count(options.threads);
   if (!options.html.empty()) check_folder(options.html);
@@ -169,26 +151,18 @@ void run_sweep(const Options& options) {
 
 Command add_sweep(CLI::App& program) {
   CLI::App* command = program.add_subcommand("sweep", "Try a model in many types: size, quality, and what is best");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SweepCommand>();
   command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or an .entity file")
       ->required();
-  command
-      ->add_option("--types", options->types,
-                   "Types to try, for example q4_k,q6_k (default: the usual ones; for networks the 21 dtypes)")
-      ->type_name("TYPE,TYPE")
+  add_value(*command, "--types", options->types, "TYPE,TYPE",
+            "Types to try, for example q4_k,q6_k (default: the usual ones; for networks the 21 dtypes)")
       ->delimiter(',');
-  command->add_option("--plan", options->plans, "A plan to try as well; repeatable")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--text", options->text, "For language models: a text to judge by (default: errors of the weights)")
-      ->type_name("FILE");
-  command->add_option("--ctx", options->context, "Tokens per window of the text (default: 512)")
-      ->type_name("N")
-      ->check(CLI::Range(4, 1 << 24));
+  add_file(*command, "--plan", options->plans, "A plan to try as well; repeatable")->allow_extra_args(false);
+  add_file(*command, "--text", options->text,
+           "For language models: a text to judge by (default: errors of the weights)");
+  add_number(*command, "--ctx", options->context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
   add_data(*command, options->data);
-  command->add_option("--importance", options->importance, "A file of 'imago calibrate' (default: round without it)")
-      ->type_name("FILE");
+  add_file(*command, "--importance", options->importance, "A file of 'imago calibrate' (default: round without it)");
   command->add_flag("--mix", options->mix,
                     "The usual mix of each type (default: every matrix takes it, as with --pure)");
   command
@@ -197,7 +171,7 @@ Command add_sweep(CLI::App& program) {
       ->check(CLI::IsMember({"tensor", "row", "block"}));
   command->add_option("--group", options->group, "Weights per scale with --granularity block (default: 32)")
       ->check(CLI::IsMember({32, 64, 128}));
-  command->add_option("--html", options->html, "Write an HTML page with charts (default: none)")->type_name("FILE");
+  add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
   command->add_flag("--exact", options->exact,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
   add_fp4_legacy(*command, options->fp4_legacy);

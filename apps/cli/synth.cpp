@@ -1,28 +1,16 @@
 // imago synth: a llama with random weights, for comparing the speed of programs that read GGUF.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cmath>
-#include <memory>
 #include <random>
-#include <string>
-#include <vector>
 
-#include "commands.h"
+#include "command.h"
 #include "imago/codec.h"
-#include "imago/error.h"
-#include "imago/files.h"
-#include "imago/system.h"
-#include "progress.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-struct Options {
+struct SynthCommand {
   std::string output, type = "q4_k", output_type;
   std::size_t width = 2048, blocks = 16, feed_forward = 8192, heads = 32, kv_heads = 8;
   std::size_t vocabulary = 32000, context = 4096;
@@ -71,7 +59,7 @@ void add_tokenizer(std::size_t vocabulary, std::vector<GgufMetadata>& metadata) 
   metadata.push_back({"tokenizer.ggml.add_bos_token", false});
 }
 
-std::vector<GgufMetadata> metadata_of(const Options& options) {
+std::vector<GgufMetadata> metadata_of(const SynthCommand& options) {
   const auto u32 = [](std::size_t value) { return static_cast<std::uint32_t>(value); };
   std::vector<GgufMetadata> metadata = {
       {"general.architecture", "llama"},
@@ -91,7 +79,7 @@ std::vector<GgufMetadata> metadata_of(const Options& options) {
   return metadata;
 }
 
-std::vector<GgufEntry> entries_of(const Options& options) {
+std::vector<GgufEntry> entries_of(const SynthCommand& options) {
   const GgufTensorType type = gguf_tensor_type(parse_format(options.type));
   const GgufTensorType ends =
       gguf_tensor_type(parse_format(options.output_type.empty() ? options.type : options.output_type));
@@ -146,7 +134,7 @@ class Tile {
   std::vector<std::byte> bytes_;
 };
 
-void check(const Options& options) {
+void check(const SynthCommand& options) {
   if (options.width % options.heads != 0 || options.width / options.heads % 2 != 0) {
     throw UsageError(
         fmt::format("--heads: {} heads do not divide a width of {} into even parts", options.heads, options.width));
@@ -171,7 +159,7 @@ void check(const Options& options) {
   }
 }
 
-void synth(const Options& options) {
+void synth(const SynthCommand& options) {
   check(options);
   set_thread_count(options.threads);
   std::mt19937_64 random(options.seed);
@@ -201,7 +189,7 @@ void synth(const Options& options) {
 
 Command add_synth(CLI::App& program) {
   CLI::App* command = program.add_subcommand("synth", "Write a language model with random weights, to measure speed");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SynthCommand>();
   command->add_option("OUT", options->output, "GGUF file to write")->required();
   add_value(*command, "--type", options->type, "TYPE", "Type of the matrices (default: q4_k)");
   add_value(*command, "--output-type", options->output_type, "TYPE",

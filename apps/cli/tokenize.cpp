@@ -1,36 +1,21 @@
 // imago tokenize: the tokens of a text.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
+#include "command.h"
 #include "imago/lm.h"
 #include "model_options.h"
-#include "output.h"
-#include "shared_options.h"
 
 namespace imago::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Options {
+struct TokenizeCommand {
   std::string model;
   std::optional<std::string> text, file;
   bool special = false;
   bool json = false;
 };
 
-void tokenize(const Options& options) {
+void tokenize(const TokenizeCommand& options) {
   if (options.text.has_value() == options.file.has_value()) {
     throw UsageError("tokenize needs a text: either --text or --file");
   }
@@ -53,7 +38,7 @@ void tokenize(const Options& options) {
 
 Command add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand("tokenize", "Show the tokens of a text");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeCommand>();
   add_model_argument(*command, options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json");
   add_value(*command, "--text,-p,--prompt", options->text, "TEXT", "The text (default: none)");
   add_file(*command, "-f,--file", options->file, "A file with the text, read byte for byte (default: none)");

@@ -1,31 +1,12 @@
 // imago train: trains an architecture or a checkpoint on data and writes a checkpoint.
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <limits>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 
-#include "commands.h"
-#include "files.h"
-#include "imago/error.h"
-#include "imago/files.h"
-#include "imago/system.h"
-#include "output.h"
-#include "progress.h"
-#include "shared_options.h"
+#include "command.h"
 
 namespace imago::cli {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Names of losses, types and the like are parsed when the work begins.
 struct TrainCommand {

@@ -1,18 +1,46 @@
 #pragma once
 
-// Options that mean the same in several commands.
+// What every command is written with. A command is one source file with one add_… function, listed at the end.
+
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "files.h"
 #include "imago/device.h"
+#include "imago/error.h"
+#include "imago/files.h"
+#include "imago/system.h"
 #include "imago/train.h"
+#include "output.h"
+#include "progress.h"
 
 namespace imago::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// A command: its options, and what it does once they are parsed.
+struct Command {
+  CLI::App* options;
+  std::function<void()> run;
+};
+
+// ---- options that mean the same in several commands
 
 /// An option whose value help texts call `value`.
 template <class T>
@@ -31,6 +59,17 @@ template <class T, class Bound>
 CLI::Option* add_number(CLI::App& command, const std::string& names, T& target, Bound least, Bound most,
                         const std::string& about, const char* value = "N") {
   return add_value(command, names, target, value, about)->check(CLI::Range(least, most));
+}
+
+/// The value of the choice that `text` names. Throws UsageError that lists the choices.
+template <class T>
+T one_of(std::string_view option, const std::string& text, const std::vector<std::pair<std::string, T>>& choices) {
+  std::string known;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  }
+  throw UsageError(fmt::format("{} {}: choose one of {}", option, text, known));
 }
 
 void add_threads(CLI::App& command, int& threads);
@@ -60,5 +99,36 @@ void add_data(CLI::App& command, DataOptions& options);
 std::optional<Dataset> load_data(const DataOptions& options);
 /// None: chosen by the data. Throws UsageError.
 std::optional<Loss> loss_of(const DataOptions& options);
+
+// ---- the commands
+
+/// Parses the command line. Returns the text to print if it asks for help or the version. Throws UsageError, with a
+/// suggestion for a misspelled name.
+std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv);
+
+/// The commands for language models; none in a build without them.
+std::vector<Command> add_language_commands(CLI::App& program);
+
+Command add_completion(CLI::App& program);
+Command add_demo(CLI::App& program);
+Command add_man(CLI::App& program);
+Command add_dtypes(CLI::App& program);
+Command add_doctor(CLI::App& program);
+Command add_bench(CLI::App& program);
+Command add_inspect(CLI::App& program);
+Command add_forward(CLI::App& program);
+Command add_train(CLI::App& program);
+Command add_compare(CLI::App& program);
+Command add_sweep(CLI::App& program);
+Command add_convert(CLI::App& program);
+Command add_morph(CLI::App& program);
+Command add_plan(CLI::App& program);
+Command add_logits(CLI::App& program);
+Command add_calibrate(CLI::App& program);
+Command add_eval(CLI::App& program);
+Command add_synth(CLI::App& program);
+Command add_tokenize(CLI::App& program);
+Command add_run(CLI::App& program);
+Command add_chat(CLI::App& program);
 
 }  // namespace imago::cli

@@ -1,14 +1,7 @@
-#include "shared_options.h"
+#include "command.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include "files.h"
-#include "imago/error.h"
-#include "output.h"
 
 namespace imago::cli {
 
