@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "device/cuda/check.h"
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matmul_tile.cuh"
@@ -11,8 +11,6 @@
 namespace imago::kernels::cuda {
 
 namespace {
-
-constexpr std::uint32_t kThreads = 256;
 
 __device__ __forceinline__ float value_of(const Activations& from, std::size_t token, std::size_t column) {
   if (token >= from.count || column >= from.cols) return 0.0f;
@@ -47,16 +45,6 @@ __global__ void rows_kernel(Activations from, std::uint32_t* to, std::size_t pai
   to[token * pairs + pair] = kType == Rounded::bfloat16
                                  ? bfloat_pair(a, b)
                                  : half_pair(fminf(fmaxf(a, -kMax), kMax), fminf(fmaxf(b, -kMax), kMax));
-}
-
-__global__ void floats_kernel(Activations from, float* to) {
-  const std::size_t column = blockIdx.x * kThreads + threadIdx.x;
-  if (column < from.cols) to[blockIdx.y * from.cols + column] = value_of(from, blockIdx.y, column);
-}
-
-__global__ void numbers_kernel(std::int32_t* to, std::uint32_t count) {
-  const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-  if (i < count) to[i] = static_cast<std::int32_t>(i);
 }
 
 __global__ void finish_kernel(FinishArgs a) {
@@ -112,28 +100,6 @@ __global__ void __launch_bounds__(kThreads)
   store_quantized(values, active, out.q + to, out.scales + to / 32);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    pad_kernel(const float* x, std::size_t rows, std::uint32_t cols, std::uint32_t padded, float* to) {
-  const std::size_t i = thread_number();
-  if (i >= rows * padded) return;
-  const std::size_t row = i / padded, column = i % padded;
-  to[i] = column < cols ? x[row * cols + column] : 0.0f;
-}
-
-__global__ void __launch_bounds__(kThreads)
-    dequantize_kernel(const std::int8_t* q, const float2_pod* scales, std::size_t count, float* to) {
-  const std::size_t i = thread_number();
-  if (i < count) to[i] = static_cast<float>(q[i]) * scales[i / 32].x;
-}
-
-__global__ void __launch_bounds__(kThreads) gated_kernel(const GatedArgs a) {
-  const std::size_t i = thread_number();
-  if (i >= a.tokens * a.rows) return;
-  float* y = a.y + i / a.rows * a.y_stride + i % a.rows;
-  const float value = activation_of(a.epilogue.activation, a.gate[i]) * a.up[i] * a.epilogue.scale;
-  *y = a.epilogue.accumulate ? *y + value : value;
-}
-
 }  // namespace
 
 void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, Stream& stream) {
@@ -145,21 +111,25 @@ void quantize(const float* x, std::size_t rows, std::size_t cols, Int8Out out, S
 
 void pad_rows(const float* x, std::size_t rows, std::size_t cols, float* to, Stream& stream) {
   const std::size_t padded = padded_cols(cols);
-  pad_kernel<<<blocks(rows * padded), kThreads, 0, stream.handle()>>>(x, rows, static_cast<std::uint32_t>(cols),
-                                                                      static_cast<std::uint32_t>(padded), to);
-  imago::cuda::check_launch("pad_rows");
+  for_each(rows * padded, "pad_rows", stream, [=] __device__(std::size_t i) {
+    const std::size_t row = i / padded, column = i % padded;
+    to[i] = column < cols ? x[row * cols + column] : 0.0f;
+  });
 }
 
 void floats_of_int8(const std::int8_t* q, const float2_pod* scales, std::size_t rows, std::size_t cols, float* to,
                     Stream& stream) {
-  const std::size_t count = rows * padded_cols(cols);
-  dequantize_kernel<<<blocks(count), kThreads, 0, stream.handle()>>>(q, scales, count, to);
-  imago::cuda::check_launch("floats_of_int8");
+  for_each(rows * padded_cols(cols), "floats_of_int8", stream,
+           [=] __device__(std::size_t i) { to[i] = static_cast<float>(q[i]) * scales[i / 32].x; });
 }
 
 void finish_gated(const GatedArgs& args, Stream& stream) {
-  gated_kernel<<<blocks(args.tokens * args.rows), kThreads, 0, stream.handle()>>>(args);
-  imago::cuda::check_launch("finish_gated");
+  const GatedArgs a = args;
+  for_each(a.tokens * a.rows, "finish_gated", stream, [=] __device__(std::size_t i) {
+    float& y = a.y[i / a.rows * a.y_stride + i % a.rows];
+    const float value = activation_of(a.epilogue.activation, a.gate[i]) * a.up[i] * a.epilogue.scale;
+    y = a.epilogue.accumulate ? y + value : value;
+  });
 }
 
 void write_panels(const Activations& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
@@ -181,14 +151,13 @@ void write_rows(const Activations& from, Rounded type, std::uint16_t* to, std::s
 }
 
 void write_floats(const Activations& from, float* to, CUstream_st* stream) {
-  floats_kernel<<<dim3(blocks(from.cols, kThreads), static_cast<std::uint32_t>(from.count)), kThreads, 0, stream>>>(
-      from, to);
-  imago::cuda::check_launch("activations in float32");
+  const Activations a = from;
+  for_each(a.count * a.cols, "activations in float32", stream,
+           [=] __device__(std::size_t i) { to[i] = value_of(a, i / a.cols, i % a.cols); });
 }
 
 void write_numbers(std::int32_t* to, std::uint32_t count, CUstream_st* stream) {
-  numbers_kernel<<<blocks(count, kThreads), kThreads, 0, stream>>>(to, count);
-  imago::cuda::check_launch("numbers");
+  for_each(count, "numbers", stream, [=] __device__(std::size_t i) { to[i] = static_cast<std::int32_t>(i); });
 }
 
 void finish(const FinishArgs& args, CUstream_st* stream) {

@@ -1,7 +1,7 @@
 // Operations on single values: activation functions with their quantized output, sums, factors, rows of a table. Four
 // values a thread where addresses and sizes allow it.
 
-#include "device/cuda/check.h"
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
@@ -10,83 +10,25 @@ namespace imago::kernels::cuda {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
-
-/// f(i) for each i below count.
+/// y[i] = f(y[i]).
 template <class F>
-__global__ void each(std::size_t count, F f) {
-  const std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x;
-  if (i < count) f(i);
-}
-
-template <class F>
-void for_each(std::size_t count, Stream& stream, const char* name, F f) {
-  if (count == 0) return;
-  each<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream.handle()>>>(count, f);
-  imago::cuda::check_launch(name);
-}
-
-template <class F>
-struct Change {
-  float* y;
-  F f;
-  __device__ void operator()(std::size_t i) const { y[i] = f(y[i]); }
-};
-template <class F>
-struct Change4 {
-  float* y;
-  F f;
-  __device__ void operator()(std::size_t i) const {
-    float4& v = reinterpret_cast<float4*>(y)[i];
-    v = {f(v.x), f(v.y), f(v.z), f(v.w)};
-  }
-};
-
-template <class F>
-void change(float* y, std::size_t count, Stream& stream, const char* name, F f) {
+void change(float* y, std::size_t count, const char* name, Stream& stream, const F& f) {
   if (count % 4 == 0 && is_aligned(y)) {
-    for_each(count / 4, stream, name, Change4<F>{y, f});
+    for_each(count / 4, name, stream, [=] __device__(std::size_t i) {
+      float4& v = reinterpret_cast<float4*>(y)[i];
+      v = {f(v.x), f(v.y), f(v.z), f(v.w)};
+    });
   } else {
-    for_each(count, stream, name, Change<F>{y, f});
+    for_each(count, name, stream, [=] __device__(std::size_t i) { y[i] = f(y[i]); });
   }
 }
-
-struct Scale {
-  float factor;
-  __device__ float operator()(float v) const { return v * factor; }
-};
-struct SoftCap {
-  float cap;
-  __device__ float operator()(float v) const { return cap * tanhf(v / cap); }
-};
-
-struct Add {
-  const float* x;
-  float factor;
-  float* y;
-  __device__ void operator()(std::size_t i) const { y[i] += factor * x[i]; }
-};
-struct Add4 {
-  const float* x;
-  float factor;
-  float* y;
-  __device__ void operator()(std::size_t i) const {
-    const float4 a = reinterpret_cast<const float4*>(x)[i];
-    float4& b = reinterpret_cast<float4*>(y)[i];
-    b = {b.x + factor * a.x, b.y + factor * a.y, b.z + factor * a.z, b.w + factor * a.w};
-  }
-};
 
 template <class T>
-struct Gather {
-  const T* table;
-  const std::int32_t* ids;
-  std::size_t cols;
-  T* out;
-  __device__ void operator()(std::size_t i) const {
+void gather(const T* table, const std::int32_t* ids, std::size_t count, std::size_t cols, T* out, Stream& stream) {
+  for_each(count * cols, "gather_rows", stream, [=] __device__(std::size_t i) {
     out[i] = table[static_cast<std::size_t>(ids[i / cols]) * cols + i % cols];
-  }
-};
+  });
+}
 
 // ---- f(gate) · up
 
@@ -158,27 +100,30 @@ void launch_activate(const ActivateWork& work, Stream& stream) {
 
 void add(const float* x, float factor, float* y, std::size_t count, Stream& stream) {
   if (count % 4 == 0 && is_aligned(x) && is_aligned(y)) {
-    for_each(count / 4, stream, "add", Add4{x, factor, y});
+    for_each(count / 4, "add", stream, [=] __device__(std::size_t i) {
+      const float4 a = reinterpret_cast<const float4*>(x)[i];
+      float4& b = reinterpret_cast<float4*>(y)[i];
+      b = {b.x + factor * a.x, b.y + factor * a.y, b.z + factor * a.z, b.w + factor * a.w};
+    });
   } else {
-    for_each(count, stream, "add", Add{x, factor, y});
+    for_each(count, "add", stream, [=] __device__(std::size_t i) { y[i] += factor * x[i]; });
   }
 }
 
 void scale(float* y, float factor, std::size_t count, Stream& stream) {
-  change(y, count, stream, "scale", Scale{factor});
+  change(y, count, "scale", stream, [=] __device__(float v) { return v * factor; });
 }
 
 void soft_cap(float* y, float cap, std::size_t count, Stream& stream) {
-  change(y, count, stream, "soft_cap", SoftCap{cap});
+  change(y, count, "soft_cap", stream, [=] __device__(float v) { return cap * tanhf(v / cap); });
 }
 
 void gather_rows(const float* table, const std::int32_t* ids, std::size_t count, std::size_t cols, float* out,
                  Stream& stream) {
   if (cols % 4 == 0 && is_aligned(table) && is_aligned(out)) {
-    const Gather<float4> gather{reinterpret_cast<const float4*>(table), ids, cols / 4, reinterpret_cast<float4*>(out)};
-    for_each(count * (cols / 4), stream, "gather_rows", gather);
+    gather(reinterpret_cast<const float4*>(table), ids, count, cols / 4, reinterpret_cast<float4*>(out), stream);
   } else {
-    for_each(count * cols, stream, "gather_rows", Gather<float>{table, ids, cols, out});
+    gather(table, ids, count, cols, out, stream);
   }
 }
 

@@ -1,7 +1,9 @@
+#include "kernels/cuda/each.cuh"
 #include "layers/cuda/kernels.h"
-#include "layers/cuda/launch.cuh"
 
 namespace imago::layers::cuda {
+
+using kernels::cuda::for_each;
 
 namespace {
 

@@ -1,13 +1,18 @@
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/scalar_ops.h"
 #include "layers/cuda/kernels.h"
-#include "layers/cuda/launch.cuh"
 
 namespace imago::layers::cuda {
+
+using kernels::cuda::block_sum_of;
+using kernels::cuda::for_each;
+using kernels::cuda::for_each_row;
+using kernels::cuda::kThreads;
+using kernels::cuda::sigmoid_of;
 
 namespace {
 
 using kernels::Activation;
-
-__device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 
 /// Beyond ±limit the other factor is 0 or the term is constant in float32; without the bound ∞ · 0 would give NaN.
 __device__ float bounded(float z, float limit) { return z > limit ? limit : z < -limit ? -limit : z; }
@@ -23,11 +28,11 @@ __device__ float derivative(Activation function, float z) {
       return 1 - t * t;
     }
     case Activation::sigmoid: {
-      const float s = sigmoid(z);
+      const float s = sigmoid_of(z);
       return s * (1 - s);
     }
     case Activation::silu: {
-      const float s = sigmoid(z);
+      const float s = sigmoid_of(z);
       return s * (1 + bounded(z, 120) * (1 - s));
     }
     case Activation::gelu: {
@@ -105,7 +110,7 @@ void gate_backward(const GateBackward& args, Stream& stream) {
       a.grad_gate[i] = grad * a.up[i] * (2 * positive);
       a.grad_up[i] = grad * (positive * positive);
     } else {
-      const float s = sigmoid(gate);
+      const float s = sigmoid_of(gate);
       a.grad_gate[i] = grad * a.up[i] * (s * (1 + gate * (1 - s)));
       a.grad_up[i] = grad * (gate * s);
     }

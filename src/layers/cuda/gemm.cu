@@ -1,6 +1,8 @@
+#include <algorithm>
+
+#include "device/cuda/check.h"
 #include "kernels/cuda/cublas.h"
 #include "layers/cuda/kernels.h"
-#include "layers/cuda/launch.cuh"
 
 namespace imago::layers::cuda {
 

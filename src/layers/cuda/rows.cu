@@ -1,7 +1,14 @@
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/scalar_ops.h"
 #include "layers/cuda/kernels.h"
-#include "layers/cuda/launch.cuh"
 
 namespace imago::layers::cuda {
+
+using kernels::cuda::block_sum_of;
+using kernels::cuda::for_each;
+using kernels::cuda::for_each_row;
+using kernels::cuda::kThreads;
+using kernels::cuda::sigmoid_of;
 
 // ---- norms
 
@@ -124,12 +131,6 @@ void clear_unnamed(const EmbeddingArgs& args, float* out, Stream& stream) {
 
 // ---- recurrent layers and KMeans
 
-namespace {
-
-__device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
-
-}  // namespace
-
 void rnn_step(const StepShape& shape, const float* sums, const float* product, float* h, float* post, Stream& stream) {
   const StepShape s = shape;
   for_each(s.batch * s.hidden, "rnn_step", stream, [=] __device__(std::size_t i) {
@@ -149,7 +150,7 @@ void lstm_step(const StepShape& shape, const float* sums, const float* products,
     const auto sum = [&](std::size_t gate) {
       return sums[gate * all + at] + (products == nullptr ? 0.0f : products[gate * step + n]);
     };
-    const float i = sigmoid(sum(0)), f = sigmoid(sum(1)), g = tanhf(sum(2)), o = sigmoid(sum(3));
+    const float i = sigmoid_of(sum(0)), f = sigmoid_of(sum(1)), g = tanhf(sum(2)), o = sigmoid_of(sum(3));
     const float before = s.t == 0 ? 0.0f : c[n];
     const float now = f * before + i * g;
     c[n] = now;

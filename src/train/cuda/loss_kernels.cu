@@ -1,14 +1,14 @@
-#include "layers/cuda/launch.cuh"
+#include "kernels/cuda/each.cuh"
 #include "train/cuda/kernels.h"
 
 namespace imago::cuda {
 
 namespace {
 
-using layers::cuda::block_sum_of;
-using layers::cuda::for_each;
-using layers::cuda::for_each_row;
-using layers::cuda::kThreads;
+using kernels::cuda::block_sum_of;
+using kernels::cuda::for_each;
+using kernels::cuda::for_each_row;
+using kernels::cuda::kThreads;
 
 constexpr std::size_t kChunk = 4096;  // values that a block adds up
 

@@ -2,7 +2,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include "layers/cuda/launch.cuh"
+#include "kernels/cuda/each.cuh"
 #include "train/cuda/kernels.h"
 
 namespace imago::cuda {
@@ -11,10 +11,10 @@ namespace {
 
 using kernels::UpdateArgs;
 using kernels::UpdateKind;
-using layers::cuda::block_sum_of;
-using layers::cuda::for_each;
-using layers::cuda::for_each_row;
-using layers::cuda::kThreads;
+using kernels::cuda::block_sum_of;
+using kernels::cuda::for_each;
+using kernels::cuda::for_each_row;
+using kernels::cuda::kThreads;
 
 constexpr std::size_t kChunk = 16384;  // weights that a block reads
 

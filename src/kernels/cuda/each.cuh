@@ -1,6 +1,7 @@
 #pragma once
 
-// Common code of the small kernels of layers: loops over elements and rows, sums over a block.
+// Common code of small kernels: loops over elements and rows, sums over a block. Files that use it are compiled with
+// --extended-lambda.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +9,7 @@
 #include "device/cuda/check.h"
 #include "device/cuda/stream.h"
 
-namespace imago::layers::cuda {
+namespace imago::kernels::cuda {
 
 inline constexpr unsigned kThreads = 256;
 
@@ -20,11 +21,15 @@ __global__ void __launch_bounds__(kThreads) for_each_kernel(std::size_t count, B
 
 /// body(i) for each i below `count`.
 template <class Body>
-void for_each(std::size_t count, const char* name, imago::cuda::Stream& stream, const Body& body) {
+void for_each(std::size_t count, const char* name, CUstream_st* stream, const Body& body) {
   if (count == 0) return;
   const std::size_t blocks = std::min<std::size_t>((count + kThreads - 1) / kThreads, 1u << 20);
-  for_each_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream.handle()>>>(count, body);
+  for_each_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(count, body);
   imago::cuda::check_launch(name);
+}
+template <class Body>
+void for_each(std::size_t count, const char* name, imago::cuda::Stream& stream, const Body& body) {
+  for_each(count, name, stream.handle(), body);
 }
 
 template <class Body>
@@ -62,4 +67,4 @@ __device__ T block_sum_of(std::size_t count, const Value& value) {
   return block_sum(sum);
 }
 
-}  // namespace imago::layers::cuda
+}  // namespace imago::kernels::cuda
