@@ -150,8 +150,9 @@ inline void refine_subs(const Floats* x, const Floats* w, AffineSuper<kSubs>& s)
     const Floats low = s.low[j];
     Floats least = splat(3e38f);
     for (int step = 0; step < 9; ++step) {
-      const Floats try_sub = clamp(sub + splat(static_cast<float>(step / 3 - 1)), 0.0f, kMostFloat);
-      const Floats try_low = clamp(low + splat(static_cast<float>(step % 3 - 1)), 0.0f, kMostFloat);
+      const int sub_move = step / 3 - 1, low_move = step % 3 - 1;
+      const Floats try_sub = clamp(sub + splat(static_cast<float>(sub_move)), 0.0f, kMostFloat);
+      const Floats try_low = clamp(low + splat(static_cast<float>(low_move)), 0.0f, kMostFloat);
       const Floats error = affine_error<kTop, kWeighted>(x + j * kSubValues, w + j * kSubValues, kSubValues,
                                                          {s.scale * try_sub, s.min * try_low});
       const Mask better = error < least;
