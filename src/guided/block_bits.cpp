@@ -8,6 +8,18 @@
 
 namespace imago::guided {
 
+namespace {
+
+void put_bits(std::byte* block, std::span<const std::uint16_t> positions, std::size_t pattern) noexcept {
+  for (std::size_t bit = 0; bit < positions.size(); ++bit) {
+    const std::byte mask = std::byte{1} << positions[bit] % 8;
+    std::byte& place = block[positions[bit] / 8];
+    place = (pattern >> bit & 1) != 0 ? place | mask : place & ~mask;
+  }
+}
+
+}  // namespace
+
 std::optional<CodeBits> CodeBits::of(BlockFormat format) {
   const auto values = static_cast<std::size_t>(info(format).values);
   const quant::BlockParts parts = quant::block_parts(format);
@@ -46,12 +58,7 @@ std::optional<CodeBits> CodeBits::of(BlockFormat format) {
 }
 
 void CodeBits::set(std::byte* block, std::size_t index, std::size_t code) const noexcept {
-  const std::uint16_t* positions = positions_.data() + index * bits_;
-  for (std::size_t bit = 0; bit < bits_; ++bit) {
-    const std::byte mask = std::byte{1} << positions[bit] % 8;
-    std::byte& place = block[positions[bit] / 8];
-    place = (code >> bit & 1) != 0 ? place | mask : place & ~mask;
-  }
+  put_bits(block, std::span(positions_).subspan(index * bits_, bits_), code);
 }
 
 namespace {
@@ -87,30 +94,27 @@ void ScaleBits::find_bits() {
   std::vector<std::byte> block(block_bytes_);
   quant::Expanded before{}, after{};
   for (std::size_t bit = 0; bit < 8 * block_bytes_; ++bit) {
-    std::size_t moved = 0, owner = 0;
-    bool alone = true;
-    for (const std::byte background : kBackgrounds) {
+    std::size_t owner = 0;
+    float effect = 0;
+    const auto moves_one = [&](std::byte background) {
       std::ranges::fill(block, background);
       parts_.expand(block.data(), before);
       block[bit / 8] ^= std::byte{1} << bit % 8;
       parts_.expand(block.data(), after);
-      const bool scale = part_ == Part::scale;
-      moved = 0;
+      std::size_t moved = 0;
       for (std::size_t group = 0; group < groups_; ++group) {
-        const bool scale_moves = after.scales[group] != before.scales[group];
-        const bool offset_moves = parts_.has_offset && after.offsets[group] != before.offsets[group];
-        if (scale ? scale_moves : offset_moves) {
-          ++moved;
-          owner = group;
-        }
-        alone = alone && !(scale ? offset_moves : scale_moves);
+        const float scale_moves = after.scales[group] - before.scales[group];
+        const float offset_moves = parts_.has_offset ? after.offsets[group] - before.offsets[group] : 0;
+        if ((part_ == Part::scale ? offset_moves : scale_moves) != 0) return false;
+        const float moves = part_ == Part::scale ? scale_moves : offset_moves;
+        if (moves == 0) continue;
+        ++moved;
+        owner = group;
+        effect = std::abs(moves);
       }
-      alone = alone && moved <= 1 && std::ranges::equal(before.codes, after.codes);
-      if (moved == 0 || !alone) break;
-    }
-    if (moved != 1 || !alone) continue;
-    const auto of = [&](const quant::Expanded& one) { return part_ == Part::scale ? one.scales : one.offsets; };
-    bits[owner].push_back({static_cast<std::uint16_t>(bit), std::abs(of(after)[owner] - of(before)[owner])});
+      return moved == 1 && std::ranges::equal(before.codes, after.codes);
+    };
+    if (std::ranges::all_of(kBackgrounds, moves_one)) bits[owner].push_back({static_cast<std::uint16_t>(bit), effect});
   }
   const auto same = [&](const auto& of_group) { return of_group.size() == bits[0].size(); };
   if (bits[0].empty() || bits[0].size() > 16 || !std::ranges::all_of(bits, same)) return;
@@ -129,11 +133,7 @@ void ScaleBits::find_factors() {
   patterns_.resize(values.size());
   std::iota(patterns_.begin(), patterns_.end(), std::uint16_t{0});
   for (std::size_t pattern = 0; pattern < values.size(); ++pattern) {
-    for (std::size_t bit = 0; bit < bits_; ++bit) {
-      const std::byte mask = std::byte{1} << positions_[bit] % 8;
-      std::byte& place = block[positions_[bit] / 8];
-      place = (pattern >> bit & 1) != 0 ? place | mask : place & ~mask;
-    }
+    put_bits(block.data(), std::span(positions_).first(bits_), pattern);
     values[pattern] = value(block.data(), 0);
   }
   std::erase_if(patterns_, [&](std::uint16_t pattern) { return !std::isfinite(values[pattern]); });
@@ -162,12 +162,7 @@ std::size_t ScaleBits::nearest(float wanted) const noexcept {
 }
 
 void ScaleBits::set(std::byte* block, std::size_t group, std::size_t place) const noexcept {
-  const std::uint16_t* positions = positions_.data() + group * bits_;
-  for (std::size_t bit = 0; bit < bits_; ++bit) {
-    const std::byte mask = std::byte{1} << positions[bit] % 8;
-    std::byte& byte = block[positions[bit] / 8];
-    byte = (patterns_[place] >> bit & 1) != 0 ? byte | mask : byte & ~mask;
-  }
+  put_bits(block, std::span(positions_).subspan(group * bits_, bits_), patterns_[place]);
 }
 
 }  // namespace imago::guided

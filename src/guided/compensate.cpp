@@ -175,6 +175,8 @@ constexpr int kSweeps = 4;
 
 /// Rounds all columns in order, each with the feedback of those before it.
 class StripRounder {
+  using Part = RoundingGrid::Part;
+
  public:
   explicit StripRounder(Strip& strip) : strip_(strip), feedback_(strip.source.feedback), levels_(strip.source.levels) {}
 
@@ -229,7 +231,7 @@ class StripRounder {
   /// have moved, so scales near the chosen one are tried.
   void refresh_scales(std::size_t row, std::size_t column, const float* current) {
     const RoundingGrid& grid = strip_.grid;
-    if (!grid.adjusts_scales()) return;
+    if (!grid.adjusts(Part::scale)) return;
     const std::size_t group = strip_.group_of(row, column);
     float &scale = strip_.scales.scales[group], &offset = strip_.scales.offsets[group];
     const float chosen = scale, chosen_offset = offset;
@@ -252,16 +254,16 @@ class StripRounder {
       if (++waiting == scales.size()) compare();
     };
     consider(chosen, chosen_offset);  // first, so that it wins ties
-    if (!grid.adjusts_offsets()) {
+    if (!grid.adjusts(Part::offset)) {
       for (const float factor : {0.8f, 0.85f, 0.9f, 0.95f, 1.05f, 1.1f, 1.15f, 1.2f}) {
-        consider(grid.nearest_scale(row, column, chosen * factor), chosen_offset);
+        consider(grid.nearest(Part::scale, row, column, chosen * factor), chosen_offset);
       }
     } else {
       constexpr float kFactors[] = {0.8f, 0.9f, 1.0f, 1.1f, 1.2f};
       for (const float factor : kFactors) {
-        const float some_scale = grid.nearest_scale(row, column, chosen * factor);
+        const float some_scale = grid.nearest(Part::scale, row, column, chosen * factor);
         for (const float other : kFactors) {
-          consider(some_scale, grid.nearest_offset(row, column, chosen_offset * other));
+          consider(some_scale, grid.nearest(Part::offset, row, column, chosen_offset * other));
         }
       }
     }

@@ -115,9 +115,9 @@ void Descent::sweep_row(const Row& at) {
   for (std::size_t i = 0; i < at.width; ++i) improve_code(at, i);
   improve_pairs(at);
   for (std::size_t i = 0; i < at.width; i += strip_.scales.group) {
-    if (!strip_.grid.adjusts_scales()) break;
-    improve_scale(at, i);
-    if (strip_.grid.adjusts_offsets()) improve_offset(at, i);
+    if (!strip_.grid.adjusts(Part::scale)) break;
+    improve(at, i, Part::scale);
+    if (strip_.grid.adjusts(Part::offset)) improve(at, i, Part::offset);
     search_scales(at, i);
   }
 }
@@ -197,28 +197,18 @@ void Descent::improve_pairs(const Row& at) {
 
 // ---- scales
 
-void Descent::improve_scale(const Row& at, std::size_t i) {
+void Descent::improve(const Row& at, std::size_t i, Part part) {
   const std::size_t begin = at.row * strip_.cols + at.first + i;
-  direction_.resize(strip_.scales.group);
-  for (std::size_t k = 0; k < direction_.size(); ++k) {
+  direction_.assign(strip_.scales.group, -1.0f);
+  for (std::size_t k = 0; part == Part::scale && k < direction_.size(); ++k) {
     direction_[k] = strip_.source.levels.value(strip_.places[begin + k]);
   }
-  float& scale = strip_.scales.scales[begin / strip_.scales.group];
-  const float wanted = scale + best_step(at, i);
+  float& value = strip_.scales.of(part)[begin / strip_.scales.group];
+  const float wanted = value + best_step(at, i);
   if (!std::isfinite(wanted)) return;
-  const float better = strip_.grid.nearest_scale(at.row, at.first + i, wanted);
-  move_group(at, i, better - scale);
-  scale = better;
-}
-
-void Descent::improve_offset(const Row& at, std::size_t i) {
-  direction_.assign(strip_.scales.group, -1.0f);
-  float& offset = strip_.scales.offsets[strip_.group_of(at.row, at.first + i)];
-  const float wanted = offset + best_step(at, i);
-  if (!std::isfinite(wanted)) return;
-  const float better = strip_.grid.nearest_offset(at.row, at.first + i, wanted);
-  move_group(at, i, better - offset);
-  offset = better;
+  const float better = strip_.grid.nearest(part, at.row, at.first + i, wanted);
+  move_group(at, i, better - value);
+  value = better;
 }
 
 /// Codes and scales fix each other: nearby scales are tried with new codes.
@@ -234,16 +224,16 @@ void Descent::search_scales(const Row& at, std::size_t i) {
   const auto scales = [&](const Four& factors) {
     Four near;
     for (std::size_t k = 0; k < near.size(); ++k) {
-      const float nearest = grid.nearest_scale(at.row, column, scale * factors[k]);
+      const float nearest = grid.nearest(Part::scale, at.row, column, scale * factors[k]);
       near[k] = nearest == 0 ? scale : nearest;
     }
     return near;
   };
   const auto same = [](float value) { return Four{value, value, value, value}; };
-  if (grid.adjusts_offsets()) {
+  if (grid.adjusts(Part::offset)) {
     Four offsets;
     for (std::size_t k = 0; k < offsets.size(); ++k) {
-      offsets[k] = grid.nearest_offset(at.row, column, offset * kNearFactors[k]);
+      offsets[k] = grid.nearest(Part::offset, at.row, column, offset * kNearFactors[k]);
     }
     const Four near = scales(kNearFactors);
     const Trial trials[] = {{near, same(offset)}, {same(scale), offsets}, {near, offsets}};

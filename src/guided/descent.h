@@ -59,6 +59,8 @@ class GroupSearch {
 };
 
 class Descent {
+  using Part = RoundingGrid::Part;
+
  public:
   explicit Descent(Strip& strip) : strip_(strip), search_(strip.source.levels) {}
 
@@ -78,8 +80,8 @@ class Descent {
   void improve_pairs(const Row& at);
   void find_steps(const Row& at);
   void take_step(const Row& at, std::size_t i, int side);
-  void improve_scale(const Row& at, std::size_t i);
-  void improve_offset(const Row& at, std::size_t i);
+  /// The scale or offset of a group, with fixed codes.
+  void improve(const Row& at, std::size_t i, Part part);
   void search_scales(const Row& at, std::size_t i);
   float best_step(const Row& at, std::size_t i);
   void move_group(const Row& at, std::size_t i, float step);

@@ -12,30 +12,28 @@ namespace imago::guided {
 
 namespace {
 
+constexpr ScaleBits::Part kParts[] = {ScaleBits::Part::scale, ScaleBits::Part::offset};
+
 class BlockGrid final : public RoundingGrid {
  public:
-  BlockGrid(BlockFormat format, const CodeBits& bits, const ScaleBits& scale_bits, const ScaleBits& offset_bits,
-            const Levels& levels, std::size_t rows, std::size_t columns, std::span<std::byte> codes)
+  BlockGrid(BlockFormat format, const CodeBits& bits, std::span<const ScaleBits> part_bits, const Levels& levels,
+            std::size_t rows, std::size_t columns, std::span<std::byte> codes)
       : format_(format),
         bits_(bits),
-        scale_bits_(scale_bits),
-        offset_bits_(offset_bits),
+        part_bits_(part_bits),
         levels_(levels),
         parts_(quant::block_parts(format)),
         rows_(rows),
         columns_(columns),
-        codes_(codes),
-        scale_units_(rows * columns / unit()),
-        offset_units_(scale_units_.size()) {}
+        codes_(codes) {
+    for (std::vector<float>& units : units_) units.resize(rows * columns / unit());
+  }
 
   std::size_t unit() const noexcept override { return static_cast<std::size_t>(info(format_).values); }
-  bool adjusts_scales() const noexcept override { return scale_bits_.exist(); }
-  bool adjusts_offsets() const noexcept override { return offset_bits_.exist(); }
-  float nearest_scale(std::size_t row, std::size_t column, float wanted) const override {
-    return nearest(scale_bits_, scale_units_[block_index(row, column)], wanted);
-  }
-  float nearest_offset(std::size_t row, std::size_t column, float wanted) const override {
-    return nearest(offset_bits_, offset_units_[block_index(row, column)], wanted);
+  bool adjusts(Part part) const noexcept override { return bits_of(part).exist(); }
+  float nearest(Part part, std::size_t row, std::size_t column, float wanted) const override {
+    const float unit = units_[index(part)][block_index(row, column)];
+    return unit == 0 ? 0 : unit * bits_of(part).factor(bits_of(part).nearest(wanted / unit));
   }
 
   void choose(std::size_t first, std::span<const float> weights, std::span<const float> importance,
@@ -50,8 +48,9 @@ class BlockGrid final : public RoundingGrid {
     for (std::size_t row = 0; row < rows_; ++row) {
       const std::byte* block = blocks_.data() + row * block_bytes();
       std::memcpy(block_at(row, first), block, block_bytes());
-      if (adjusts_scales()) scale_units_[block_index(row, first)] = scale_bits_.unit(block);
-      if (adjusts_offsets()) offset_units_[block_index(row, first)] = offset_bits_.unit(block);
+      for (const Part part : kParts) {
+        if (adjusts(part)) units_[index(part)][block_index(row, first)] = bits_of(part).unit(block);
+      }
       parts_.expand(block, expanded);
       const auto place = static_cast<std::ptrdiff_t>((row * columns_ + first) / scales.group);
       std::copy_n(expanded.scales, groups, scales.scales.begin() + place);
@@ -69,19 +68,15 @@ class BlockGrid final : public RoundingGrid {
   }
 
  private:
-  static float nearest(const ScaleBits& bits, float unit, float wanted) {
-    return unit == 0 ? 0 : unit * bits.factor(bits.nearest(wanted / unit));
-  }
+  static std::size_t index(Part part) noexcept { return static_cast<std::size_t>(part); }
+  const ScaleBits& bits_of(Part part) const noexcept { return part_bits_[index(part)]; }
 
   void store_scales(std::size_t row, std::size_t column, const StripScales& scales) {
-    const std::size_t place = (row * columns_ + column) / scales.group, index = block_index(row, column);
-    const std::size_t group = column % unit() / scales.group;
-    if (adjusts_scales() && scale_units_[index] != 0) {
-      scale_bits_.set(block_at(row, column), group, scale_bits_.nearest(scales.scales[place] / scale_units_[index]));
-    }
-    if (adjusts_offsets() && offset_units_[index] != 0) {
-      offset_bits_.set(block_at(row, column), group,
-                       offset_bits_.nearest(scales.offsets[place] / offset_units_[index]));
+    const std::size_t place = (row * columns_ + column) / scales.group, group = column % unit() / scales.group;
+    for (const Part part : kParts) {
+      const float unit_scale = units_[index(part)][block_index(row, column)];
+      if (!adjusts(part) || unit_scale == 0) continue;
+      bits_of(part).set(block_at(row, column), group, bits_of(part).nearest(scales.of(part)[place] / unit_scale));
     }
   }
 
@@ -95,13 +90,13 @@ class BlockGrid final : public RoundingGrid {
 
   BlockFormat format_;
   const CodeBits& bits_;
-  const ScaleBits &scale_bits_, &offset_bits_;
+  std::span<const ScaleBits> part_bits_;
   const Levels& levels_;
   quant::BlockParts parts_;
   std::size_t rows_, columns_;
   std::span<std::byte> codes_;
   std::vector<std::byte> blocks_;
-  std::vector<float> scale_units_, offset_units_;  ///< one per block
+  std::vector<float> units_[2];  ///< of each part, one per block
 };
 
 class ScaledGrid final : public RoundingGrid {
@@ -110,14 +105,14 @@ class ScaledGrid final : public RoundingGrid {
              std::span<std::byte> codes, std::span<float> scales)
       : scheme_(scheme), levels_(levels), rows_(rows), columns_(columns), codes_(codes), scales_(scales) {}
 
-  std::size_t unit() const noexcept override { return adjusts_scales() ? group() : columns_; }
-  bool adjusts_scales() const noexcept override { return scheme_.granularity == Granularity::group; }
-  bool adjusts_offsets() const noexcept override { return false; }
+  std::size_t unit() const noexcept override { return adjusts(Part::scale) ? group() : columns_; }
+  bool adjusts(Part part) const noexcept override {
+    return part == Part::scale && scheme_.granularity == Granularity::group;
+  }
   /// Any positive number is possible.
-  float nearest_scale(std::size_t, std::size_t, float wanted) const override {
+  float nearest(Part, std::size_t, std::size_t, float wanted) const override {
     return std::max(wanted, std::numeric_limits<float>::min());
   }
-  float nearest_offset(std::size_t, std::size_t, float) const override { return 0; }
 
   void choose(std::size_t first, std::span<const float> weights, std::span<const float> importance,
               StripScales& scales) override {
@@ -126,7 +121,7 @@ class ScaledGrid final : public RoundingGrid {
     scales.offsets.resize(scales.scales.size());
     for (std::size_t row = 0; row < rows_; ++row) {
       const std::size_t place = (row * columns_ + first) / group();
-      if (adjusts_scales()) {
+      if (adjusts(Part::scale)) {
         const std::span<const float> own = weights.subspan(row * group(), group());
         scales.scales[place] = weighted_scale(scheme_.format.dtype(), own, importance);
       } else {
@@ -138,7 +133,7 @@ class ScaledGrid final : public RoundingGrid {
 
   /// The values are on the grid already, so the encoder returns the codes they came from.
   void store(std::span<const std::uint8_t> places, const StripScales& scales) override {
-    if (adjusts_scales()) std::ranges::copy(scales.scales, scales_.begin());
+    if (adjusts(Part::scale)) std::ranges::copy(scales.scales, scales_.begin());
     std::vector<float> values(places.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
       values[i] = levels_.value(places[i]) * scales.scales[i / group()];
@@ -170,17 +165,15 @@ GridFormat::GridFormat(const Scheme& scheme, std::size_t columns)
     : scheme_(scheme),
       columns_(columns),
       bits_(scheme.format.is_block() ? CodeBits::of(scheme.format.block()) : std::nullopt),
-      scale_bits_(bits_ ? std::optional<ScaleBits>(std::in_place, scheme.format.block(), ScaleBits::Part::scale)
-                        : std::nullopt),
-      offset_bits_(bits_ ? std::optional<ScaleBits>(std::in_place, scheme.format.block(), ScaleBits::Part::offset)
-                         : std::nullopt),
-      levels_(bits_ ? Levels(bits_->levels()) : Levels::of(scheme.format.dtype())) {}
+      levels_(bits_ ? Levels(bits_->levels()) : Levels::of(scheme.format.dtype())) {
+  if (!bits_) return;
+  for (const ScaleBits::Part part : kParts) part_bits_.emplace_back(scheme.format.block(), part);
+}
 
 std::unique_ptr<RoundingGrid> GridFormat::strip(std::size_t rows, std::span<std::byte> codes,
                                                 std::span<float> scales) const {
   if (bits_) {
-    return std::make_unique<BlockGrid>(scheme_.format.block(), *bits_, *scale_bits_, *offset_bits_, levels_, rows,
-                                       columns_, codes);
+    return std::make_unique<BlockGrid>(scheme_.format.block(), *bits_, part_bits_, levels_, rows, columns_, codes);
   }
   return std::make_unique<ScaledGrid>(scheme_, levels_, rows, columns_, codes, scales);
 }

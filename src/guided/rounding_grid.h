@@ -21,25 +21,30 @@ namespace imago::guided {
 struct StripScales {
   std::size_t group = 0;               ///< columns per scale
   std::vector<float> scales, offsets;  ///< [rows][columns / group]; without offsets: zeros
+
+  std::vector<float>& of(ScaleBits::Part part) noexcept { return part == ScaleBits::Part::scale ? scales : offsets; }
+  const std::vector<float>& of(ScaleBits::Part part) const noexcept {
+    return part == ScaleBits::Part::scale ? scales : offsets;
+  }
 };
 
 /// Writes one strip. Not thread-safe, but strips are independent.
 class RoundingGrid {
  public:
+  using Part = ScaleBits::Part;
+
   virtual ~RoundingGrid() = default;
   /// Columns whose scales are chosen together.
   virtual std::size_t unit() const noexcept = 0;
   /// Whether the scale (offset) of a single group can be replaced.
-  virtual bool adjusts_scales() const noexcept = 0;
-  virtual bool adjusts_offsets() const noexcept = 0;
+  virtual bool adjusts(Part part) const noexcept = 0;
   /// The nearest scale (offset) to `wanted` that the group at a column can have. REQUIRES: its scales were chosen, and
-  /// adjusts_….
-  virtual float nearest_scale(std::size_t row, std::size_t column, float wanted) const = 0;
-  virtual float nearest_offset(std::size_t row, std::size_t column, float wanted) const = 0;
+  /// adjusts(part).
+  virtual float nearest(Part part, std::size_t row, std::size_t column, float wanted) const = 0;
   /// Finds the scales of columns `first` … from `weights`, [rows][count], and writes them into `scales`.
   virtual void choose(std::size_t first, std::span<const float> weights, std::span<const float> importance,
                       StripScales& scales) = 0;
-  /// Writes the codes, given as indices of levels, [rows][columns], and the scales, each chosen or from nearest_….
+  /// Writes the codes, given as indices of levels, [rows][columns], and the scales, each chosen or from nearest().
   virtual void store(std::span<const std::uint8_t> places, const StripScales& scales) = 0;
 
  protected:
@@ -64,7 +69,7 @@ class GridFormat {
   Scheme scheme_;
   std::size_t columns_;
   std::optional<CodeBits> bits_;
-  std::optional<ScaleBits> scale_bits_, offset_bits_;  ///< for block formats
+  std::vector<ScaleBits> part_bits_;  ///< of scales and offsets, for block formats
   Levels levels_;
 };
 
