@@ -14,7 +14,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
+#include <numeric>
 
 #include "convert/guidance.h"
 #include "guided/encode_matrix.h"
@@ -55,15 +55,15 @@ class ColumnScaler {
       find_places(block);
       if (has_norms) {
         scaled += scale_group({Role::query, Role::key, Role::value}, {Role::attention_norm, Role::attention_norm_bias},
-                              norm_columns());
+                              identity(traits_.width));
       }
       scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
       if (traits_.experts != 0) continue;
       if (has_norms) {
         scaled += scale_group(traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up},
-                              {Role::feed_forward_norm, Role::feed_forward_norm_bias}, norm_columns());
+                              {Role::feed_forward_norm, Role::feed_forward_norm_bias}, identity(traits_.width));
       }
-      if (traits_.gated) scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, hidden_columns());
+      if (traits_.gated) scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, identity(traits_.feed_forward));
     }
     return scaled;
   }
@@ -72,8 +72,6 @@ class ColumnScaler {
   /// For each column of the consumers, the value of the producer that feeds it.
   using Sources = std::vector<std::size_t>;
 
-  Sources norm_columns() const { return identity(traits_.width); }
-  Sources hidden_columns() const { return identity(traits_.feed_forward); }
   Sources value_columns() const {
     const std::size_t per_group = traits_.heads / traits_.kv_heads;
     Sources sources(traits_.heads * traits_.head_values);
@@ -85,7 +83,7 @@ class ColumnScaler {
   }
   static Sources identity(std::size_t count) {
     Sources sources(count);
-    for (std::size_t i = 0; i < count; ++i) sources[i] = i;
+    std::iota(sources.begin(), sources.end(), std::size_t{0});
     return sources;
   }
 
@@ -225,8 +223,7 @@ class ColumnScaler {
     std::vector<float> column(matrix.cols), scaled = matrix.weights;
     for (std::size_t i = 0; i < matrix.cols; ++i) column[i] = factors[sources[i]];
     for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] *= column[i % matrix.cols];
-    const PlannedTensor& planned = plan_[matrix.tensor];
-    const Scheme scheme = planned.type.scaled ? planned.scheme : Scheme(*planned.type.format);
+    const Scheme& scheme = plan_[matrix.tensor].scheme;
     const auto seen = scaled_statistics(inputs, column);
     const std::vector<float> got = guided::decode_matrix(
         guided::encode_matrix(scaled, matrix.rows, matrix.cols, scheme, Rounding::nearest, seen.get()), scheme,

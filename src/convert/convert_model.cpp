@@ -66,8 +66,8 @@ ConvertReport convert_source(const Source& source, const std::string& out, const
     tensor.reason = planned.reason;
     if (errors[i]) {
       tensor.relative_rmse = errors[i]->relative_rmse();
-      all = {all.value_or(TensorError()).signal + errors[i]->signal,
-             all.value_or(TensorError()).noise + errors[i]->noise};
+      if (!all) all.emplace();
+      *all += *errors[i];
     }
     report.from_bytes += tensor.from_bytes;
     report.to_bytes += tensor.to_bytes;

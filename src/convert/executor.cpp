@@ -155,13 +155,17 @@ class Executor {
     Batch batch = writer.take();
     batch.slots.resize(pieces.size());
     batch.sources.clear();
+    std::vector<TensorError> errors(pieces.size());
     for (const Piece& piece : pieces) {
       if (piece.first == 0 && !piece.due->scales) prepare(*piece.job);
     }
     parallel_for_dynamic(pieces.size(), 1, [&](std::size_t begin, std::size_t) {
-      if (!pieces[begin].due->scales) make(pieces[begin], batch.slots[begin]);
+      if (!pieces[begin].due->scales) make(pieces[begin], batch.slots[begin], errors[begin]);
     });
-    for (std::size_t i = 0; i < pieces.size(); ++i) end_piece(pieces[i], batch.slots[i], batch);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i].job->error += errors[i];
+      end_piece(pieces[i], batch.slots[i], batch);
+    }
     writer.give(std::move(batch));
     if (options_.progress) options_.progress(std::min(done_, total_), total_);
   }
@@ -176,8 +180,6 @@ class Executor {
       done_ += job.planned.source().scale_values.size() * sizeof(float);
       return;
     }
-    job.error.signal += slot.signal;
-    job.error.noise += slot.noise;
     for (const auto source : job.reader.sources(piece.first, piece.count)) {
       batch.sources.push_back(source);
       done_ += source.size();
@@ -215,9 +217,9 @@ class Executor {
     std::vector<float> weights(job.reader.elements());
     models::apply_recipe(*planned.recipe, weights);
     job.guide.apply(0, weights, planned.recipe->shape);
-    Scheme scheme = planned.type.scaled ? planned.scheme : Scheme(*planned.type.format);
-    const std::size_t each = weights.size() / matrices, each_bytes = packed_bytes(scheme.format, each);
-    job.codes.reserve(matrices * each_bytes);
+    const Scheme& scheme = planned.scheme;
+    const std::size_t each = weights.size() / matrices;
+    job.codes.reserve(planned.code_bytes);
     job.scales.clear();
     for (std::size_t i = 0; i < matrices; ++i) {
       const std::span<const float> matrix = std::span<const float>(weights).subspan(i * each, each);
@@ -226,16 +228,7 @@ class Executor {
           matrix, each / cols, cols, scheme, inputs == nullptr ? Rounding::nearest : *options_.rounding, inputs);
       job.codes.insert(job.codes.end(), encoded.codes.begin(), encoded.codes.end());
       job.scales.insert(job.scales.end(), encoded.scales.begin(), encoded.scales.end());
-      if (options_.measure_error)
-        add_error(matrix, guided::decode_matrix(encoded, scheme, each / cols, cols), job.error);
-    }
-  }
-
-  static void add_error(std::span<const float> weights, std::span<const float> got, TensorError& sums) {
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const double weight = static_cast<double>(weights[i]), error = weight - static_cast<double>(got[i]);
-      sums.signal += weight * weight;
-      sums.noise += error * error;
+      if (options_.measure_error) job.error.add(matrix, guided::decode_matrix(encoded, scheme, each / cols, cols));
     }
   }
 
@@ -258,10 +251,9 @@ class Executor {
     return found;
   }
 
-  void make(const Piece& piece, Slot& slot) const {
+  void make(const Piece& piece, Slot& slot, TensorError& error) const {
     Job& job = *piece.job;
     const PlannedTensor& planned = job.planned;
-    slot.signal = slot.noise = 0;
     if (!options_.allow_nonfinite && !job.checked) job.reader.check(piece.first, piece.count);
     if (planned.copied) {
       slot.bytes = job.reader.view(piece.first, piece.count);
@@ -286,7 +278,10 @@ class Executor {
     const Format format = *planned.type.format;
     encode(format, weights, scales, slot.buffer);
     if (!options_.allow_nonfinite) check_range(planned, weights, slot.buffer);
-    if (options_.measure_error) measure(format, scales, weights, slot);
+    if (!options_.measure_error) return;
+    const std::span<float> back = scratch(weights.size(), 1);
+    decode(format, slot.buffer, scales, back);
+    error.add(weights, back);
   }
 
   static std::size_t size_of(const Piece& piece) {
@@ -330,15 +325,6 @@ class Executor {
         dtype == DType::float16 ? "bfloat16 or float32" : "a wider type"));
   }
 
-  static void measure(Format format, Scales scales, std::span<const float> weights, Slot& slot) {
-    const std::span<float> back = scratch(weights.size(), 1);
-    decode(format, slot.buffer, scales, back);
-    TensorError sums;
-    add_error(weights, back, sums);
-    slot.signal = sums.signal;
-    slot.noise = sums.noise;
-  }
-
   std::vector<std::optional<TensorError>> errors() const {
     std::vector<std::optional<TensorError>> found(jobs_.size());
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
@@ -357,6 +343,14 @@ class Executor {
 };
 
 }  // namespace
+
+void TensorError::add(std::span<const float> weights, std::span<const float> got) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double weight = static_cast<double>(weights[i]), error = weight - static_cast<double>(got[i]);
+    signal += weight * weight;
+    noise += error * error;
+  }
+}
 
 std::vector<std::optional<TensorError>> execute(std::span<const PlannedTensor> plan,
                                                 std::span<const TensorGuide> guides, TargetWriter& target,

@@ -16,6 +16,13 @@ namespace imago::convert {
 /// What a change of type does to the weights of a tensor: sums of squared weights and squared errors.
 struct TensorError {
   double signal = 0, noise = 0;
+
+  void add(std::span<const float> weights, std::span<const float> got);
+  TensorError& operator+=(const TensorError& more) noexcept {
+    signal += more.signal;
+    noise += more.noise;
+    return *this;
+  }
   double relative_rmse() const noexcept { return noise == 0 ? 0 : std::sqrt(noise / signal); }
 };
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/network_import.h"
+#include "convert/target_types.h"
 #include "files/json.h"
 #include "files/tensor_file.h"
 #include "guided/sketch.h"
@@ -194,10 +195,6 @@ void open_tensors(const ConvertOptions& options, Source& source) {
 }
 
 }  // namespace
-
-bool is_network(FileForm format) noexcept {
-  return format == FileForm::checkpoint || format == FileForm::architecture || format == FileForm::entity;
-}
 
 Source open_source(const std::string& path, FileForm target, const ConvertOptions& options) {
   Source source;

@@ -51,7 +51,4 @@ Source open_source(const std::string& path, FileForm target, const ConvertOption
 /// there is a calibration.
 ConvertReport convert_source(const Source& source, const std::string& out, const ConvertOptions& options);
 
-/// Checkpoints, architectures and .entity files.
-bool is_network(FileForm format) noexcept;
-
 }  // namespace imago::convert

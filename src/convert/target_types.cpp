@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "files/safetensors.h"
 #include "imago/error.h"
 
 namespace imago::convert {
@@ -50,32 +51,17 @@ constexpr Fallback kFallbacks[] = {
 
 // ---- what files can hold
 
-/// What GGUF has instead of a dtype, for messages.
+/// What GGUF has instead of a dtype with scales, for messages.
 std::string_view nearest_in_gguf(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-    case DType::float32:
-    case DType::float16:
-    case DType::bfloat16: break;
-    case DType::fp8e4m3:
-    case DType::fp8e5m2:
-    case DType::int8:
-    case DType::uint8: return "q8_0";
-    case DType::int64:
-    case DType::int32:
-    case DType::int16:
-    case DType::uint64:
-    case DType::uint32:
-    case DType::uint16: return "float32 and float16";
-    case DType::int4:
-    case DType::uint4: return "q4_0, q4_k and iq4_nl";
-    case DType::fp4: return "mxfp4 and nvfp4";
-    case DType::int2:
-    case DType::uint2: return "q2_k and tq2_0";
-    case DType::ternary: return "tq2_0 and tq1_0";
-    case DType::binary: return "tq1_0";
+  if (dtype == DType::fp4) return "mxfp4 and nvfp4";
+  if (dtype == DType::ternary) return "tq2_0 and tq1_0";
+  switch (bits(dtype)) {
+    case 1: return "tq1_0";
+    case 2: return "q2_k and tq2_0";
+    case 4: return "q4_0, q4_k and iq4_nl";
+    case 8: return "q8_0";
+    default: return "float32 and float16";
   }
-  return "float16";
 }
 
 /// The signed type that holds the numbers of an unsigned one. No type holds all of uint64: RecipeReader::widen checks.
@@ -86,7 +72,7 @@ std::optional<DType> signed_for(DType dtype) {
   return std::nullopt;
 }
 
-KeptType keep_in_gguf(const files::StoredTensor& tensor) {
+TypeChoice keep_in_gguf(const files::StoredTensor& tensor) {
   if (!tensor.format) {
     if (tensor.gguf_type) return {{std::nullopt, false}, ""};
     if (tensor.safetensors_type == SafetensorsType::boolean) return {{DType::int8, false}, "GGUF has no BOOL"};
@@ -108,16 +94,13 @@ KeptType keep_in_gguf(const files::StoredTensor& tensor) {
 
 }  // namespace
 
+bool is_network(FileForm format) noexcept {
+  return format == FileForm::checkpoint || format == FileForm::architecture || format == FileForm::entity;
+}
+
 bool can_hold(FileForm target, Format format) noexcept {
-  switch (target) {
-    case FileForm::gguf: return format.in_gguf();
-    case FileForm::safetensors:
-    case FileForm::huggingface: return true;
-    case FileForm::checkpoint:
-    case FileForm::architecture:
-    case FileForm::entity: break;
-  }
-  return format.has_scales() || format.is_wide();
+  if (target == FileForm::gguf) return format.in_gguf();
+  return !is_network(target) || !format.is_block();
 }
 
 void require_holdable(FileForm target, Format format) {
@@ -135,7 +118,7 @@ void require_holdable(FileForm target, Format format) {
       format.name(), format.name()));
 }
 
-KeptType keep_type(FileForm target, const files::StoredTensor& tensor) {
+TypeChoice keep_type(FileForm target, const files::StoredTensor& tensor) {
   if (target == FileForm::gguf) return keep_in_gguf(tensor);
   if (tensor.format) return {{tensor.format, tensor.scale_group != 0}, ""};
   if (!tensor.safetensors_type) {
@@ -156,31 +139,12 @@ std::string type_name(const TargetType& type, const files::StoredTensor& source)
 
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
-  if (type.scaled || !(type.format->is_wide() || type.format->has_scales())) return std::nullopt;
-  switch (type.format->dtype()) {
-    case DType::float64: return SafetensorsType::f64;
-    case DType::float32: return SafetensorsType::f32;
-    case DType::float16: return SafetensorsType::f16;
-    case DType::bfloat16: return SafetensorsType::bf16;
-    case DType::fp8e4m3: return SafetensorsType::f8_e4m3;
-    case DType::fp8e5m2: return SafetensorsType::f8_e5m2;
-    case DType::int64: return SafetensorsType::i64;
-    case DType::int32: return SafetensorsType::i32;
-    case DType::int16: return SafetensorsType::i16;
-    case DType::int8: return SafetensorsType::i8;
-    case DType::uint64: return SafetensorsType::u64;
-    case DType::uint32: return SafetensorsType::u32;
-    case DType::uint16: return SafetensorsType::u16;
-    case DType::uint8: return SafetensorsType::u8;
-    case DType::int4:
-    case DType::uint4:
-    case DType::fp4:
-    case DType::int2:
-    case DType::uint2:
-    case DType::ternary:
-    case DType::binary: break;  // always with scales
+  if (type.scaled || type.format->is_block()) return std::nullopt;
+  using enum SafetensorsType;
+  for (const SafetensorsType plain : {f64, f32, f16, bf16, f8_e4m3, f8_e5m2, i64, i32, i16, i8, u64, u32, u16, u8}) {
+    if (files::safetensors_dtype(plain) == type.format->dtype()) return plain;
   }
-  return std::nullopt;
+  return std::nullopt;  // types below 8 bits always have scales
 }
 
 std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied) {

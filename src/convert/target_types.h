@@ -25,6 +25,9 @@ struct TargetType {
   friend bool operator==(const TargetType&, const TargetType&) = default;
 };
 
+/// Checkpoints, architectures and .entity files.
+bool is_network(FileForm format) noexcept;
+
 /// Whether weights can be stored in `format`, with scales where it has them. GGUF: block formats and wide floats;
 /// safetensors and folders: everything; networks: the 21 dtypes.
 bool can_hold(FileForm target, Format format) noexcept;
@@ -32,19 +35,22 @@ bool can_hold(FileForm target, Format format) noexcept;
 /// Throws UnsupportedError unless the target can hold `format`, with the nearest type and the targets that can.
 void require_holdable(FileForm target, Format format);
 
-/// The type of a tensor for which none was requested, and why it is not its own where the target cannot hold that.
-struct KeptType {
+struct TypeChoice {
   TargetType type;
-  std::string reason;  ///< empty: it is its own
+  std::string reason;
+  bool kept = false;  ///< nobody requested a type, so codes keep their scales
 };
-/// Throws UnsupportedError, naming the tensor, for types that imago cannot decode and the target does not know.
+
+/// The type of a tensor for which none was requested: its own, without a reason, or the replacement for a type that the
+/// target cannot hold. Throws UnsupportedError, naming the tensor, for types that imago cannot decode and the target
+/// does not know.
 ///
 /// | source | in GGUF |
 /// |---|---|
 /// | codes of up to 8 bits with scales, fp8, F4 | float16 |
 /// | wider codes with scales, F8_E8M0 | float32 |
 /// | BOOL, U8, U16, U32, U64 | I8, I16, I32, I64, I64: the same numbers |
-KeptType keep_type(FileForm target, const files::StoredTensor& tensor);
+TypeChoice keep_type(FileForm target, const files::StoredTensor& tensor);
 
 /// The name in reports: "float16", "q4_k", "BOOL".
 std::string type_name(const TargetType& type, const files::StoredTensor& source);

@@ -149,16 +149,16 @@ TargetWriter::TargetWriter(const std::string& path, const Source& source, std::s
   const models::ModelRecipe& recipe = source.recipe;
   TargetLayout layout = lay_out(recipe, plan);
   std::vector<std::string> names;
+  const auto list = [&](const auto& writer) {
+    for (const auto& entry : writer.entries()) names.push_back(entry.name);
+  };
   try {
     if (recipe.target == FileForm::gguf) {
       const std::uint32_t alignment = alignment_of(layout.gguf_metadata);
-      const auto& writer = writer_.emplace<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
-                                                       std::bit_floor(alignment));
-      for (const GgufEntry& entry : writer.entries()) names.push_back(entry.name);
+      list(writer_.emplace<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
+                                       std::bit_floor(alignment)));
     } else if (recipe.target == FileForm::safetensors) {
-      const auto& writer =
-          writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata));
-      for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
+      list(writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata)));
     } else if (is_network(recipe.target)) {
       writer_.emplace<NetworkWriter>(path, source, plan);
       for (const PlannedTensor& planned : plan) {
@@ -166,9 +166,8 @@ TargetWriter::TargetWriter(const std::string& path, const Source& source, std::s
         if (planned.type.scaled) names.push_back(planned.recipe->name + std::string(files::kScalesSuffix));
       }
     } else {
-      const auto& writer = writer_.emplace<files::HuggingFaceWriter>(
-          path, std::move(layout.safetensors), recipe.side_files, std::move(layout.metadata), shard_bytes);
-      for (const SafetensorsEntry& entry : writer.entries()) names.push_back(entry.name);
+      list(writer_.emplace<files::HuggingFaceWriter>(path, std::move(layout.safetensors), recipe.side_files,
+                                                     std::move(layout.metadata), shard_bytes));
     }
   } catch (const UsageError& error) {
     // The names came from a file, not from the command line.

@@ -9,7 +9,6 @@
 #include <regex>
 
 #include "base/names.h"
-#include "convert/source.h"
 #include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -29,12 +28,6 @@ struct Pattern {
   std::string text;
   std::regex expression;
   Format format;
-};
-
-struct TypeChoice {
-  TargetType type;
-  std::string reason;
-  bool kept = false;  // nobody requested a type, so codes keep their scales
 };
 
 std::size_t rows_of(const Shape& shape) {
@@ -91,10 +84,10 @@ class Planner {
   PlannedTensor plan(const TensorRecipe& recipe) const {
     PlannedTensor planned;
     planned.recipe = &recipe;
-    const TypeChoice choice = choose(recipe);
-    const TargetType type = choice.type;
-    planned.type = type;
-    planned.reason = choice.reason;
+    TypeChoice choice = choose(recipe);
+    const TargetType type = planned.type = choice.type;
+    planned.reason = std::move(choice.reason);
+    if (type.format) planned.scheme = Scheme(*type.format);
     const files::StoredTensor& source = planned.source();
     const bool same_layout = recipe.parts.size() == 1 && recipe.transform == models::RowTransform::none &&
                              recipe.shape.elements() == source.shape.elements();
@@ -140,10 +133,8 @@ class Planner {
 
   void place_scales(PlannedTensor& planned) const {
     const Shape& shape = planned.recipe->shape;
-    planned.scheme = scheme_for(*planned.type.format, shape);
     if (planned.copied) {
       const files::StoredTensor& source = planned.source();
-      planned.scheme = Scheme(*planned.type.format);
       planned.scales = {source.scale_values.size(), source.scale_group};
       if (source.scale_values.size() > 1) {
         const bool rows = source.scale_group == shape.last();
@@ -152,6 +143,7 @@ class Planner {
       }
       return;
     }
+    planned.scheme = scheme_for(*planned.type.format, shape);
     if (planned.scheme.granularity != options_.granularity) {
       planned.reason += fmt::format("; one scale per row: {} is not a multiple of {}", shape.last(), options_.group);
     }
@@ -220,9 +212,9 @@ class Planner {
   }
 
   TypeChoice keep(const files::StoredTensor& source, std::string_view why = "kept") const {
-    KeptType kept = keep_type(target_, source);
-    if (kept.reason.empty()) return {kept.type, std::string(why), true};
-    return {kept.type, std::move(kept.reason)};
+    TypeChoice choice = keep_type(target_, source);
+    if (choice.reason.empty()) choice = {choice.type, std::string(why), true};
+    return choice;
   }
 
   /// The requested type. A layer that has this very scheme keeps its codes and scales, unless a calibration may find

@@ -20,7 +20,7 @@ struct PlannedTensor {
   const models::TensorRecipe* recipe = nullptr;
   TargetType type;
   std::string reason;  ///< "asked for", "norms and biases stay wide"
-  Scheme scheme;       ///< of scaled types: where scales are and how they are found
+  Scheme scheme;       ///< the format; of scaled types also where scales are and how they are found
   ScaleLayout scales;  ///< of scaled types
   std::size_t code_bytes = 0;
   /// The target has the bytes of the source, perhaps with rows in another order.

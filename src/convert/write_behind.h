@@ -19,7 +19,6 @@ struct Slot {
   std::string_view name;
   std::vector<std::byte> buffer;
   std::span<const std::byte> bytes;  ///< of the buffer or of the source
-  double signal = 0, noise = 0;      ///< sums of squared weights and errors, if they are measured
 };
 
 /// Pieces that are computed together and written one after the other.

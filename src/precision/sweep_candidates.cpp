@@ -86,7 +86,7 @@ PlannedEncoder::PlannedEncoder(const models::Traits& traits, std::span<const con
     : traits_(traits), calibration_(calibration), rounding_(rounding) {
   for (const convert::PlannedTensor& planned : plan) {
     if (planned.copied || !planned.type.format) continue;
-    schemes_.emplace(planned.recipe->name, planned.type.scaled ? planned.scheme : Scheme(*planned.type.format));
+    schemes_.emplace(planned.recipe->name, planned.scheme);
   }
 }
 
