@@ -1,4 +1,4 @@
-// Axes, and the chart of divergence distributions.
+// Axes, the parts of charts, and the chart of divergence distributions.
 
 #include "precision/report/charts.h"
 
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "precision/report/words.h"
@@ -83,33 +84,38 @@ void Axis::tick_powers(int ticks) {
   }
 }
 
+void open_chart(HtmlWriter& html, const ChartSize& size, std::string_view title, std::string_view description) {
+  html.open("svg", {{"viewBox", fmt::format("0 0 {} {}", number_text(size.width), number_text(size.height))},
+                    {"class", size.narrow ? "chart narrow" : "chart wide"},
+                    {"role", "img"},
+                    {"aria-label", title}});
+  html.leaf("desc", description);
+}
+
+void draw_line(HtmlWriter& html, double x1, double y1, double x2, double y2, std::string_view kind) {
+  html.empty("line", {{"x1", x1}, {"y1", y1}, {"x2", x2}, {"y2", y2}, {"class", kind}});
+}
+
+void draw_text(HtmlWriter& html, double x, double y, std::string_view anchor, std::string_view kind,
+               std::string_view text) {
+  html.leaf("text", text, {{"x", x}, {"y", y}, {"text-anchor", anchor}, {"class", kind}});
+}
+
 namespace {
 
+constexpr std::string_view kAxisTitle = "KL divergence of a prediction (nats)";
 constexpr double kLeast = 1e-7, kMost = 100;  // the range of the bins of a DivergenceReport
 
 double in_range(double value) { return std::isfinite(value) ? std::clamp(value, kLeast, kMost) : kMost; }
 
 void tick_marks(HtmlWriter& html, const Axis& axis, double top, double bottom) {
   for (const AxisTick& tick : axis.ticks()) {
-    html.empty("line", {{"x1", number_text(tick.place)},
-                        {"y1", number_text(top)},
-                        {"x2", number_text(tick.place)},
-                        {"y2", number_text(bottom)},
-                        {"class", "grid"}});
-    html.leaf("text", tick.label,
-              {{"x", number_text(tick.place)},
-               {"y", number_text(bottom + 16)},
-               {"text-anchor", "middle"},
-               {"class", "tick"}});
+    draw_line(html, tick.place, top, tick.place, bottom, "grid");
+    draw_text(html, tick.place, bottom + 16, "middle", "tick", tick.label);
   }
 }
 
 // ---- one
-
-struct Marker {
-  const char* name;
-  double value;
-};
 
 void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const ChartSize& size) {
   const std::vector<std::uint64_t>& bins = report.histogram;
@@ -141,34 +147,24 @@ void draw_histogram(HtmlWriter& html, const DivergenceReport& report, const Char
     html.leaf("title",
               fmt::format("{}: {} positions, {}", range, count_text(bins[bin]),
                           share_text(static_cast<double>(bins[bin]) / static_cast<double>(report.tokens_scored))));
-    html.empty("rect", {{"x", number_text(axis.place(begin) + 0.5)},
-                        {"y", number_text(bottom - height)},
-                        {"width", number_text(std::max(1.0, axis.place(end) - axis.place(begin) - 1))},
-                        {"height", number_text(height)}});
+    html.empty("rect", {{"x", axis.place(begin) + 0.5},
+                        {"y", bottom - height},
+                        {"width", std::max(1.0, axis.place(end) - axis.place(begin) - 1)},
+                        {"height", height}});
     html.close("g");
   }
-  const Marker markers[] = {{"median", report.median}, {"mean", report.mean}, {"99 %", report.percentile_99}};
+  const std::pair<const char*, double> markers[] = {
+      {"median", report.median}, {"mean", report.mean}, {"99 %", report.percentile_99}};
   double row = 14;
-  for (const Marker& marker : markers) {
-    const double x = axis.place(in_range(marker.value));
-    html.empty("line", {{"x1", number_text(x)},
-                        {"y1", number_text(row + 3)},
-                        {"x2", number_text(x)},
-                        {"y2", number_text(bottom)},
-                        {"class", "marker"}});
+  for (const auto& [name, value] : markers) {
+    const double x = axis.place(in_range(value));
+    draw_line(html, x, row + 3, x, bottom, "marker");
     const bool at_right = x > size.width - 120;
-    html.leaf("text", fmt::format("{} {}", marker.name, figure_text(marker.value)),
-              {{"x", number_text(at_right ? x - 5 : x + 5)},
-               {"y", number_text(row)},
-               {"text-anchor", at_right ? "end" : "start"},
-               {"class", "label"}});
+    draw_text(html, at_right ? x - 5 : x + 5, row, at_right ? "end" : "start", "label",
+              fmt::format("{} {}", name, figure_text(value)));
     row += 15;
   }
-  html.leaf("text", "KL divergence of a prediction (nats)",
-            {{"x", number_text(size.width / 2)},
-             {"y", number_text(size.height - 6)},
-             {"text-anchor", "middle"},
-             {"class", "axis"}});
+  draw_text(html, size.width / 2, size.height - 6, "middle", "axis", kAxisTitle);
   html.close("svg").line_break();
 }
 
@@ -193,30 +189,20 @@ void draw_ranges(HtmlWriter& html, std::span<const DivergenceSpread> spreads, Ch
   for (const DivergenceSpread& spread : spreads) {
     const DivergenceReport& report = spread.report;
     const auto line = [&](double from, double to, const char* kind) {
-      html.empty("line", {{"x1", number_text(axis.place(in_range(from)))},
-                          {"y1", number_text(y)},
-                          {"x2", number_text(axis.place(in_range(to)))},
-                          {"y2", number_text(y)},
-                          {"class", kind}});
+      draw_line(html, axis.place(in_range(from)), y, axis.place(in_range(to)), y, kind);
     };
     html.open("g", {{"class", "range"}});
     html.leaf("title",
               fmt::format("{}: median {}, mean {}, 99 % {}, largest {}", spread.name, figure_text(report.median),
                           figure_text(report.mean), figure_text(report.percentile_99), figure_text(report.largest)));
-    html.leaf("text", file_name(spread.name),
-              {{"x", number_text(left - 10)}, {"y", number_text(y + 4)}, {"text-anchor", "end"}, {"class", "label"}});
+    draw_text(html, left - 10, y + 4, "end", "label", file_name(spread.name));
     line(report.percentile_99, report.largest, "whisker");
     line(report.median, report.percentile_99, "body");
-    html.empty("circle",
-               {{"cx", number_text(axis.place(in_range(report.mean)))}, {"cy", number_text(y)}, {"r", "4.5"}});
+    html.empty("circle", {{"cx", axis.place(in_range(report.mean))}, {"cy", y}, {"r", 4.5}});
     html.close("g");
     y += kRow;
   }
-  html.leaf("text", "KL divergence of a prediction (nats)",
-            {{"x", number_text((left + size.width) / 2)},
-             {"y", number_text(size.height - 6)},
-             {"text-anchor", "middle"},
-             {"class", "axis"}});
+  draw_text(html, (left + size.width) / 2, size.height - 6, "middle", "axis", kAxisTitle);
   html.close("svg").line_break();
 }
 

@@ -49,14 +49,16 @@ struct ChartSize {
 
 /// Opens <svg> with a title and a description for screen readers. Close with close("svg").
 void open_chart(HtmlWriter& html, const ChartSize& size, std::string_view title, std::string_view description);
+/// A line of class `kind`.
+void draw_line(HtmlWriter& html, double x1, double y1, double x2, double y2, std::string_view kind);
+/// A text of class `kind`. `anchor`: which of its points is at x: "start", "middle" or "end".
+void draw_text(HtmlWriter& html, double x, double y, std::string_view anchor, std::string_view kind,
+               std::string_view text);
 
 /// Size against cost, with the Pareto front as a line.
 void draw_curve(HtmlWriter& html, const QualityCurve& curve);
 
 /// One distribution as a histogram, several as ranges from the median to the largest.
 void draw_spreads(HtmlWriter& html, std::span<const DivergenceSpread> spreads);
-
-/// The share of each type in the bytes of a model.
-void draw_type_shares(HtmlWriter& html, std::span<const TypedTensor> plan);
 
 }  // namespace imago::precision

@@ -127,36 +127,21 @@ class CurveChart {
   }
 
   void draw_axes(const Axis& x, const std::optional<Axis>& y) {
-    const auto line = [&](double x1, double y1, double x2, double y2, const char* kind) {
-      html_.empty("line", {{"x1", number_text(x1)},
-                           {"y1", number_text(y1)},
-                           {"x2", number_text(x2)},
-                           {"y2", number_text(y2)},
-                           {"class", kind}});
-    };
-    const auto label = [&](double at_x, double at_y, const char* anchor, std::string_view text) {
-      html_.leaf("text", text,
-                 {{"x", number_text(at_x)}, {"y", number_text(at_y)}, {"text-anchor", anchor}, {"class", "tick"}});
-    };
     if (y) {
       for (const AxisTick& tick : y->ticks()) {
-        line(left_, tick.place, size_.width, tick.place, "grid");
-        label(left_ - 6, tick.place + 4, "end", tick.label);
+        draw_line(html_, left_, tick.place, size_.width, tick.place, "grid");
+        draw_text(html_, left_ - 6, tick.place + 4, "end", "tick", tick.label);
       }
     }
     if (has_zero_) {
-      line(left_, bottom_, size_.width, bottom_, "grid");
-      label(left_ - 6, bottom_ + 4, "end", "≈ 0");
+      draw_line(html_, left_, bottom_, size_.width, bottom_, "grid");
+      draw_text(html_, left_ - 6, bottom_ + 4, "end", "tick", "≈ 0");
     }
     for (const AxisTick& tick : x.ticks()) {
-      line(tick.place, 14, tick.place, bottom_ + 6, "grid");
-      label(tick.place, bottom_ + 20, "middle", tick.label);
+      draw_line(html_, tick.place, 14, tick.place, bottom_ + 6, "grid");
+      draw_text(html_, tick.place, bottom_ + 20, "middle", "tick", tick.label);
     }
-    html_.leaf("text", "bits per weight",
-               {{"x", number_text((left_ + size_.width) / 2)},
-                {"y", number_text(size_.height - 6)},
-                {"text-anchor", "middle"},
-                {"class", "axis"}});
+    draw_text(html_, (left_ + size_.width) / 2, size_.height - 6, "middle", "axis", "bits per weight");
     html_.leaf("text", curve_.cost_name, {{"x", "0"}, {"y", "10"}, {"class", "axis"}});
   }
 
@@ -191,14 +176,8 @@ class CurveChart {
     html_.open("g", {{"class", point.on_front ? "best" : "other"}});
     html_.leaf("title", fmt::format("{}: {:.2f} bits per weight, {}, {} {}", point.name, point.bits_per_weight,
                                     bytes_text(point.bytes), curve_.cost_name, figure_text(point.cost)));
-    html_.empty("circle", {{"cx", number_text(dot.x)}, {"cy", number_text(dot.y)}, {"r", number_text(kDot)}});
-    if (dot.label) {
-      html_.leaf("text", file_name(point.name),
-                 {{"x", number_text(dot.label->x)},
-                  {"y", number_text(dot.label->y)},
-                  {"text-anchor", std::string(dot.label->anchor)},
-                  {"class", "label"}});
-    }
+    html_.empty("circle", {{"cx", dot.x}, {"cy", dot.y}, {"r", kDot}});
+    if (dot.label) draw_text(html_, dot.label->x, dot.label->y, dot.label->anchor, "label", file_name(point.name));
     html_.close("g");
   }
 
@@ -213,14 +192,6 @@ class CurveChart {
 };
 
 }  // namespace
-
-void open_chart(HtmlWriter& html, const ChartSize& size, std::string_view title, std::string_view description) {
-  html.open("svg", {{"viewBox", fmt::format("0 0 {} {}", number_text(size.width), number_text(size.height))},
-                    {"class", size.narrow ? "chart narrow" : "chart wide"},
-                    {"role", "img"},
-                    {"aria-label", std::string(title)}});
-  html.leaf("desc", description);
-}
 
 void draw_curve(HtmlWriter& html, const QualityCurve& curve) {
   for (const ChartSize& size : {ChartSize{.width = 760, .height = 420}, ChartSize{360, 400, true}}) {

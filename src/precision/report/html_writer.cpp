@@ -118,4 +118,29 @@ std::string HtmlWriter::finish() {
   return std::move(out_);
 }
 
+void open_section(HtmlWriter& html, std::string_view heading, std::string_view explanation) {
+  html.open("section").leaf("h2", heading).line_break();
+  if (!explanation.empty()) html.leaf("p", explanation, {{"class", "explain"}}).line_break();
+}
+
+void open_table(HtmlWriter& html, TableKind kind, const std::vector<std::string>& text_columns,
+                const std::vector<std::string>& number_columns) {
+  kind == TableKind::tall ? html.open("div", {{"class", "scroll tall"}, {"tabindex", "0"}})
+                          : html.open("div", {{"class", "scroll"}});
+  const bool plain = kind == TableKind::plain;
+  plain ? html.open("table") : html.open("table", {{"class", "sortable"}});
+  html.open("thead").open("tr");
+  for (const std::string& text : text_columns) {
+    plain ? html.leaf("th", text, {{"scope", "col"}}) : html.leaf("th", text, {{"scope", "col"}, {"class", "word"}});
+  }
+  for (const std::string& text : number_columns) html.leaf("th", text, {{"scope", "col"}, {"class", "number"}});
+  html.close("tr").close("thead").line_break().open("tbody");
+}
+
+void close_table(HtmlWriter& html) { html.close("tbody").close("table").close("div"); }
+
+void write_numbers(HtmlWriter& html, const std::vector<std::string>& cells) {
+  for (const std::string& cell : cells) html.leaf("td", cell, {{"class", "number"}});
+}
+
 }  // namespace imago::precision

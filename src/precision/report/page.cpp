@@ -14,7 +14,7 @@ namespace imago {
 
 namespace {
 
-using precision::HtmlWriter;
+using precision::count_text, precision::figure_text, precision::HtmlWriter;
 
 /// Keeps the browser from loading anything, whatever the names in a report contain.
 constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
@@ -46,75 +46,49 @@ void write_header(HtmlWriter& html, const PrecisionReport& report) {
   html.close("dl").line_break();
 }
 
-void write_curve_table(HtmlWriter& html, const QualityCurve& curve) {
-  html.open("div", {{"class", "scroll"}}).open("table", {{"class", "sortable"}}).open("thead").open("tr");
-  html.leaf("th", "type", {{"scope", "col"}, {"class", "word"}});
-  const auto heading = [&](std::string_view text) { html.leaf("th", text, {{"scope", "col"}, {"class", "number"}}); };
-  heading("bits per weight");
-  heading(curve.cost_name);
-  for (const std::string& column : curve.columns) heading(column);
-  heading("bytes");
-  html.close("tr").close("thead").line_break().open("tbody");
-  for (const CurvePoint& point : curve.points) {
-    const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };
-    html.open("tr", {{"class", point.on_front ? "best" : "other"}}).open("th", {{"scope", "row"}});
-    html.text(point.name).close("th");
-    number(fmt::format("{:.2f}", point.bits_per_weight));
-    number(precision::figure_text(point.cost));
-    for (const std::string& cell : point.cells) number(cell);
-    number(precision::count_text(point.bytes));
-    html.close("tr").line_break();
-  }
-  html.close("tbody").close("table").close("div").line_break();
-}
-
 void write_curve(HtmlWriter& html, const QualityCurve& curve) {
-  html.open("section").leaf("h2", curve.heading).line_break();
-  if (!curve.explanation.empty()) html.leaf("p", curve.explanation, {{"class", "explain"}}).line_break();
+  precision::open_section(html, curve.heading, curve.explanation);
   html.open("figure");
   precision::draw_curve(html, curve);
   html.close("figure").line_break();
-  write_curve_table(html, curve);
-  html.close("section").line_break();
-}
-
-void write_spread_table(HtmlWriter& html, std::span<const DivergenceSpread> spreads) {
-  html.open("div", {{"class", "scroll"}}).open("table").open("thead").open("tr");
-  html.leaf("th", "model", {{"scope", "col"}});
-  for (const char* text : {"mean", "median", "99 %", "largest", "same top token", "positions"}) {
-    html.leaf("th", text, {{"scope", "col"}, {"class", "number"}});
-  }
-  html.close("tr").close("thead").line_break().open("tbody");
-  for (const DivergenceSpread& spread : spreads) {
-    const DivergenceReport& report = spread.report;
-    const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };
-    html.open("tr").leaf("th", spread.name, {{"scope", "row"}});
-    for (const double value : {report.mean, report.median, report.percentile_99, report.largest}) {
-      number(precision::figure_text(value));
-    }
-    number(precision::share_text(report.same_top));
-    number(precision::count_text(report.tokens_scored));
+  std::vector<std::string> columns = {"bits per weight", curve.cost_name};
+  columns.insert(columns.end(), curve.columns.begin(), curve.columns.end());
+  columns.emplace_back("bytes");
+  precision::open_table(html, precision::TableKind::sortable, {"type"}, columns);
+  for (const CurvePoint& point : curve.points) {
+    html.open("tr", {{"class", point.on_front ? "best" : "other"}}).leaf("th", point.name, {{"scope", "row"}});
+    precision::write_numbers(html, {fmt::format("{:.2f}", point.bits_per_weight), figure_text(point.cost)});
+    precision::write_numbers(html, point.cells);
+    precision::write_numbers(html, {count_text(point.bytes)});
     html.close("tr").line_break();
   }
-  html.close("tbody").close("table").close("div").line_break();
+  precision::close_table(html);
+  html.line_break().close("section").line_break();
 }
 
 void write_spreads(HtmlWriter& html, std::span<const DivergenceSpread> spreads) {
   if (spreads.empty()) return;
-  html.open("section").leaf("h2", "How far predictions move").line_break();
-  html.leaf(
-      "p",
+  precision::open_section(
+      html, "How far predictions move",
       spreads.size() == 1
           ? "At each scored position of the text the KL divergence says how far the predicted probabilities are "
             "from those of the original: 0 is the same, and the right end is where the two disagree."
           : "The KL divergence of each prediction from that of the original: the dot is the mean, the bar reaches "
-            "from the median to 99 of 100 positions, the line to the worst.",
-      {{"class", "explain"}});
-  html.line_break().open("figure");
+            "from the median to 99 of 100 positions, the line to the worst.");
+  html.open("figure");
   precision::draw_spreads(html, spreads);
   html.close("figure").line_break();
-  write_spread_table(html, spreads);
-  html.close("section").line_break();
+  precision::open_table(html, precision::TableKind::plain, {"model"},
+                        {"mean", "median", "99 %", "largest", "same top token", "positions"});
+  for (const auto& [name, report] : spreads) {
+    html.open("tr").leaf("th", name, {{"scope", "row"}});
+    precision::write_numbers(
+        html, {figure_text(report.mean), figure_text(report.median), figure_text(report.percentile_99),
+               figure_text(report.largest), precision::share_text(report.same_top), count_text(report.tokens_scored)});
+    html.close("tr").line_break();
+  }
+  precision::close_table(html);
+  html.line_break().close("section").line_break();
 }
 
 }  // namespace

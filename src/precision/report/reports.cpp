@@ -123,9 +123,6 @@ PrecisionReport report_of(const ModelComparison& comparison) {
 
 namespace {
 
-using precision::bytes_text, precision::count_text, precision::divergence_in_words, precision::figure_text,
-    precision::file_name, precision::share_text, precision::size_change_text;
-
 /// The smallest point that satisfies `good`; null if there is none.
 template <class Good>
 const SweepPoint* smallest(const SweepReport& sweep, Good&& good) {

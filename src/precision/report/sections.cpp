@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "precision/report/charts.h"
 #include "precision/report/words.h"
 
 namespace imago::precision {
@@ -99,32 +98,31 @@ LayerGrid make_layer_grid(std::span<const std::string> names) {
 
 namespace {
 
-/// Maps errors to shades, evenly on a logarithmic scale from the least to the largest.
-class ErrorShades {
- public:
-  explicit ErrorShades(std::span<const ComparedTensor* const> layers) {
-    for (const ComparedTensor* layer : layers) {
-      const double error = layer->relative_rmse.value_or(0);
-      if (!(error > 0) || !std::isfinite(error)) continue;
-      least_ = std::min(least_, error);
-      most_ = std::max(most_, error);
-    }
+/// The positive values of a table, from the least to the largest.
+struct ShadedRange {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  void add(double value) {
+    if (!(value > 0) || !std::isfinite(value)) return;
+    least = std::min(least, value);
+    most = std::max(most, value);
   }
-  bool any() const noexcept { return most_ > 0; }
-  double least() const noexcept { return least_; }
-  double most() const noexcept { return most_; }
-
-  int operator()(double error) const {
-    if (!(error > 0)) return 0;
-    // Errors that are all alike should look alike.
-    const double span = std::max(std::log(most_ / least_), std::log(2.0));
-    const double share = std::clamp(std::log(error / least_) / span, 0.0, 1.0);
-    return 1 + static_cast<int>(std::lround(share * (kShades - 2)));
-  }
-
- private:
-  double least_ = std::numeric_limits<double>::infinity(), most_ = 0;
 };
+
+/// The shades from `palest` on belong to a range, evenly on a logarithmic scale.
+int shade_in(const ShadedRange& range, double value, int palest) {
+  const double share = std::clamp(std::log(value / range.least) / std::log(range.most / range.least), 0.0, 1.0);
+  return palest + static_cast<int>(std::lround(share * (kShades - 1 - palest)));
+}
+
+/// Errors that are all alike look alike.
+int shade_of_error(const ShadedRange& errors, double error) {
+  return error > 0 ? shade_in({errors.least, std::max(errors.most, 2 * errors.least)}, error, 1) : 0;
+}
+
+/// Wider types have stronger colours. None is as pale as the background.
+int shade_of_bits(const ShadedRange& bits, double value) {
+  return value > 0 && bits.most > bits.least ? shade_in(bits, value, 2) : kShades / 2;
+}
 
 std::string tooltip_of(const ComparedTensor& layer) {
   std::string text = fmt::format("{}: {} → {}", layer.name, layer.type_a, layer.type_b);
@@ -134,13 +132,13 @@ std::string tooltip_of(const ComparedTensor& layer) {
   return text;
 }
 
-void write_legend(HtmlWriter& html, const ErrorShades& shades) {
+void write_legend(HtmlWriter& html, const ShadedRange& errors) {
   html.open("p", {{"class", "legend"}});
-  html.text(fmt::format("{} % ", short_text(100 * shades.least())));
+  html.text(fmt::format("{} % ", short_text(100 * errors.least)));
   for (int shade = 1; shade < kShades; ++shade) {
     html.leaf("span", "", {{"class", fmt::format("swatch h{}", shade)}});
   }
-  html.text(fmt::format(" {} %", short_text(100 * shades.most()))).close("p").line_break();
+  html.text(fmt::format(" {} %", short_text(100 * errors.most))).close("p").line_break();
 }
 
 }  // namespace
@@ -185,81 +183,56 @@ void write_layer_section(HtmlWriter& html, std::span<const ComparedTensor> layer
     if (layer.weights != 0 && (!layer.is_vector || changed)) shown.push_back(&layer);
   }
   if (shown.empty()) return;
-  const ErrorShades shades(shown);
-  html.open("section").leaf("h2", "Where the error is").line_break();
-  html.leaf("p",
-            shades.any() ? "The error of the weights of each tensor, relative to their own size: stronger colours lost "
-                           "more. Hover over a cell for its types and cosine."
-                         : "No weight differs.",
-            {{"class", "explain"}});
-  html.line_break();
-  if (shades.any()) write_legend(html, shades);
+  ShadedRange errors;
   std::vector<std::string> names;
-  for (const ComparedTensor* layer : shown) names.push_back(layer->name);
+  for (const ComparedTensor* layer : shown) {
+    errors.add(layer->relative_rmse.value_or(0));
+    names.push_back(layer->name);
+  }
+  open_section(html, "Where the error is",
+               errors.most > 0
+                   ? "The error of the weights of each tensor, relative to their own size: stronger colours lost more. "
+                     "Hover over a cell for its types and cosine."
+                   : "No weight differs.");
+  if (errors.most > 0) write_legend(html, errors);
   write_shaded_grid(html, names, "Relative error of the weights, in %", [&](std::size_t index) {
     const ComparedTensor& layer = *shown[index];
     const bool known = layer.relative_rmse.has_value();
     return ShadedCell{.text = known ? short_text(100 * *layer.relative_rmse) : "–",
                       .tooltip = tooltip_of(layer),
-                      .shade = shades(layer.relative_rmse.value_or(0))};
+                      .shade = shade_of_error(errors, layer.relative_rmse.value_or(0))};
   });
   html.close("section").line_break();
 }
 
 void write_layer_table(HtmlWriter& html, std::span<const ComparedTensor> layers) {
   if (layers.empty()) return;
-  html.open("section").leaf("h2", "All layers").line_break();
-  html.open("div", {{"class", "scroll tall"}, {"tabindex", "0"}}).open("table", {{"class", "sortable"}});
-  html.open("thead").open("tr");
-  const auto heading = [&](std::string_view text, bool number) {
-    html.leaf("th", text, {{"scope", "col"}, {"class", number ? "number" : "word"}});
-  };
-  for (const char* text : {"name", "type in A", "type in B"}) heading(text, false);
-  for (const char* text : {"weights", "bytes in A", "bytes in B", "cosine", "RMSE", "relative error"})
-    heading(text, true);
-  html.close("tr").close("thead").line_break().open("tbody");
+  open_section(html, "All layers", "");
+  open_table(html, TableKind::tall, {"name", "type in A", "type in B"},
+             {"weights", "bytes in A", "bytes in B", "cosine", "RMSE", "relative error"});
   for (const ComparedTensor& layer : layers) {
-    const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };
     html.open("tr").open("th", {{"scope", "row"}}).leaf("code", layer.name);
     if (!layer.problem.empty()) html.text(" ").leaf("small", layer.problem);
     html.close("th").leaf("td", layer.type_a).leaf("td", layer.type_b);
-    number(count_text(layer.weights));
-    number(count_text(layer.bytes_a));
-    number(count_text(layer.bytes_b));
-    number(layer.cosine ? fmt::format("{:.6f}", *layer.cosine) : "–");
-    number(figure_text(layer.rmse));
-    number(layer.relative_rmse ? fmt::format("{} %", figure_text(100 * *layer.relative_rmse)) : "–");
+    write_numbers(html, {count_text(layer.weights), count_text(layer.bytes_a), count_text(layer.bytes_b),
+                         layer.cosine ? fmt::format("{:.6f}", *layer.cosine) : "–", figure_text(layer.rmse),
+                         layer.relative_rmse ? fmt::format("{} %", figure_text(100 * *layer.relative_rmse)) : "–"});
     html.close("tr").line_break();
   }
-  html.close("tbody").close("table").close("div").close("section").line_break();
+  close_table(html);
+  html.close("section").line_break();
 }
 
 namespace {
 
+double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
+  return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
+}
+
 struct TypeShare {
   std::string type;
   std::uint64_t tensors = 0, weights = 0, bytes = 0;
-  double bits() const { return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
-};
-
-/// Wider types have stronger colours. None is as pale as the background.
-class BitShades {
- public:
-  explicit BitShades(std::span<const TypeShare> shares) {
-    for (const TypeShare& share : shares) {
-      if (share.weights == 0) continue;
-      least_ = std::min(least_, share.bits());
-      most_ = std::max(most_, share.bits());
-    }
-  }
-  int operator()(double bits) const {
-    if (!(bits > 0) || !(most_ > least_)) return kShades / 2;
-    const double share = std::clamp(std::log(bits / least_) / std::log(most_ / least_), 0.0, 1.0);
-    return 2 + static_cast<int>(std::lround(share * (kShades - 3)));
-  }
-
- private:
-  double least_ = 64, most_ = 0;
+  double bits() const { return bits_per_weight(bytes, weights); }
 };
 
 /// By bits per weight, widest first.
@@ -278,36 +251,23 @@ std::vector<TypeShare> shares_of(std::span<const TypedTensor> plan) {
   return shares;
 }
 
-void write_share_table(HtmlWriter& html, std::span<const TypeShare> shares, std::uint64_t total) {
-  const BitShades shade_of_bits(shares);
-  html.open("div", {{"class", "scroll"}}).open("table").open("thead").open("tr");
-  html.leaf("th", "type", {{"scope", "col"}});
-  for (const char* text : {"tensors", "weights", "bits per weight", "bytes", "share"}) {
-    html.leaf("th", text, {{"scope", "col"}, {"class", "number"}});
-  }
-  html.close("tr").close("thead").line_break().open("tbody");
+void write_share_table(HtmlWriter& html, std::span<const TypeShare> shares, const ShadedRange& bits, double total) {
+  open_table(html, TableKind::plain, {"type"}, {"tensors", "weights", "bits per weight", "bytes", "share"});
   for (const TypeShare& share : shares) {
-    const auto number = [&](const std::string& text) { html.leaf("td", text, {{"class", "number"}}); };
     html.open("tr").open("th", {{"scope", "row"}});
-    html.leaf("span", "", {{"class", fmt::format("swatch h{}", shade_of_bits(share.bits()))}}).text(" ");
+    html.leaf("span", "", {{"class", fmt::format("swatch h{}", shade_of_bits(bits, share.bits()))}}).text(" ");
     html.text(share.type).close("th");
-    number(count_text(share.tensors));
-    number(count_text(share.weights));
-    number(fmt::format("{:.2f}", share.bits()));
-    number(count_text(share.bytes));
-    number(share_text(total == 0 ? 0 : static_cast<double>(share.bytes) / static_cast<double>(total)));
+    write_numbers(html,
+                  {count_text(share.tensors), count_text(share.weights), fmt::format("{:.2f}", share.bits()),
+                   count_text(share.bytes), share_text(total == 0 ? 0 : static_cast<double>(share.bytes) / total)});
     html.close("tr").line_break();
   }
-  html.close("tbody").close("table").close("div").line_break();
+  close_table(html);
+  html.line_break();
 }
 
-}  // namespace
-
-void draw_type_shares(HtmlWriter& html, std::span<const TypedTensor> plan) {
-  const std::vector<TypeShare> shares = shares_of(plan);
-  const BitShades shade_of_bits(shares);
-  double total = 0;
-  for (const TypeShare& share : shares) total += static_cast<double>(share.bytes);
+/// The share of each type in the bytes of a model.
+void draw_type_shares(HtmlWriter& html, std::span<const TypeShare> shares, const ShadedRange& bits, double total) {
   if (total == 0) return;
   constexpr double kWidth = 760, kHeight = 28;
   html.open("svg", {{"viewBox", fmt::format("0 0 {} {}", number_text(kWidth), number_text(kHeight))},
@@ -320,39 +280,43 @@ void draw_type_shares(HtmlWriter& html, std::span<const TypedTensor> plan) {
   for (const TypeShare& share : shares) {
     const double width = kWidth * static_cast<double>(share.bytes) / total;
     html.open("g").leaf("title", fmt::format("{}: {}", share.type, bytes_text(share.bytes)));
-    html.empty("rect", {{"x", number_text(x)},
-                        {"y", "0"},
-                        {"width", number_text(std::max(0.5, width - 1))},
-                        {"height", number_text(kHeight)},
-                        {"class", fmt::format("f{}", shade_of_bits(share.bits()))}});
+    html.empty("rect", {{"x", x},
+                        {"y", 0.0},
+                        {"width", std::max(0.5, width - 1)},
+                        {"height", kHeight},
+                        {"class", fmt::format("f{}", shade_of_bits(bits, share.bits()))}});
     html.close("g");
     x += width;
   }
   html.close("svg").line_break();
 }
 
+}  // namespace
+
 void write_plan_section(HtmlWriter& html, std::span<const TypedTensor> plan, std::string_view heading) {
   if (plan.empty()) return;
-  html.open("section").leaf("h2", heading.empty() ? "Types of the layers" : heading).line_break();
+  open_section(html, heading.empty() ? "Types of the layers" : heading, "");
   html.leaf("p", "Tensors that matter more get more bits: stronger colours are wider types.", {{"class", "explain"}});
   const std::vector<TypeShare> shares = shares_of(plan);
-  const BitShades shade_of_bits(shares);
-  std::uint64_t total = 0;
-  for (const TypeShare& share : shares) total += share.bytes;
+  ShadedRange all_bits;
+  double total = 0;
+  for (const TypeShare& share : shares) {
+    all_bits.add(share.bits());
+    total += static_cast<double>(share.bytes);
+  }
   html.open("figure");
-  draw_type_shares(html, plan);
+  draw_type_shares(html, shares, all_bits, total);
   html.close("figure");
-  write_share_table(html, shares, total);
+  write_share_table(html, shares, all_bits, total);
   std::vector<std::string> names;
   for (const TypedTensor& tensor : plan) names.push_back(tensor.name);
   write_shaded_grid(html, names, "Type of each tensor", [&](std::size_t index) {
     const TypedTensor& tensor = plan[index];
-    const double bits =
-        tensor.weights == 0 ? 0 : 8.0 * static_cast<double>(tensor.bytes) / static_cast<double>(tensor.weights);
+    const double bits = bits_per_weight(tensor.bytes, tensor.weights);
     return ShadedCell{.text = tensor.type,
                       .tooltip = fmt::format("{}: {}, {:.2f} bits per weight, {}", tensor.name, tensor.type, bits,
                                              bytes_text(tensor.bytes)),
-                      .shade = shade_of_bits(bits)};
+                      .shade = shade_of_bits(all_bits, bits)};
   });
   html.close("section").line_break();
 }
