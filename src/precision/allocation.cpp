@@ -13,10 +13,10 @@ namespace {
 constexpr std::uint64_t kMostUnits = std::uint64_t{1} << 16;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-std::uint64_t unit_of(std::span<const std::vector<StoredOption>> tensors, std::uint64_t budget) {
+std::uint64_t unit_of(std::span<const std::vector<TypeOption>> tensors, std::uint64_t budget) {
   std::uint64_t divisor = 0;
   for (const auto& options : tensors) {
-    for (const StoredOption& option : options) divisor = std::gcd(divisor, option.bytes);
+    for (const TypeOption& option : options) divisor = std::gcd(divisor, option.bytes);
   }
   divisor = std::max<std::uint64_t>(divisor, 1);
   return budget / divisor <= kMostUnits ? divisor : budget / kMostUnits + 1;
@@ -25,10 +25,10 @@ std::uint64_t unit_of(std::span<const std::vector<StoredOption>> tensors, std::u
 /// The multiple-choice knapsack: after each tensor, the least cost for every total size.
 class Knapsack {
  public:
-  Knapsack(std::span<const std::vector<StoredOption>> tensors, std::uint64_t unit, std::size_t units)
+  Knapsack(std::span<const std::vector<TypeOption>> tensors, std::uint64_t unit, std::size_t units)
       : tensors_(tensors), unit_(unit), units_(units) {}
 
-  std::optional<std::vector<std::size_t>> solve() {
+  std::optional<Choices> solve() {
     std::vector<double> least(units_ + 1, 0), next(units_ + 1);
     std::vector<std::vector<std::uint8_t>> chosen;
     for (const auto& options : tensors_) {
@@ -46,7 +46,7 @@ class Knapsack {
       std::swap(least, next);
     }
     if (least[units_] == kNever) return std::nullopt;
-    std::vector<std::size_t> choices(tensors_.size());
+    Choices choices(tensors_.size());
     std::size_t total = units_;
     for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
       choices[tensor] = chosen[tensor][total];
@@ -56,25 +56,24 @@ class Knapsack {
   }
 
  private:
-  std::uint64_t units_for(const StoredOption& option) const { return (option.bytes + unit_ - 1) / unit_; }
+  std::uint64_t units_for(const TypeOption& option) const { return (option.bytes + unit_ - 1) / unit_; }
 
-  std::span<const std::vector<StoredOption>> tensors_;
+  std::span<const std::vector<TypeOption>> tensors_;
   std::uint64_t unit_;
   std::size_t units_;
 };
 
 /// Spends what rounding left over on the changes that gain most per byte.
-void spend_rest(std::span<const std::vector<StoredOption>> tensors, std::uint64_t budget,
-                std::vector<std::size_t>& choices) {
+void spend_rest(std::span<const std::vector<TypeOption>> tensors, std::uint64_t budget, Choices& choices) {
   std::uint64_t used = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) used += tensors[i][choices[i]].bytes;
   for (;;) {
     double best_gain = 0;
     std::size_t best_tensor = 0, best_option = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const StoredOption& now = tensors[i][choices[i]];
+      const TypeOption& now = tensors[i][choices[i]];
       for (std::size_t option = 0; option < tensors[i].size(); ++option) {
-        const StoredOption& other = tensors[i][option];
+        const TypeOption& other = tensors[i][option];
         if (other.cost >= now.cost || used - now.bytes + other.bytes > budget) continue;
         const double more_bytes = other.bytes > now.bytes ? static_cast<double>(other.bytes - now.bytes) : 1;
         const double gain = (now.cost - other.cost) / more_bytes;
@@ -92,14 +91,13 @@ void spend_rest(std::span<const std::vector<StoredOption>> tensors, std::uint64_
 
 }  // namespace
 
-std::uint64_t smallest_size(std::span<const std::vector<StoredOption>> tensors) {
+std::uint64_t smallest_size(std::span<const std::vector<TypeOption>> tensors) {
   std::uint64_t bytes = 0;
-  for (const auto& options : tensors) bytes += std::ranges::min(options, {}, &StoredOption::bytes).bytes;
+  for (const auto& options : tensors) bytes += std::ranges::min(options, {}, &TypeOption::bytes).bytes;
   return bytes;
 }
 
-std::optional<std::vector<std::size_t>> allocate(std::span<const std::vector<StoredOption>> tensors,
-                                                 std::uint64_t budget) {
+std::optional<Choices> allocate(std::span<const std::vector<TypeOption>> tensors, std::uint64_t budget) {
   if (smallest_size(tensors) > budget) return std::nullopt;
   const std::uint64_t unit = unit_of(tensors, budget);
   auto choices = Knapsack(tensors, unit, static_cast<std::size_t>(budget / unit)).solve();
@@ -107,7 +105,7 @@ std::optional<std::vector<std::size_t>> allocate(std::span<const std::vector<Sto
     // Not even the smallest fit once rounded up: start from them.
     choices.emplace();
     for (const auto& options : tensors) {
-      const auto smallest = std::ranges::min_element(options, {}, &StoredOption::bytes);
+      const auto smallest = std::ranges::min_element(options, {}, &TypeOption::bytes);
       choices->push_back(static_cast<std::size_t>(smallest - options.begin()));
     }
   }

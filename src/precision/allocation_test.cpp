@@ -10,7 +10,7 @@
 namespace imago::precision {
 namespace {
 
-using Tensors = std::vector<std::vector<StoredOption>>;
+using Tensors = std::vector<std::vector<TypeOption>>;
 
 struct Total {
   std::uint64_t bytes = 0;
@@ -44,7 +44,7 @@ Tensors random_tensors(unsigned seed, std::uint64_t unit, std::uint64_t spread) 
   Tensors tensors(1 + generator() % 5);
   for (auto& options : tensors) {
     options.resize(1 + generator() % 4);
-    for (StoredOption& option : options) {
+    for (TypeOption& option : options) {
       option.bytes = unit * (1 + generator() % 40) + (spread == 0 ? 0 : generator() % spread);
       option.cost = static_cast<double>(generator() % 1000) / 100 - 1;
     }

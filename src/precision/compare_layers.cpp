@@ -64,16 +64,15 @@ void measure_layers(const Layer& a, const Layer& b, ComparedTensor& row) {
 
 ComparedModel describe_network(const Network& network, std::span<const std::string> shared) {
   ComparedModel model;
-  std::map<std::string_view, std::uint64_t> weights;
+  std::map<std::string, std::uint64_t> weights;
   for (const NamedLayer& named : named_layers(network)) {
     if (!named.layer->weights) continue;
     const std::uint64_t count = named.layer->weights->count();
     model.parameters += count;
     model.bytes += precision::layer_bytes(*named.layer);
-    weights[name(named.layer->config.dtype)] += count;
+    weights[std::string(name(named.layer->config.dtype))] += count;
   }
-  const auto most = std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; });
-  if (most != weights.end()) model.type = most->first;
+  model.type = precision::main_type(weights);
   for (std::size_t i = 0; i < network.layers().size(); ++i) {
     const std::string path = layer_path(network, network.layers()[i].at);
     if (std::ranges::find(shared, path) == shared.end()) model.only.push_back(path);

@@ -96,8 +96,7 @@ ComparedModel describe_file(const TensorFile& file, std::span<const TensorRecipe
     model.bytes += models::source_bytes(tensor);
     weights[stored_type(tensor)] += tensor.shape.elements();
   }
-  const auto most = std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; });
-  if (most != weights.end()) model.type = most->first;
+  model.type = precision::main_type(weights);
   return model;
 }
 

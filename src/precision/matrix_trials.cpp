@@ -86,12 +86,13 @@ double mean_output_error(std::span<const float> weights, std::span<const float> 
 
 }  // namespace
 
-bool fits(const DecoderMatrix& matrix, Format type) noexcept {
-  return matrix.cols % static_cast<std::size_t>(type.block_values()) == 0;
-}
-
-std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept {
-  return packed_bytes(type, static_cast<std::size_t>(matrix.weights));
+std::vector<TypeOption> type_options(const DecoderMatrix& matrix, std::span<const Format> types) {
+  std::vector<TypeOption> options;
+  for (const Format type : types) {
+    if (matrix.cols % static_cast<std::size_t>(type.block_values()) != 0) continue;
+    options.push_back({.bytes = packed_bytes(type, static_cast<std::size_t>(matrix.weights)), .type = type});
+  }
+  return options;
 }
 
 const guided::InputStatistics* MatrixTrials::statistics(const DecoderMatrix& matrix, std::size_t expert) const {

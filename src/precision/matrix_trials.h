@@ -13,6 +13,7 @@
 #include "imago/format.h"
 #include "imago/models.h"
 #include "lm/matrix_encoder.h"
+#include "precision/allocation.h"
 #include "precision/decoder_matrices.h"
 
 namespace imago::precision {
@@ -49,9 +50,8 @@ class MatrixTrials {
   Rounding rounding_;
 };
 
-/// Whether a matrix can be stored in this type.
-bool fits(const DecoderMatrix& matrix, Format type) noexcept;
-std::uint64_t bytes_in(const DecoderMatrix& matrix, Format type) noexcept;
+/// The types that a matrix can be stored in, with their sizes.
+std::vector<TypeOption> type_options(const DecoderMatrix& matrix, std::span<const Format> types);
 
 MatrixTrial copy_of(const MatrixTrial& trial);
 

@@ -99,6 +99,11 @@ bool is_one_hot(const Tensor<float>& targets) {
   return targets.size() != 0;
 }
 
+std::string main_type(const std::map<std::string, std::uint64_t>& weights) {
+  const auto most = std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; });
+  return most == weights.end() ? "" : most->first;
+}
+
 std::vector<bool> pareto_front(std::span<const SizeAndCost> points) {
   const auto beats = [](const SizeAndCost& one, const SizeAndCost& other) {
     return one.size <= other.size && one.cost <= other.cost && (one.size < other.size || one.cost < other.cost);

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "imago/layer.h"
@@ -46,6 +48,9 @@ Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t
 
 /// Whether each row has one 1 and zeros.
 bool is_one_hot(const Tensor<float>& targets);
+
+/// The type of most weights, given the weights of each type; empty if there are none.
+std::string main_type(const std::map<std::string, std::uint64_t>& weights);
 
 struct SizeAndCost {
   double size = 0, cost = 0;  ///< less is better for both

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
-#include <memory>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -14,12 +15,11 @@
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "lm/scored_windows.h"
-#include "precision/allocation.h"
 #include "precision/collect.h"
 #include "precision/decoder_matrices.h"
 #include "precision/matrix_trials.h"
 #include "precision/output_probe.h"
-#include "precision/plan_parts.h"
+#include "precision/planner.h"
 #include "precision/sensitivity.h"
 
 namespace imago {
@@ -27,6 +27,8 @@ namespace imago {
 namespace {
 
 using namespace precision;
+
+using enum BlockFormat;
 
 /// Windows to calibrate on if no file is given: thirty thousand tokens are enough for the mean squares of some hundred
 /// columns.
@@ -39,6 +41,39 @@ constexpr int kRounds = 2;
 /// How much worse than the best a single type may seem and still be measured.
 constexpr double kNearlyAsGood = 1.2;
 
+/// The best type of each size.
+constexpr std::array kUsualBlocks = {q2_k, q3_k, iq4_xs, q4_k, iq4_nl, q5_k, q6_k, q8_0};
+
+/// A type that exceeds the budgeted bits by more than this is never worth its bytes.
+constexpr double kBitsAbove = 3;
+
+std::vector<Format> usual_types(const DecoderMatrices& matrices, double bits) {
+  std::vector<Format> all(kUsualBlocks.begin(), kUsualBlocks.end()), near;
+  all.emplace_back(DType::float16);
+  std::ranges::copy_if(all, std::back_inserter(near), [&](Format type) { return type.bits() <= bits + kBitsAbove; });
+  const bool enough = std::ranges::none_of(
+      matrices.all(), [&](const DecoderMatrix& matrix) { return type_options(matrix, near).empty(); });
+  return enough ? near : all;
+}
+
+/// Throws UsageError for types that a language model cannot have or that fit none of its matrices.
+void check_types(const DecoderMatrices& matrices, std::span<const Format> types) {
+  for (const Format type : types) {
+    if (type.has_scales()) {
+      throw UsageError(fmt::format(
+          "{} cannot be planned for a language model: its scales have no place in a GGUF file; choose block "
+          "formats, float16, bfloat16 or float32",
+          type.name()));
+    }
+  }
+  for (const DecoderMatrix& matrix : matrices.all()) {
+    if (!type_options(matrix, types).empty()) continue;
+    throw UsageError(
+        fmt::format("none of these types fits '{}', whose rows have {} weights; add q8_0 or float16 to them",
+                    matrix.name, matrix.cols));
+  }
+}
+
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -47,61 +82,41 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The index of the choice among the costs of each matrix.
-using Choices = std::vector<std::size_t>;
-
-class Planner {
+class LanguageModelPlanner final : public Planner {
  public:
-  Planner(const std::string& path, std::string_view text, const PlanOptions& options)
-      : options_(options),
+  LanguageModelPlanner(const std::string& path, std::string_view text, const PlanOptions& options)
+      : Planner(options, &PlanQuality::added),
         matrices_(path),
-        budget_(plan_budget(matrices_, options)),
+        measured_(choose_types()),
         model_(LanguageModel::load(path, {.fast = false})),
         windows_(split_windows(lm::window_tokens(text, model_.require_tokenizer(), options.context), options.context,
                                options.windows, kCalibrationWindows)) {}
 
-  PlanReport plan() {
-    const Stopwatch watch;
-    PlanReport report;
-    report.budget_bytes = budget_.bytes;
-    const OutputProbe& probe = make_probe();
-    report.memory_bytes = estimate().memory_bytes;
-    calibrate();
-    const MatrixTrials trials(matrices_, calibration_, rounding_);
-    costs_ = measure_costs(model_, matrices_, trials, probe, budget_.types, budget_.measured, step("measuring types"));
-    Choices choices = solve();
-    refine(trials, choices);
-    judge(trials, choices, report);
-    describe(report, choices);
-    report.seconds = watch.seconds();
-    return report;
-  }
-
  private:
-  std::function<void(std::size_t, std::size_t)> step(std::string_view name) const {
-    return [this, name](std::size_t done, std::size_t total) {
-      if (options_.progress) options_.progress(name, done, total);
-    };
-  }
-
-  const OutputProbe& make_probe() {
-    const Stopwatch watch;
-    probe_.emplace(model_, windows_.measure,
-                   ProbeOptions{.context = options_.context, .first_position = options_.context / kUnscored});
-    window_seconds_ = watch.seconds() / static_cast<double>(probe_->windows());
-    return *probe_;
+  /// Returns those to measure. Runs before the model is loaded: a budget that cannot be met is told at once.
+  std::vector<Format> choose_types() {
+    for (const DecoderMatrix& matrix : matrices_.all()) tensors_.push_back({matrix.name, matrix.weights});
+    set_budget(matrices_.other_weights() * sizeof(float));
+    types_ = options_.types.empty() ? usual_types(matrices_, budget_bits()) : options_.types;
+    check_types(matrices_, types_);
+    for (const DecoderMatrix& matrix : matrices_.all()) type_options_.push_back(type_options(matrix, types_));
+    require_budget();
+    return types_to_measure(types_, budget_bits());
   }
 
   /// Extrapolates from the time of the first windows and of packing the smallest matrix in all types.
-  PlanEstimate estimate() const {
+  PlanEstimate estimate() override {
+    const Stopwatch probing;
+    probe_.emplace(model_, windows_.measure,
+                   ProbeOptions{.context = options_.context, .first_position = options_.context / kUnscored});
+    const auto windows = static_cast<double>(probe_->windows());
+    const double window_seconds = probing.seconds() / windows;
     PlanEstimate estimate;
     const std::vector<DecoderMatrix>& all = matrices_.all();
     const auto smallest = std::ranges::min_element(all, {}, &DecoderMatrix::weights);
     const Stopwatch watch;
     const MatrixTrials plain(matrices_, calibration_, Rounding::nearest);
-    for (const Format type : budget_.types) {
-      if (fits(*smallest, type)) plain.encode(*smallest, type);
-    }
+    for (const TypeOption& option : type_options(*smallest, types_)) plain.encode(*smallest, option.type);
     double weights = 0, passes = 0;
     const auto blocks = static_cast<double>(matrices_.traits().blocks);
     std::uint64_t largest = 0;
@@ -110,20 +125,18 @@ class Planner {
       largest = std::max(largest, matrix.weights);
       passes += std::max(1.0, blocks - static_cast<double>(matrix.first_block)) / blocks;
     }
-    estimate.measurements = all.size() * (budget_.measured.size() + kRounds);
-    const auto windows = static_cast<double>(probe_->windows());
-    const double runs = passes * static_cast<double>(budget_.measured.size() + kRounds) * windows +
+    estimate.measurements = all.size() * (measured_.size() + kRounds);
+    const double runs = passes * static_cast<double>(measured_.size() + kRounds) * windows +
                         4 * static_cast<double>(windows_.judge.size() / options_.context) +
                         (calibrates() ? static_cast<double>(windows_.calibrate.size() / options_.context) : 0);
     const double packing = watch.seconds() / static_cast<double>(smallest->weights) * weights;
-    estimate.seconds = runs * window_seconds_ + 2 * packing;
-    estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_.bytes + 3 * sizeof(float) * largest;
+    estimate.seconds = runs * window_seconds + 2 * packing;
+    estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_ + 3 * sizeof(float) * largest;
     // The products and their factors.
     if (!options_.plain && options_.rounding.value_or(Rounding::compensated) == Rounding::compensated) {
       const std::uint64_t products = matrices_.product_bytes();
       if (options_.rounding || products <= 2 * model_.bytes()) estimate.memory_bytes += 2 * products;
     }
-    if (options_.on_estimate) options_.on_estimate(estimate);
     return estimate;
   }
 
@@ -141,28 +154,28 @@ class Planner {
     }
     const bool compensates = matrices_.product_bytes() <= 2 * model_.bytes();
     rounding_ = options_.rounding.value_or(compensates ? Rounding::compensated : Rounding::nearest);
-    collect(
-        model_, windows_.calibrate,
-        {.context = options_.context, .products = rounding_ == Rounding::compensated, .progress = step("calibrating")},
-        calibration_);
+    collect(model_, windows_.calibrate,
+            {.context = options_.context,
+             .products = rounding_ == Rounding::compensated,
+             .progress = [this](std::size_t done, std::size_t total) { progress("calibrating", done, total); }},
+            calibration_);
   }
 
-  Choices solve() const {
-    std::vector<std::vector<StoredOption>> tensors;
-    for (const std::vector<TypeCost>& costs : costs_) {
-      std::vector<StoredOption>& options = tensors.emplace_back();
-      for (const TypeCost& cost : costs) options.push_back({cost.bytes, cost.divergence});
-    }
-    return allocate(tensors, budget_.bytes).value();  // plan_budget checked that it can be met
+  void measure_types() override {
+    calibrate();
+    trials_.emplace(matrices_, calibration_, rounding_);
+    type_options_ =
+        measure_costs(model_, matrices_, *trials_, *probe_, types_, measured_,
+                      [this](std::size_t done, std::size_t total) { progress("measuring types", done, total); });
   }
 
-  void put_all(lm::MatrixSwap& swap, const MatrixTrials& trials, const Choices& choices) {
+  void put_all(lm::MatrixSwap& swap, const Choices& choices) {
     packed_.resize(choices.size());
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      const Format type = costs_[i][choices[i]].type;
+      const Format type = type_options_[i][choices[i]].type;
       if (!packed_[i] || packed_[i]->first != type) {
         packed_[i].reset();  // keeps one in memory at a time
-        packed_[i].emplace(type, trials.encode(matrices_.all()[i], type));
+        packed_[i].emplace(type, trials_->encode(matrices_.all()[i], type));
       }
       put(swap, copy_of(packed_[i]->second));
     }
@@ -170,13 +183,13 @@ class Planner {
 
   /// The errors of matrices interact. Measures the cost of each choice again together with the others and allocates
   /// anew, as long as the whole gets better.
-  void refine(const MatrixTrials& trials, Choices& choices) {
+  void refine(Choices& choices) override {
     double best = 0;
     for (int round = 0; round <= kRounds; ++round) {
       const Choices wanted = round == 0 ? choices : solve();
       if (round != 0 && wanted == choices) return;
       lm::MatrixSwap swap(model_);
-      put_all(swap, trials, wanted);
+      put_all(swap, wanted);
       if (round == kRounds) {
         if (probe_->measure(0).divergence < best) choices = wanted;
         return;
@@ -188,115 +201,62 @@ class Planner {
       choices = wanted;
       for (std::size_t i = 0; i < choices.size(); ++i) {
         lm::MatrixSwap back(model_);
-        put(back, trials.original(matrices_.all()[i]));
+        put(back, trials_->original(matrices_.all()[i]));
         const double part = whole - probe_->measure(matrices_.all()[i].first_block).divergence;
-        rescale(costs_[i], costs_[i][choices[i]].divergence, part);
-        step("measuring the plan")(static_cast<std::size_t>(round) * choices.size() + i + 1, kRounds * choices.size());
+        rescale(type_options_[i], type_options_[i][choices[i]].cost, part);
+        progress("measuring the plan", static_cast<std::size_t>(round) * choices.size() + i + 1,
+                 kRounds * choices.size());
       }
     }
   }
 
   /// Scales the costs of all types of a matrix by the factor that one of them was off, within bounds: the difference of
   /// two measurements may be noise.
-  static void rescale(std::vector<TypeCost>& costs, double expected, double got) {
+  static void rescale(std::vector<TypeOption>& options, double expected, double got) {
     constexpr double kMostOff = 3;
     if (expected <= 0) return;
     const double factor = std::clamp(got / expected, 1 / kMostOff, kMostOff);
-    for (TypeCost& cost : costs) cost.divergence *= factor;
+    for (TypeOption& option : options) option.cost *= factor;
   }
 
-  /// Single types for all matrices that fit the budget, the most promising first.
-  std::vector<std::pair<Format, Choices>> uniform_candidates() const {
-    struct Candidate {
-      Format type;
-      Choices choices;
-      double predicted = 0;
-    };
-    std::vector<Candidate> found;
-    for (const Format type : budget_.types) {
-      Candidate candidate{type, {}, 0};
-      std::uint64_t bytes = 0;
-      for (const std::vector<TypeCost>& costs : costs_) {
-        const auto cost = std::ranges::find(costs, type, &TypeCost::type);
-        if (cost == costs.end()) break;
-        candidate.choices.push_back(static_cast<std::size_t>(cost - costs.begin()));
-        candidate.predicted += cost->divergence;
-        bytes += cost->bytes;
-      }
-      if (candidate.choices.size() == costs_.size() && bytes <= budget_.bytes) found.push_back(std::move(candidate));
-    }
-    std::ranges::sort(found, {}, &Candidate::predicted);
-    std::vector<std::pair<Format, Choices>> best;
-    for (const Candidate& one : found) {
-      if (one.predicted <= kNearlyAsGood * found.front().predicted) best.emplace_back(one.type, one.choices);
-    }
-    return best;
-  }
-
-  void judge(const MatrixTrials& trials, Choices& choices, PlanReport& report) {
-    probe_.reset();
-    const OutputProbe probe(model_, windows_.judge, {.context = options_.context, .keep_inputs = false});
-    report.judged_windows = probe.windows();
-    report.original.level = std::exp(probe.surprise_before());
-    const auto measure = [&](const Choices& some) {
-      lm::MatrixSwap swap(model_);
-      put_all(swap, trials, some);
-      const OutputProbe::Outcome outcome = probe.measure(0);
-      return PlanQuality{.added = outcome.divergence, .level = std::exp(outcome.surprise)};
-    };
-    const auto uniforms = uniform_candidates();
-    const auto progress = step("judging");
-    progress(0, uniforms.size() + 1);
-    report.measured = measure(choices);
-    std::optional<Choices> best;
-    for (std::size_t i = 0; i < uniforms.size(); ++i) {
-      progress(i + 1, uniforms.size() + 1);
-      const auto& [type, single] = uniforms[i];
-      const PlanQuality quality = measure(single);
-      if (best && quality.added >= report.uniform.added) continue;
-      best = single;
-      report.uniform = quality;
-      report.uniform_type = type;
-      report.uniform_bytes = bytes_of(single);
-    }
-    progress(uniforms.size() + 1, uniforms.size() + 1);
-    if (best && report.uniform.added <= report.measured.added) {
-      choices = *best;
-      report.measured = report.uniform;
-      report.kept_uniform = true;
-    }
-  }
-
-  std::uint64_t bytes_of(const Choices& choices) const {
-    std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < choices.size(); ++i) bytes += costs_[i][choices[i]].bytes;
-    return bytes;
-  }
-
-  void describe(PlanReport& report, const Choices& choices) const {
+  void begin_judging(PlanReport& report) override {
     report.plan.rounding = rounding_;
-    report.windows = windows_.measure.size() / options_.context;
-    report.bytes = bytes_of(choices);
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      const DecoderMatrix& matrix = matrices_.all()[i];
-      const TypeCost& cost = costs_[i][choices[i]];
-      report.weights += matrix.weights;
-      report.predicted += cost.divergence;
-      report.tensors.push_back({matrix.name, cost.type, matrix.weights, cost.bytes, cost.divergence});
-      report.plan.tensors.emplace_back(matrix.name, cost.type);
-    }
+    report.windows = probe_->windows();
+    probe_.reset();
+    probe_.emplace(model_, windows_.judge, ProbeOptions{.context = options_.context, .keep_inputs = false});
+    report.judged_windows = probe_->windows();
+    report.original.level = std::exp(probe_->surprise_before());
   }
 
-  const PlanOptions& options_;
+  PlanQuality judge(const Choices& choices) override {
+    lm::MatrixSwap swap(model_);
+    put_all(swap, choices);
+    const OutputProbe::Outcome outcome = probe_->measure(0);
+    return {.added = outcome.divergence, .level = std::exp(outcome.surprise)};
+  }
+
+  /// The most promising ones.
+  std::vector<Choices> rivals(std::vector<Choices> uniform) const override {
+    const auto predicted = [&](const Choices& choices) {
+      double sum = 0;
+      for (std::size_t i = 0; i < choices.size(); ++i) sum += type_options_[i][choices[i]].cost;
+      return sum;
+    };
+    std::ranges::sort(uniform, {}, predicted);
+    if (uniform.empty()) return uniform;
+    const double most = kNearlyAsGood * predicted(uniform.front());
+    std::erase_if(uniform, [&](const Choices& choices) { return predicted(choices) > most; });
+    return uniform;
+  }
+
   DecoderMatrices matrices_;
-  PlanBudget budget_;
+  std::vector<Format> measured_;
   LanguageModel model_;
   PlanWindows windows_;
   guided::Calibration calibration_;
   Rounding rounding_ = Rounding::nearest;
   std::optional<OutputProbe> probe_;
-  double window_seconds_ = 0;
-  std::vector<std::vector<TypeCost>> costs_;
+  std::optional<MatrixTrials> trials_;
   /// Each matrix as last installed: most choices stay from one round to the next, and packing is slow.
   std::vector<std::optional<std::pair<Format, MatrixTrial>>> packed_;
 };
@@ -305,9 +265,7 @@ class Planner {
 
 PlanReport plan_model(const std::string& model, std::string_view text, const std::string& text_name,
                       const PlanOptions& options) {
-  PlanReport report = Planner(model, text, options).plan();
-  report.plan.facts = plan_facts(report, model, text_name, options);
-  return report;
+  return LanguageModelPlanner(model, text, options).plan(model, text_name);
 }
 
 }  // namespace imago

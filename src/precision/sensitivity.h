@@ -10,34 +10,26 @@
 
 #include "imago/format.h"
 #include "imago/lm.h"
+#include "precision/allocation.h"
 #include "precision/decoder_matrices.h"
 #include "precision/matrix_trials.h"
 #include "precision/output_probe.h"
 
 namespace imago::precision {
 
-/// One matrix in one type, the others unchanged.
-struct TypeCost {
-  Format type = DType::float32;
-  std::uint64_t bytes = 0;
-  double output_error = 0;  ///< MatrixTrial::output_error
-  double divergence = 0;    ///< mean KL it adds to the output
-  bool measured = false;    ///< else estimated from measured ones
-};
-
 /// Estimates what was not measured. Divergence is modelled as a power of the output error, fitted to the measured types
 /// and near 1 for small errors; proportional below the measured range, with the fitted power above it. REQUIRES: at
 /// least one cost is measured, and errors are not negative.
-void estimate_unmeasured(std::span<TypeCost> costs);
+void estimate_unmeasured(std::span<TypeOption> options);
 
 /// The types worth measuring: the one nearest to the requested bits and those about one bit above and below, since most
 /// choices fall there. There may be fewer than three. REQUIRES: types are not empty.
 std::vector<Format> types_to_measure(std::span<const Format> types, double bits);
 
 /// The cost of each fitting type for each matrix. `progress` counts matrices. Restores the model.
-std::vector<std::vector<TypeCost>> measure_costs(LanguageModel& model, const DecoderMatrices& matrices,
-                                                 const MatrixTrials& trials, const OutputProbe& probe,
-                                                 std::span<const Format> types, std::span<const Format> measured,
-                                                 const std::function<void(std::size_t, std::size_t)>& progress);
+std::vector<std::vector<TypeOption>> measure_costs(LanguageModel& model, const DecoderMatrices& matrices,
+                                                   const MatrixTrials& trials, const OutputProbe& probe,
+                                                   std::span<const Format> types, std::span<const Format> measured,
+                                                   const std::function<void(std::size_t, std::size_t)>& progress);
 
 }  // namespace imago::precision

@@ -14,7 +14,7 @@
 #include "lm/matrix_encoder.h"
 #include "lm/scored_windows.h"
 #include "precision/collect.h"
-#include "precision/plan_parts.h"
+#include "precision/planner.h"
 #include "testing/byte_model.h"
 #include "testing/one_thread.h"
 
@@ -84,10 +84,10 @@ TEST_F(Sensitivity, MeasuredCostsAreThoseOfModelsLoadedThatWay) {
   ASSERT_EQ(costs.size(), matrices.all().size());
   // The embedding, used twice; a late and an early matrix.
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}, costs.size() - 1}) {
-    for (const TypeCost& cost : costs[i]) {
-      const double wanted = loaded_with(reference, matrices.all()[i], cost.type);
-      const double tolerance = cost.measured ? 1e-3 * wanted + 1e-8 : 0.35 * wanted;
-      EXPECT_NEAR(cost.divergence, wanted, tolerance) << matrices.all()[i].name << ' ' << cost.type.name();
+    for (const TypeOption& option : costs[i]) {
+      const double wanted = loaded_with(reference, matrices.all()[i], option.type);
+      const double tolerance = option.measured ? 1e-3 * wanted + 1e-8 : 0.35 * wanted;
+      EXPECT_NEAR(option.cost, wanted, tolerance) << matrices.all()[i].name << ' ' << option.type.name();
     }
   }
 }
@@ -112,27 +112,27 @@ TEST_F(Sensitivity, LateBlocksNeedNotRunTheEarlyOnes) {
 }
 
 TEST(EstimateUnmeasured, FollowsThePowerOfWhatWasMeasured) {
-  std::vector<TypeCost> costs(5);
+  std::vector<TypeOption> costs(5);
   const double errors[] = {1e-4, 1e-3, 1e-2, 1e-1, 1};
   for (std::size_t i = 0; i < costs.size(); ++i) costs[i].output_error = errors[i];
   costs[1].measured = costs[3].measured = true;
-  costs[1].divergence = 2e-3;
-  costs[3].divergence = 2e-3 * std::pow(100, 1.2);
+  costs[1].cost = 2e-3;
+  costs[3].cost = 2e-3 * std::pow(100, 1.2);
   estimate_unmeasured(costs);
-  EXPECT_NEAR(costs[0].divergence, 2e-4, 1e-9) << "small errors in proportion";
-  EXPECT_NEAR(costs[2].divergence, 2e-3 * std::pow(10, 1.2), 1e-9);
-  EXPECT_NEAR(costs[4].divergence, 2e-3 * std::pow(1000, 1.2), 1e-6);
+  EXPECT_NEAR(costs[0].cost, 2e-4, 1e-9) << "small errors in proportion";
+  EXPECT_NEAR(costs[2].cost, 2e-3 * std::pow(10, 1.2), 1e-9);
+  EXPECT_NEAR(costs[4].cost, 2e-3 * std::pow(1000, 1.2), 1e-6);
 }
 
 TEST(EstimateUnmeasured, OneMeasurementAndNoErrorAreEnough) {
-  std::vector<TypeCost> costs(3);
+  std::vector<TypeOption> costs(3);
   costs[0].output_error = 2;
   costs[1].output_error = 1;
   costs[1].measured = true;
-  costs[1].divergence = 0.25;
+  costs[1].cost = 0.25;
   estimate_unmeasured(costs);
-  EXPECT_DOUBLE_EQ(costs[0].divergence, 0.5);
-  EXPECT_EQ(costs[2].divergence, 0) << "no error, no cost";
+  EXPECT_DOUBLE_EQ(costs[0].cost, 0.5);
+  EXPECT_EQ(costs[2].cost, 0) << "no error, no cost";
 }
 
 TEST(TypesToMeasure, AreTheNearestAndThoseABitAboveAndBelow) {

@@ -1,19 +1,25 @@
-// Calibrates a language model: runs a text through it and writes statistics of the inputs of its matrices.
+// Runs a text through a language model, or the examples of a dataset through a network, and writes statistics of the
+// inputs of its matrices.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
 
 #include "files/tensor_file.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
+#include "imago/files.h"
 #include "imago/precision.h"
 #include "lm/fingerprint.h"
 #include "lm/scored_windows.h"
+#include "network/network_state.h"
 #include "precision/collect.h"
+#include "precision/measures.h"
 
 namespace imago {
 
@@ -25,8 +31,6 @@ using guided::Calibration;
 /// where a run was interrupted.
 constexpr std::size_t kChunkWindows = 8;
 constexpr std::chrono::seconds kSaveEvery{30};
-
-std::string partial_path(const std::string& out) { return out + ".partial"; }
 
 /// The checkpoint of an earlier run with the same model, text and options.
 std::optional<Calibration> find_partial(const std::string& path, const Calibration& wanted, bool products) {
@@ -53,6 +57,39 @@ CalibrateReport report_of(const Calibration& calibration, std::size_t resumed, c
   return report;
 }
 
+/// Sums the inputs of the layers whose weights are a single matrix.
+class NetworkInputs final : public layers::MatrixObserver {
+ public:
+  NetworkInputs(const Network& network, std::string path, bool products) : path_(std::move(path)), products_(products) {
+    for (const NamedLayer& named : named_layers(network)) names_[named.layer] = named.path;
+  }
+
+  void see(const Layer& layer, std::span<const float> x, std::size_t rows) override {
+    std::unique_ptr<precision::InputSums>& sums = sums_[&layer];
+    if (!sums) sums = std::make_unique<precision::InputSums>(x.size() / rows, products_);
+    sums->add(x, rows);
+    if (!sums->is_finite()) {
+      throw FormatError(
+          path_, 0,
+          fmt::format("the inputs of '{}' are not finite when this data runs through the network", names_[&layer]));
+    }
+  }
+
+  void add_to(Calibration& calibration) const {
+    for (const auto& [layer, sums] : sums_) {
+      const auto named = names_.find(layer);
+      if (named == names_.end()) continue;  // a layer of a network inside a meta network
+      calibration.matrices[{named->second, 0}] = std::make_shared<guided::InputStatistics>(sums->statistics());
+    }
+  }
+
+ private:
+  std::string path_;
+  bool products_;
+  std::map<const Layer*, std::string> names_;
+  std::map<const Layer*, std::unique_ptr<precision::InputSums>> sums_;
+};
+
 }  // namespace
 
 CalibrateReport calibrate_model(const std::string& model, std::string_view text, const std::string& text_name,
@@ -68,7 +105,7 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
   calibration.context = options.context;
   calibration.texts = {text_name};
 
-  const std::string partial = partial_path(out);
+  const std::string partial = out + ".partial";
   std::size_t resumed = 0;
   if (auto found = find_partial(partial, calibration, options.products)) {
     resumed = found->windows;
@@ -100,6 +137,36 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
   std::error_code ignored;
   std::filesystem::remove(partial, ignored);
   return report_of(calibration, resumed, out);
+}
+
+CalibrateReport calibrate_network(const std::string& model, const Dataset& data, const std::string& data_name,
+                                  const std::string& out, const CalibrateOptions& options) {
+  if (data.size() == 0) throw UsageError(fmt::format("{} has no examples", data_name));
+  if (options.batch == 0) throw UsageError("a batch of 0 examples");
+  Network network = load_network(model);
+  NetworkInputs inputs(network, model, options.products);
+  NetworkAccess::observe(network, &inputs);
+  for (std::size_t first = 0; first < data.size(); first += options.batch) {
+    const std::size_t count = std::min(options.batch, data.size() - first);
+    network.forward(precision::examples(data.x, first, count));
+    if (options.progress) options.progress(first + count, data.size());
+  }
+  NetworkAccess::observe(network, nullptr);
+  Calibration calibration;
+  inputs.add_to(calibration);
+  if (calibration.matrices.empty()) {
+    throw UnsupportedError(fmt::format(
+        "{}: no layer of this network has weights that are one matrix, so there is nothing to calibrate", model));
+  }
+  lm::Fingerprint hash;
+  hash.add(std::as_bytes(data.x.values()));
+  calibration.text_hash = hash.value();
+  calibration.texts = {data_name};
+  calibration.windows = data.size();
+  calibration.context = 1;
+  calibration.sketch = guided::sketch_network(network);
+  calibration.write(out);
+  return report_of(calibration, 0, out);
 }
 
 }  // namespace imago
