@@ -19,6 +19,11 @@ namespace imago {
 // What precision costs, measured on the model at hand: which weights matter, which type each should have, and how far
 // the outcome is from the original. Models are paths; language models are judged on a text, networks on a dataset.
 
+/// 0 without weights.
+inline double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) noexcept {
+  return weights == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(weights);
+}
+
 // ---- calibrating
 
 struct CalibrateOptions {
@@ -105,9 +110,7 @@ struct PlanReport {
   double seconds = 0;
   std::uint64_t memory_bytes = 0;  ///< estimated
 
-  double bits_per_weight() const noexcept {
-    return weights == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(weights);
-  }
+  double bits_per_weight() const noexcept { return imago::bits_per_weight(bytes, weights); }
 };
 
 /// Chooses a type for each matrix of a language model so that they fit the budget and the output moves least: measures
@@ -159,9 +162,7 @@ struct ComparedModel {
   std::vector<std::string> only = {};  ///< tensors or layers that the other lacks
   std::optional<NetworkScore> score = {};
 
-  double bits_per_weight() const noexcept {
-    return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
-  }
+  double bits_per_weight() const noexcept { return imago::bits_per_weight(bytes, parameters); }
 };
 
 /// What became of A, the reference, in B.

@@ -27,18 +27,19 @@ const InputStatistics* Calibration::find(std::string_view name, std::size_t expe
   return found == matrices.end() || found->second->rows == 0 ? nullptr : found->second.get();
 }
 
-const InputStatistics& Calibration::require(std::string_view name, std::size_t expert, std::size_t columns) const {
+const InputStatistics* Calibration::find(std::string_view name, std::size_t expert, std::size_t columns) const {
   const InputStatistics* found = find(name, expert);
-  if (found == nullptr) {
-    throw UsageError(
-        fmt::format("the calibration {}does not know '{}': it belongs to another model", place(path), name));
-  }
-  if (found->second_moments.size() != columns) {
+  if (found != nullptr && found->second_moments.size() != columns) {
     throw UsageError(
         fmt::format("the calibration {}has {} columns for '{}', and the matrix {}: it belongs to another model",
                     place(path), found->second_moments.size(), name, columns));
   }
-  return *found;
+  return found;
+}
+
+const InputStatistics& Calibration::require(std::string_view name, std::size_t expert, std::size_t columns) const {
+  if (const InputStatistics* found = find(name, expert, columns)) return *found;
+  throw UsageError(fmt::format("the calibration {}does not know '{}': it belongs to another model", place(path), name));
 }
 
 bool has_products(const std::string& path) {

@@ -59,6 +59,8 @@ class Calibration {
 
   /// Null if the matrix is unknown.
   const InputStatistics* find(std::string_view name, std::size_t expert = 0) const noexcept;
+  /// The same, and throws UsageError, naming both, if it is known with another number of columns.
+  const InputStatistics* find(std::string_view name, std::size_t expert, std::size_t columns) const;
   /// Throws UsageError, naming both, unless the matrix is known with that many columns.
   const InputStatistics& require(std::string_view name, std::size_t expert, std::size_t columns) const;
 

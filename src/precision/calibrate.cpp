@@ -115,7 +115,7 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
   try {
     for (std::size_t window = resumed; window < windows; window += kChunkWindows) {
       const std::size_t count = std::min(kChunkWindows, windows - window);
-      precision::CollectOptions collect{.context = options.context, .products = options.products};
+      CalibrateOptions collect{.context = options.context, .products = options.products};
       collect.progress = [&](std::size_t done, std::size_t) {
         if (options.progress) options.progress(window + done, windows);
       };

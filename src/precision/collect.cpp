@@ -183,7 +183,7 @@ class DecoderInputs final : public backend::InputObserver {
 
 }  // namespace
 
-void collect(const LanguageModel& model, std::span<const TokenId> ids, const CollectOptions& options,
+void collect(const LanguageModel& model, std::span<const TokenId> ids, const CalibrateOptions& options,
              Calibration& calibration) {
   const std::size_t windows = options.context == 0 ? 0 : ids.size() / options.context;
   if (windows == 0) {

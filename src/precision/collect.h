@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "guided/calibration.h"
 #include "imago/lm.h"
+#include "imago/precision.h"
 
 namespace imago::precision {
 
@@ -40,15 +40,9 @@ class InputSums {
   std::vector<float> panels_;    ///< a batch of inputs, in panels of columns
 };
 
-struct CollectOptions {
-  std::size_t context = 512;  ///< tokens per window; the last incomplete one is dropped
-  bool products = false;      ///< also sum products, for error-compensating rounding: columns² values
-  std::function<void(std::size_t done, std::size_t total)> progress = {};  ///< windows
-};
-
-/// Adds the windows of `ids` to `calibration`, which may hold earlier ones. Throws UsageError for ids that do not fill
-/// a window, FormatError if activations are not finite, naming the matrix.
-void collect(const LanguageModel& model, std::span<const TokenId> ids, const CollectOptions& options,
+/// Adds the windows of `ids`, without an incomplete one at the end, to `calibration`, which may hold earlier ones.
+/// Throws UsageError for ids that do not fill a window, FormatError if activations are not finite, naming the matrix.
+void collect(const LanguageModel& model, std::span<const TokenId> ids, const CalibrateOptions& options,
              guided::Calibration& calibration);
 
 }  // namespace imago::precision

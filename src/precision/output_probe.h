@@ -9,7 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "backend/workspace.h"
 #include "imago/lm.h"
+#include "lm/forward.h"
+#include "lm/language_model_state.h"
 
 namespace imago::precision {
 
@@ -30,7 +33,8 @@ class OutputProbe {
   /// Runs the windows, concatenated in `ids`, through the model as it is. The model must outlive the probe.
   /// Throws UsageError for ids outside the vocabulary.
   OutputProbe(const LanguageModel& model, std::span<const TokenId> ids, const ProbeOptions& options);
-  ~OutputProbe();
+  OutputProbe(const OutputProbe&) = delete;
+  OutputProbe& operator=(const OutputProbe&) = delete;
 
   struct Outcome {
     double divergence = 0;  ///< mean KL(before || now) in nats
@@ -38,20 +42,46 @@ class OutputProbe {
   };
   /// Measures the model as it is now. REQUIRES: blocks before `first_block`, and the embedding unless that is 0, have
   /// not changed since construction or the last `rebase`.
-  Outcome measure(std::size_t first_block) const;
+  Outcome measure(std::size_t first_block);
   /// Stores the block inputs of the model as it is now; outcomes are still compared with the original logits.
   void rebase();
 
-  double surprise_before() const noexcept;
-  std::size_t windows() const noexcept;
-  std::size_t positions() const noexcept;
-  /// Tokens that measure(0) runs through every block.
-  std::size_t tokens() const noexcept;
-  std::uint64_t bytes() const noexcept;  ///< memory in use
+  double surprise_before() const noexcept { return surprise_; }
+  std::size_t windows() const noexcept { return windows_; }
+  /// Memory in use.
+  std::uint64_t bytes() const noexcept {
+    return (logits_.size() + inputs_.size() + some_logits_.size()) * sizeof(float);
+  }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::size_t vocabulary() const { return model_.weights.traits.vocabulary; }
+  std::size_t blocks() const { return model_.weights.traits.blocks; }
+  std::size_t window_values() const { return context_ * model_.weights.traits.width; }
+  std::span<float> input(std::size_t window, std::size_t block) {
+    return std::span(inputs_).subspan((window * blocks() + block) * window_values(), window_values());
+  }
+  /// Of a compared row; they are numbered through all windows.
+  std::span<float> reference(std::size_t place) {
+    return std::span(logits_).subspan(place * vocabulary(), vocabulary());
+  }
+  void embed(std::size_t window);
+  void run_blocks(backend::BlockRange range);
+  void run_and_remember(std::size_t window);
+  template <class Visit>
+  void for_each_row(std::size_t window, Visit&& visit);
+
+  const lm::LoadedModel& model_;
+  backend::CpuRunner& runner_;
+  std::vector<TokenId> ids_;
+  std::size_t context_, windows_;
+  std::vector<std::size_t> rows_;  ///< positions of a window that are compared
+  std::vector<float> logits_;      ///< [windows][rows][vocabulary]
+  std::vector<float> inputs_;      ///< [windows][blocks][context][width], or empty
+  lm::KvCache cache_;
+  std::shared_ptr<const kernels::RopeTable> rope_;
+  backend::Workspace work_;
+  std::vector<float> some_logits_;
+  double surprise_ = 0;
 };
 
 }  // namespace imago::precision

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -17,7 +16,6 @@
 #include "lm/scored_windows.h"
 #include "precision/collect.h"
 #include "precision/decoder_matrices.h"
-#include "precision/matrix_trials.h"
 #include "precision/output_probe.h"
 #include "precision/planner.h"
 #include "precision/sensitivity.h"
@@ -73,14 +71,6 @@ void check_types(const DecoderMatrices& matrices, std::span<const Format> types)
                     matrix.name, matrix.cols));
   }
 }
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 class LanguageModelPlanner final : public Planner {
  public:

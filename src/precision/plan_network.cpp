@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "convert/target_types.h"
@@ -100,9 +99,9 @@ class NetworkPlanner final : public Planner {
   }
 
   PlanEstimate estimate() override {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     original_loss_ = loss_on(measure_);
-    const double once = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double once = watch.seconds();
     PlanEstimate estimate;
     estimate.measurements = tensors_.size() * types_.size();
     estimate.seconds = once * static_cast<double>(estimate.measurements + 2 * types_.size() + 2);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -14,70 +13,55 @@ namespace imago::precision {
 
 namespace {
 
-double bits_of(std::uint64_t bytes, std::uint64_t weights) {
-  return weights == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(weights);
-}
-
-class FactWriter {
- public:
-  explicit FactWriter(files::JsonWriter& writer) : writer_(writer) {}
-
-  template <class T>
-  void fact(std::string_view name, const T& value) {
-    writer_.key(name);
-    writer_.value(value);
-  }
-  void number(std::string_view name, double value) {
-    writer_.key(name);
-    std::isfinite(value) ? writer_.value(value) : writer_.raw("null");
-  }
-  void quality(std::string_view name, const PlanQuality& quality, bool network) {
-    writer_.key(name);
-    writer_.begin_object();
-    number(network ? "loss_added" : "kl", quality.added);
-    number(network ? "loss" : "perplexity", quality.level);
-    if (quality.accuracy) number("accuracy", *quality.accuracy);
-    writer_.end_object();
-  }
-
- private:
-  files::JsonWriter& writer_;
-};
-
 /// The "facts" of a plan file, as a JSON object.
 std::string plan_facts(const PlanReport& report, const std::string& model, const std::string& measured_on,
                        const PlanOptions& options) {
   const bool network = report.windows == 0;
   files::StringSink sink;
   files::JsonWriter writer(sink, files::JsonStyle::compact);
-  FactWriter facts(writer);
+  const auto fact = [&](std::string_view name, const auto& value) {
+    writer.key(name);
+    writer.value(value);
+  };
+  const auto number = [&](std::string_view name, double value) {
+    writer.key(name);
+    std::isfinite(value) ? writer.value(value) : writer.raw("null");
+  };
+  const auto quality = [&](std::string_view name, const PlanQuality& found) {
+    writer.key(name);
+    writer.begin_object();
+    number(network ? "loss_added" : "kl", found.added);
+    number(network ? "loss" : "perplexity", found.level);
+    if (found.accuracy) number("accuracy", *found.accuracy);
+    writer.end_object();
+  };
   writer.begin_object();
-  facts.fact("model", std::string_view(model));
-  facts.fact(network ? "data" : "text", std::string_view(measured_on));
+  fact("model", std::string_view(model));
+  fact(network ? "data" : "text", std::string_view(measured_on));
   if (!network) {
-    facts.fact("calibration", std::string_view(options.plain                 ? "none"
-                                               : options.calibration.empty() ? "the text"
-                                                                             : options.calibration));
-    facts.fact("context", std::uint64_t{options.context});
-    facts.fact("windows_measured", std::uint64_t{report.windows});
-    facts.fact("windows_judged", std::uint64_t{report.judged_windows});
+    fact("calibration", std::string_view(options.plain                 ? "none"
+                                         : options.calibration.empty() ? "the text"
+                                                                       : options.calibration));
+    fact("context", std::uint64_t{options.context});
+    fact("windows_measured", std::uint64_t{report.windows});
+    fact("windows_judged", std::uint64_t{report.judged_windows});
   }
-  facts.fact("weights", report.weights);
-  facts.fact("budget_bytes", report.budget_bytes);
-  facts.fact("bytes", report.bytes);
-  facts.number("bits_per_weight", report.bits_per_weight());
-  facts.number("predicted", report.predicted);
-  facts.quality("original", report.original, network);
-  facts.quality("measured", report.measured, network);
+  fact("weights", report.weights);
+  fact("budget_bytes", report.budget_bytes);
+  fact("bytes", report.bytes);
+  number("bits_per_weight", report.bits_per_weight());
+  number("predicted", report.predicted);
+  quality("original", report.original);
+  quality("measured", report.measured);
   if (report.uniform_type) {
-    facts.fact("uniform_type", report.uniform_type->name());
-    facts.fact("uniform_bytes", report.uniform_bytes);
-    facts.quality("uniform", report.uniform, network);
-    facts.fact("kept_uniform", report.kept_uniform);
+    fact("uniform_type", report.uniform_type->name());
+    fact("uniform_bytes", report.uniform_bytes);
+    quality("uniform", report.uniform);
+    fact("kept_uniform", report.kept_uniform);
   }
   writer.key("added_by_tensor");
   writer.begin_object();
-  for (const TensorChoice& tensor : report.tensors) facts.number(tensor.name, tensor.added);
+  for (const TensorChoice& tensor : report.tensors) number(tensor.name, tensor.added);
   writer.end_object();
   writer.end_object();
   return std::move(sink.text());
@@ -86,7 +70,7 @@ std::string plan_facts(const PlanReport& report, const std::string& model, const
 }  // namespace
 
 PlanReport Planner::plan(const std::string& model, const std::string& measured_on) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   PlanReport report;
   report.budget_bytes = budget_;
   const PlanEstimate estimated = estimate();
@@ -99,7 +83,7 @@ PlanReport Planner::plan(const std::string& model, const std::string& measured_o
   compare_with_uniform(choices, report);
   describe(choices, report);
   report.plan.facts = plan_facts(report, model, measured_on, options_);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = watch.seconds();
   return report;
 }
 
@@ -124,12 +108,12 @@ void Planner::set_budget(std::uint64_t other_bytes) {
   }
 }
 
-double Planner::budget_bits() const { return bits_of(budget_, weights()); }
+double Planner::budget_bits() const { return bits_per_weight(budget_, weights()); }
 
 void Planner::require_budget() const {
   const std::uint64_t smallest = smallest_size(type_options_);
   if (budget_ >= smallest) return;
-  const double bits = bits_of(smallest, weights());
+  const double bits = bits_per_weight(smallest, weights());
   throw UsageError(
       fmt::format("{:.4g} bits per weight ({} bytes) cannot be met with these types: the smallest possible is {:.4g} "
                   "bits per weight (--bits {}), {} bytes in all",

@@ -3,6 +3,7 @@
 // What plans of networks and of language models share: the budget, the choice among the types of each tensor, the
 // single types that it has to beat, and the report.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,14 @@
 #include "precision/allocation.h"
 
 namespace imago::precision {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 /// A model whose tensors can take other types. Planners know how to measure what that costs.
 class Planner {

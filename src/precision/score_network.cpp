@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
 #include "imago/error.h"
 #include "imago/precision.h"
@@ -58,22 +56,16 @@ double scored_rows(const Tensor<float>& output, const Tensor<float>& target) {
 NetworkScore score_network(Network& network, const Dataset& data, const std::optional<Loss>& loss, std::size_t batch) {
   check_dataset(data);
   if (batch == 0) throw UsageError("batches of 0 examples");
-  std::vector<std::size_t> order(data.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
   std::optional<Loss> used = loss;
-  Tensor<float> x, y;
   double sum = 0, rows = 0;
   bool classes = false;
-  for (std::size_t first = 0; first < order.size(); first += batch) {
-    const std::span<const std::size_t> examples =
-        std::span(order).subspan(first, std::min(batch, order.size() - first));
-    gather_examples(data.x, examples, x);
-    gather_examples(data.y, examples, y);
-    const Tensor<float>& output = network.forward(x);
+  for (std::size_t first = 0; first < data.size(); first += batch) {
+    const std::size_t count = std::min(batch, data.size() - first);
+    const Tensor<float> y = precision::examples(data.y, first, count);
+    const Tensor<float>& output = network.forward(precision::examples(data.x, first, count));
     if (!used) used = default_loss(network, output, y);
     const bool numbers = are_class_numbers(output, y);
-    classes =
-        numbers || (output.size() == data.y.size() / data.size() * examples.size() && precision::is_one_hot(data.y));
+    classes = numbers || (output.size() == data.y.size() / data.size() * count && precision::is_one_hot(data.y));
     const double weight = scored_rows(output, y);
     if (weight == 0) continue;
     const bool spread = numbers && used->kind == LossKind::cross_entropy;

@@ -74,7 +74,7 @@ TEST_F(Sensitivity, SomeRowsHaveTheErrorOfTheWholeMatrix) {
 TEST_F(Sensitivity, MeasuredCostsAreThoseOfModelsLoadedThatWay) {
   const LanguageModel reference = load();
   LanguageModel model = load();
-  const OutputProbe probe(model, ids(model), {.context = kContext});
+  OutputProbe probe(model, ids(model), {.context = kContext});
   const DecoderMatrices matrices(files_->path());
   const guided::Calibration nothing;
   const MatrixTrials trials(matrices, nothing, Rounding::nearest);

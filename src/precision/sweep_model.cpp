@@ -1,28 +1,106 @@
-// Measures a language model in many types, several at a time next to the original.
+// Measures a language model in many types, several at a time next to the original. Nothing is written: each candidate
+// is packed in memory.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/system.h"
+#include "convert/target_types.h"
+#include "convert/type_plan.h"
 #include "guided/calibration.h"
+#include "guided/encode_matrix.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "lm/matrix_encoder.h"
+#include "models/recipe.h"
+#include "models/tensor_layout.h"
 #include "models/traits.h"
 #include "precision/measures.h"
 #include "precision/model_tensors.h"
-#include "precision/sweep_candidates.h"
+#include "precision/sensitivity.h"
 
 namespace imago {
 
 namespace {
 
-using precision::Candidate;
+/// A way to store a decoder.
+struct Candidate {
+  std::string name;
+  bool is_plan = false;
+  Rounding rounding = Rounding::nearest;
+  std::uint64_t bytes = 0;                           ///< of all tensors in the file that convert_model would write
+  std::vector<convert::PlannedTensor> tensors = {};  ///< by canonical names
+};
+
+std::uint64_t bytes_of(std::span<const convert::PlannedTensor> plan) {
+  std::uint64_t bytes = 0;
+  for (const convert::PlannedTensor& tensor : plan) bytes += tensor.bytes();
+  return bytes;
+}
+
+/// The type of each matrix.
+std::vector<TypedTensor> types_of(const Candidate& candidate) {
+  std::vector<TypedTensor> types;
+  for (const convert::PlannedTensor& tensor : candidate.tensors) {
+    if (tensor.recipe->shape.rank() < 2) continue;
+    types.push_back({tensor.recipe->name, convert::type_name(tensor.type, tensor.source()),
+                     tensor.recipe->shape.elements(), tensor.bytes()});
+  }
+  return types;
+}
+
+/// Plans each type and each plan file of the options: block formats and wide floats as in a GGUF file, dtypes with
+/// scales as in safetensors. The recipes refer to the file.
+class Candidates {
+ public:
+  Candidates(const files::TensorFile& file, const SweepOptions& options)
+      : gguf_(models::make_recipe(file, FileForm::gguf)),
+        scaled_(gguf_),
+        stored_(models::make_recipe(file, FileForm::safetensors)) {
+    scaled_.target = FileForm::safetensors;
+    for (const models::TensorRecipe& tensor : gguf_.tensors) parameters_ += tensor.shape.elements();
+    for (const Format type : options.types.empty() ? default_sweep_types() : options.types) {
+      ConvertOptions wanted{.type = type, .calibration = options.calibration, .pure = !options.mix};
+      if (type.has_scales()) {
+        wanted.granularity = options.granularity;
+        wanted.group = options.group;
+        wanted.calibrator = options.calibrator;
+      }
+      candidates_.push_back(plan(wanted, std::string(type.name()), convert::can_hold(FileForm::gguf, type)));
+    }
+    for (const std::string& path : options.plans) {
+      const TypePlan types = read_plan(path);
+      const bool in_gguf = std::ranges::all_of(
+          types.tensors, [](const auto& tensor) { return convert::can_hold(FileForm::gguf, tensor.second); });
+      Candidate planned = plan({.calibration = options.calibration, .plan = path}, path, in_gguf);
+      planned.is_plan = true;
+      planned.rounding = types.rounding;
+      candidates_.push_back(std::move(planned));
+    }
+  }
+
+  std::uint64_t parameters() const noexcept { return parameters_; }
+  const std::vector<Candidate>& all() const noexcept { return candidates_; }
+
+ private:
+  Candidate plan(const ConvertOptions& wanted, std::string name, bool in_gguf) const {
+    Candidate candidate{.name = std::move(name)};
+    candidate.tensors = convert::plan_types(in_gguf ? gguf_ : scaled_, wanted);
+    // Each file format has its own rules for vectors, so the size comes from a plan for that format.
+    candidate.bytes = bytes_of(in_gguf ? candidate.tensors : convert::plan_types(stored_, wanted));
+    return candidate;
+  }
+
+  models::ModelRecipe gguf_, scaled_, stored_;
+  std::uint64_t parameters_ = 0;
+  std::vector<Candidate> candidates_;
+};
 
 /// Memory of a model besides its packed weights: padding of panel layouts, a cache for one window.
 constexpr double kRunFormShare = 1.2;
@@ -121,24 +199,47 @@ class Sweep {
     if (options_.estimate) options_.estimate(estimate);
   }
 
+  /// A matrix in the type that the candidate has for it; none if it keeps its own. Adds to `change` what that changes.
+  std::optional<lm::EncodedWeights> encode(const Candidate& candidate, const models::MatrixKey& key,
+                                           std::span<const float> weights, std::size_t rows, std::size_t cols,
+                                           precision::DistortionSums& change) const {
+    const std::string name = models::matrix_name(traits_, key.role, key.block);
+    const auto planned =
+        std::ranges::find(candidate.tensors, name,
+                          [](const convert::PlannedTensor& tensor) -> std::string_view { return tensor.recipe->name; });
+    if (planned == candidate.tensors.end() || planned->copied || !planned->type.format) return std::nullopt;
+    const guided::InputStatistics* known = calibration_.find(name, key.expert, cols);
+    const Rounding rounding = known == nullptr ? Rounding::nearest : candidate.rounding;
+    guided::EncodedMatrix matrix = guided::encode_matrix(weights, rows, cols, planned->scheme, rounding, known);
+    change.add(weights, guided::decode_matrix(matrix, planned->scheme, rows, cols));
+    lm::EncodedWeights encoded = precision::packed(planned->scheme.format, matrix.codes);
+    encoded.scales = std::move(matrix.scales);
+    encoded.scale_group = matrix.scale_group;
+    if (encoded.scales.size() == 1) {  // products read one per row
+      encoded.scales.assign(rows, encoded.scales.front());
+      encoded.scale_group = cols;
+    }
+    return encoded;
+  }
+
   void try_round(const LanguageModel& reference, std::span<const Candidate> round, SweepReport& report) {
     const std::size_t first = report.points.size();
     std::vector<LanguageModel> models;
     for (const Candidate& candidate : round) {
       show(candidate.name);
-      precision::PlannedEncoder encoder(traits_, candidate.tensors, calibration_, candidate.rounding);
+      precision::DistortionSums change;
       models.push_back(
           lm::load_encoded(path_, {.fast = options_.fast},
                            [&](const models::MatrixKey& key, std::span<const float> weights, std::size_t rows,
-                               std::size_t cols) { return encoder.encode(key, weights, rows, cols); }));
+                               std::size_t cols) { return encode(candidate, key, weights, rows, cols, change); }));
       SweepPoint& point = report.points.emplace_back();
       point.name = candidate.name;
       point.is_plan = candidate.is_plan;
       point.bytes = candidate.bytes;
-      point.bits_per_weight = 8.0 * static_cast<double>(point.bytes) / static_cast<double>(candidates_.parameters());
+      point.bits_per_weight = bits_per_weight(point.bytes, candidates_.parameters());
       // If every matrix kept its type, nothing was encoded and nothing changed.
-      point.relative_rmse = encoder.change().count() == 0 ? 0 : encoder.change().relative_rmse();
-      if (candidate.is_plan || options_.mix) point.types = candidate.types();
+      point.relative_rmse = change.count() == 0 ? 0 : change.relative_rmse();
+      if (candidate.is_plan || options_.mix) point.types = types_of(candidate);
       done_ += packing_;
     }
     if (!text_) return;
@@ -166,7 +267,7 @@ class Sweep {
   files::TensorFile file_;
   models::Traits traits_;
   guided::Calibration calibration_;
-  precision::Candidates candidates_;
+  Candidates candidates_;
   std::size_t windows_ = 0, packing_ = 1;
   std::size_t done_ = 0, total_ = 0;
 };

@@ -67,7 +67,7 @@ SweepReport sweep_network(Network& network, const Dataset* data, const std::opti
   if (data != nullptr) report.score = score_network(network, *data, loss);
   for (const DType dtype : dtypes) {
     SweepPoint& point = report.points.emplace_back(try_dtype(layers, weights, dtype, options));
-    point.bits_per_weight = 8.0 * static_cast<double>(point.bytes) / static_cast<double>(report.parameters);
+    point.bits_per_weight = bits_per_weight(point.bytes, report.parameters);
     if (data != nullptr) point.score = score_network(network, *data, loss);
     if (options.progress) options.progress(point.name, report.points.size(), dtypes.size());
   }

@@ -219,9 +219,9 @@ PrecisionReport report_of(const SweepReport& sweep) {
   const auto front = std::ranges::count_if(sweep.points, &SweepPoint::on_front);
   report.facts.push_back({"Types tried", std::to_string(sweep.points.size()), fmt::format("{} on the front", front)});
   if (sweep.perplexity) {
-    report.facts.push_back({"Perplexity of the original", figure_text(*sweep.perplexity),
-                            fmt::format("{} bits per weight", figure_text(8.0 * static_cast<double>(sweep.bytes) /
-                                                                          static_cast<double>(sweep.parameters)))});
+    report.facts.push_back(
+        {"Perplexity of the original", figure_text(*sweep.perplexity),
+         fmt::format("{} bits per weight", figure_text(bits_per_weight(sweep.bytes, sweep.parameters)))});
     report.facts.push_back(fact_of("Smallest within 0.01 nats", smallest_within(sweep, 0.01), sweep));
     report.facts.push_back(fact_of("Smallest within 0.1 nats", smallest_within(sweep, 0.1), sweep));
   }

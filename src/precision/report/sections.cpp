@@ -225,10 +225,6 @@ void write_layer_table(HtmlWriter& html, std::span<const ComparedTensor> layers)
 
 namespace {
 
-double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
-  return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
-}
-
 struct TypeShare {
   std::string type;
   std::uint64_t tensors = 0, weights = 0, bytes = 0;
