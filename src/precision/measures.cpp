@@ -104,23 +104,15 @@ std::string main_type(const std::map<std::string, std::uint64_t>& weights) {
   return most == weights.end() ? "" : most->first;
 }
 
-std::vector<bool> pareto_front(std::span<const SizeAndCost> points) {
-  const auto beats = [](const SizeAndCost& one, const SizeAndCost& other) {
-    return one.size <= other.size && one.cost <= other.cost && (one.size < other.size || one.cost < other.cost);
-  };
-  std::vector<bool> front;
-  for (const SizeAndCost& point : points) {
-    front.push_back(std::isfinite(point.cost) &&
-                    std::ranges::none_of(points, [&](const SizeAndCost& other) { return beats(other, point); }));
-  }
-  return front;
-}
-
 void mark_front(std::span<SweepPoint> points) {
-  std::vector<SizeAndCost> coordinates;
-  for (const SweepPoint& point : points) coordinates.push_back({static_cast<double>(point.bytes), point.cost()});
-  const std::vector<bool> front = pareto_front(coordinates);
-  for (std::size_t i = 0; i < points.size(); ++i) points[i].on_front = front[i];
+  const auto beats = [](const SweepPoint& one, const SweepPoint& other) {
+    return one.bytes <= other.bytes && one.cost() <= other.cost() &&
+           (one.bytes < other.bytes || one.cost() < other.cost());
+  };
+  for (SweepPoint& point : points) {
+    point.on_front = std::isfinite(point.cost()) &&
+                     std::ranges::none_of(points, [&](const SweepPoint& other) { return beats(other, point); });
+  }
 }
 
 }  // namespace imago::precision

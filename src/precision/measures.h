@@ -52,14 +52,8 @@ bool is_one_hot(const Tensor<float>& targets);
 /// The type of most weights, given the weights of each type; empty if there are none.
 std::string main_type(const std::map<std::string, std::uint64_t>& weights);
 
-struct SizeAndCost {
-  double size = 0, cost = 0;  ///< less is better for both
-};
-
-/// The Pareto front: true for points that no other point dominates. False for points whose cost is not finite.
-std::vector<bool> pareto_front(std::span<const SizeAndCost> points);
-
-/// Sets on_front of all points.
+/// Sets on_front of the points that no other one beats: none is as small and as good, and better at one of both. Points
+/// whose cost is not finite are never on it.
 void mark_front(std::span<SweepPoint> points);
 
 }  // namespace imago::precision
