@@ -197,25 +197,17 @@ class ColumnScaler {
   }
 
   struct Matrix {
-    std::size_t tensor, rows, cols;
+    std::size_t tensor, cols;
     std::vector<float> weights;
   };
 
   /// A sample of the rows of a tensor, with the factors that it already has as a producer.
   Matrix read(std::size_t tensor) const {
     const models::TensorRecipe& recipe = *plan_[tensor].recipe;
-    Matrix matrix{tensor, recipe.shape.elements() / recipe.shape.last(), recipe.shape.last(), {}};
     std::vector<float> all(recipe.shape.elements());
     models::apply_recipe(recipe, all);
     guides_[tensor].apply(0, all, recipe.shape);
-    const std::size_t step = std::max<std::size_t>(1, matrix.rows / kSearchRows);
-    std::size_t rows = 0;
-    for (std::size_t row = 0; row < matrix.rows; row += step, ++rows) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * matrix.cols);
-      matrix.weights.insert(matrix.weights.end(), first, first + static_cast<std::ptrdiff_t>(matrix.cols));
-    }
-    matrix.rows = rows;
-    return matrix;
+    return {tensor, recipe.shape.last(), guided::sample_rows(all, recipe.shape.last(), kSearchRows)};
   }
 
   double output_error(const Matrix& matrix, std::span<const float> factors, const Sources& sources) const {
@@ -225,9 +217,10 @@ class ColumnScaler {
     for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] *= column[i % matrix.cols];
     const Scheme& scheme = plan_[matrix.tensor].scheme;
     const auto seen = scaled_statistics(inputs, column);
-    const std::vector<float> got = guided::decode_matrix(
-        guided::encode_matrix(scaled, matrix.rows, matrix.cols, scheme, Rounding::nearest, seen.get()), scheme,
-        matrix.rows, matrix.cols);
+    const std::size_t rows = scaled.size() / matrix.cols;
+    const std::vector<float> got =
+        guided::decode_matrix(guided::encode_matrix(scaled, rows, matrix.cols, scheme, Rounding::nearest, seen.get()),
+                              scheme, rows, matrix.cols);
     double sum = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       const double error = static_cast<double>(scaled[i]) - static_cast<double>(got[i]);

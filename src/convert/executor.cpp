@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <memory>
 
 #include "base/file.h"
 #include "base/parallel.h"
-#include "convert/write_behind.h"
 #include "guided/encode_matrix.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -23,6 +24,8 @@ namespace {
 constexpr std::size_t kPieceWeights = std::size_t{1} << 16;
 // Pieces of a batch: enough that threads wait little for the last one.
 constexpr std::size_t kBatchPieces = 64;
+// One being computed, one waiting, one being written.
+constexpr std::size_t kBatches = 3;
 
 /// A tensor being converted.
 struct Job {
@@ -50,6 +53,19 @@ struct Piece {
   const Due* due;
   Job* job;
   std::size_t first, count;
+};
+
+/// A piece of the target, ready to be written: in its own buffer, or in the source.
+struct Slot {
+  std::string_view name;
+  std::vector<std::byte> buffer;
+  std::span<const std::byte> bytes;  // of the buffer or of the source
+};
+
+/// Pieces that are computed together and written one after the other.
+struct Batch {
+  std::vector<Slot> slots;
+  std::vector<std::span<const std::byte>> sources;  // pages that are not needed once it is written
 };
 
 std::span<float> scratch(std::size_t count, int which) {
@@ -105,15 +121,26 @@ class Executor {
   }
 
   std::vector<std::optional<TensorError>> run() {
-    WriteBehind writer([this](std::string_view name, std::span<const std::byte> bytes) { target_.write(name, bytes); });
+    std::array<Batch, kBatches> batches;  // reused, so that buffers are allocated once
+    std::array<std::shared_future<void>, kBatches> written;
+    std::size_t last = 0;
     const std::size_t most = std::max<std::size_t>(kBatchPieces, 8 * static_cast<std::size_t>(pool_threads()));
     for (std::size_t begin = 0; begin < pieces_.size();) {
       const std::size_t end = batch_end(begin, most);
       prefetch(end, std::min(pieces_.size(), end + most));
-      run_batch(std::span(pieces_).subspan(begin, end - begin), writer);
+      const std::shared_future<void> before = written[last];
+      last = (last + 1) % kBatches;
+      if (written[last].valid()) written[last].get();  // throws what writing threw
+      Batch& batch = batches[last];
+      compute(std::span(pieces_).subspan(begin, end - begin), batch);
+      written[last] = std::async(std::launch::async, [this, &batch, before] {
+        if (before.valid()) before.get();
+        for (const Slot& slot : batch.slots) target_.write(slot.name, slot.bytes);
+        for (const std::span<const std::byte> source : batch.sources) release_pages(source);
+      });
       begin = end;
     }
-    writer.finish();
+    if (written[last].valid()) written[last].get();
     return errors();
   }
 
@@ -151,8 +178,7 @@ class Executor {
     }
   }
 
-  void run_batch(std::span<const Piece> pieces, WriteBehind& writer) {
-    Batch batch = writer.take();
+  void compute(std::span<const Piece> pieces, Batch& batch) {
     batch.slots.resize(pieces.size());
     batch.sources.clear();
     std::vector<TensorError> errors(pieces.size());
@@ -166,7 +192,6 @@ class Executor {
       pieces[i].job->error += errors[i];
       end_piece(pieces[i], batch.slots[i], batch);
     }
-    writer.give(std::move(batch));
     if (options_.progress) options_.progress(std::min(done_, total_), total_);
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <list>
-#include <utility>
 
 #include "base/atomic_file.h"
 #include "base/file.h"

@@ -104,101 +104,98 @@ TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedT
 
 // ---- networks
 
-NetworkWriter::NetworkWriter(std::string path, const Source& source, std::span<const PlannedTensor> plan)
-    : path_(std::move(path)), source_(source) {
-  for (const PlannedTensor& planned : plan) {
-    if (!planned.copied) changed_.emplace(planned.recipe->name, &planned);
-  }
-}
+namespace {
 
-void NetworkWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  const std::string_view layer =
-      name.ends_with(files::kScalesSuffix) ? name.substr(0, name.size() - files::kScalesSuffix.size()) : name;
-  if (!changed_.contains(layer)) return;
-  std::vector<std::byte>& entry = entries_[std::string(name)];
-  entry.insert(entry.end(), bytes.begin(), bytes.end());
-}
-
-void NetworkWriter::commit() {
-  for (const NamedLayer& named : named_layers(*source_.network->network)) {
-    const auto changed = changed_.find(named.path);
-    if (changed == changed_.end()) continue;
-    const Scheme& scheme = changed->second->scheme;
-    Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
-    layer.config.dtype = changed->second->type.format->dtype();
-    if (changed->second->type.scaled) {
-      layer.config.granularity = scheme.granularity;
-      layer.config.group = scheme.group;
+/// Collects codes and scales, installs them in the layers of a network and saves it.
+class NetworkWriter {
+ public:
+  NetworkWriter(std::string path, const Source& source, std::span<const PlannedTensor> plan)
+      : path_(std::move(path)), source_(source) {
+    for (const PlannedTensor& planned : plan) {
+      if (!planned.copied) changed_.emplace(planned.recipe->name, &planned);
     }
-    // An .entity file holds the master of a norm, whatever its type, so absmax scales leave it as it is.
-    const bool keeps_master = source_.recipe.target == FileForm::entity && layer.config.type == LayerType::rms_norm;
-    if (keeps_master && scheme.calibrator == Calibrator::absmax) continue;
-    const std::vector<std::byte>& scale_bytes = entries_[named.path + std::string(files::kScalesSuffix)];
-    std::vector<float> scales(scale_bytes.size() / sizeof(float));
-    if (!scales.empty()) std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
-    // The scales become explicit ones: a file states scales, not how they were found.
-    layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
   }
-  source_.network->save(path_);
-}
+
+  void write(std::string_view name, std::span<const std::byte> bytes) {
+    const std::string_view layer =
+        name.ends_with(files::kScalesSuffix) ? name.substr(0, name.size() - files::kScalesSuffix.size()) : name;
+    if (!changed_.contains(layer)) return;
+    std::vector<std::byte>& entry = entries_[std::string(name)];
+    entry.insert(entry.end(), bytes.begin(), bytes.end());
+  }
+
+  void commit() {
+    for (const NamedLayer& named : named_layers(*source_.network->network)) {
+      const auto changed = changed_.find(named.path);
+      if (changed == changed_.end()) continue;
+      const Scheme& scheme = changed->second->scheme;
+      Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
+      layer.config.dtype = changed->second->type.format->dtype();
+      if (changed->second->type.scaled) {
+        layer.config.granularity = scheme.granularity;
+        layer.config.group = scheme.group;
+      }
+      // An .entity file holds the master of a norm, whatever its type, so absmax scales leave it as it is.
+      const bool keeps_master = source_.recipe.target == FileForm::entity && layer.config.type == LayerType::rms_norm;
+      if (keeps_master && scheme.calibrator == Calibrator::absmax) continue;
+      const std::vector<std::byte>& scale_bytes = entries_[named.path + std::string(files::kScalesSuffix)];
+      std::vector<float> scales(scale_bytes.size() / sizeof(float));
+      if (!scales.empty()) std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
+      // The scales become explicit ones: a file states scales, not how they were found.
+      layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
+    }
+    source_.network->save(path_);
+  }
+
+ private:
+  std::string path_;
+  const Source& source_;
+  std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
+  std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
+};
+
+}  // namespace
 
 // ---- any target
+
+template <class Writer>
+void TargetWriter::use(std::shared_ptr<Writer> writer) {
+  write_ = [writer](std::string_view name, std::span<const std::byte> bytes) { writer->write(name, bytes); };
+  commit_ = [writer] { writer->commit(); };
+  if constexpr (!std::is_same_v<Writer, NetworkWriter>) {  // the others have an order of their own
+    std::unordered_map<std::string, Due> by_name;
+    for (const Due& due : due_) by_name.emplace(due.name, due);
+    due_.clear();
+    for (const auto& entry : writer->entries()) due_.push_back(by_name.at(entry.name));
+  }
+}
 
 TargetWriter::TargetWriter(const std::string& path, const Source& source, std::span<const PlannedTensor> plan,
                            std::uint64_t shard_bytes) {
   const models::ModelRecipe& recipe = source.recipe;
   TargetLayout layout = lay_out(recipe, plan);
-  std::vector<std::string> names;
-  const auto list = [&](const auto& writer) {
-    for (const auto& entry : writer.entries()) names.push_back(entry.name);
-  };
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const std::string& name = plan[i].recipe->name;
+    due_.push_back({name, i, false});
+    if (plan[i].type.scaled) due_.push_back({name + std::string(files::kScalesSuffix), i, true});
+  }
   try {
     if (recipe.target == FileForm::gguf) {
       const std::uint32_t alignment = alignment_of(layout.gguf_metadata);
-      list(writer_.emplace<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
+      use(std::make_shared<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
                                        std::bit_floor(alignment)));
     } else if (recipe.target == FileForm::safetensors) {
-      list(writer_.emplace<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata)));
+      use(std::make_shared<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata)));
     } else if (is_network(recipe.target)) {
-      writer_.emplace<NetworkWriter>(path, source, plan);
-      for (const PlannedTensor& planned : plan) {
-        names.push_back(planned.recipe->name);
-        if (planned.type.scaled) names.push_back(planned.recipe->name + std::string(files::kScalesSuffix));
-      }
+      use(std::make_shared<NetworkWriter>(path, source, plan));
     } else {
-      list(writer_.emplace<files::HuggingFaceWriter>(path, std::move(layout.safetensors), recipe.side_files,
+      use(std::make_shared<files::HuggingFaceWriter>(path, std::move(layout.safetensors), recipe.side_files,
                                                      std::move(layout.metadata), shard_bytes));
     }
   } catch (const UsageError& error) {
     // The names came from a file, not from the command line.
     throw UnsupportedError(fmt::format("{}: {}", path, error.what()));
   }
-  std::unordered_map<std::string, Due> by_name;
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    const std::string& name = plan[i].recipe->name;
-    by_name.emplace(name, Due{name, i, false});
-    if (plan[i].type.scaled) {
-      const std::string scales = name + std::string(files::kScalesSuffix);
-      by_name.emplace(scales, Due{scales, i, true});
-    }
-  }
-  for (const std::string& name : names) due_.push_back(by_name.at(name));
-}
-
-void TargetWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  std::visit(
-      [&]<class Writer>(Writer& writer) {
-        if constexpr (!std::is_same_v<Writer, std::monostate>) writer.write(name, bytes);
-      },
-      writer_);
-}
-
-void TargetWriter::commit() {
-  std::visit(
-      []<class Writer>(Writer& writer) {
-        if constexpr (!std::is_same_v<Writer, std::monostate>) writer.commit();
-      },
-      writer_);
 }
 
 }  // namespace imago::convert

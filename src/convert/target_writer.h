@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "convert/source.h"
@@ -36,21 +36,6 @@ struct TargetLayout {
 /// Throws ShapeError, UnsupportedError for what the file format cannot hold.
 TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan);
 
-/// Collects codes and scales, installs them in the layers of a network and saves it.
-class NetworkWriter {
- public:
-  /// What it is given must outlive it.
-  NetworkWriter(std::string path, const Source& source, std::span<const PlannedTensor> plan);
-  void write(std::string_view name, std::span<const std::byte> bytes);
-  void commit();
-
- private:
-  std::string path_;
-  const Source& source_;
-  std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
-  std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
-};
-
 class TargetWriter {
  public:
   /// `source` and `plan` must outlive it. Throws IoError; UnsupportedError, naming `path`, for names that the file
@@ -59,11 +44,15 @@ class TargetWriter {
                std::uint64_t shard_bytes);
 
   std::span<const Due> due() const noexcept { return due_; }
-  void write(std::string_view name, std::span<const std::byte> bytes);
-  void commit();
+  void write(std::string_view name, std::span<const std::byte> bytes) const { write_(name, bytes); }
+  void commit() const { commit_(); }
 
  private:
-  std::variant<std::monostate, GgufWriter, SafetensorsWriter, files::HuggingFaceWriter, NetworkWriter> writer_;
+  template <class Writer>
+  void use(std::shared_ptr<Writer> writer);
+
+  std::function<void(std::string_view name, std::span<const std::byte> bytes)> write_;
+  std::function<void()> commit_;
   std::vector<Due> due_;
 };
 

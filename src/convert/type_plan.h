@@ -3,8 +3,6 @@
 // The type of every tensor of the target, and why.
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 

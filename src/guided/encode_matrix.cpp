@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -61,6 +62,16 @@ std::vector<float> decode_matrix(const EncodedMatrix& matrix, const Scheme& sche
   std::vector<float> weights(rows * cols);
   imago::decode(scheme.format, matrix.codes, {matrix.scales, matrix.scale_group}, weights);
   return weights;
+}
+
+std::vector<float> sample_rows(std::span<const float> weights, std::size_t cols, std::size_t most) {
+  const std::size_t rows = weights.size() / cols;
+  std::vector<float> sample;
+  for (std::size_t row = 0; row < rows; row += std::max<std::size_t>(1, rows / most)) {
+    const std::span<const float> values = weights.subspan(row * cols, cols);
+    sample.insert(sample.end(), values.begin(), values.end());
+  }
+  return sample;
 }
 
 }  // namespace imago::guided

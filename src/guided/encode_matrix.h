@@ -29,4 +29,7 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
 /// Back to float32, [rows][cols].
 std::vector<float> decode_matrix(const EncodedMatrix& matrix, const Scheme& scheme, std::size_t rows, std::size_t cols);
 
+/// About `most` rows, evenly spaced: every (rows / most)-th one. [rows][cols]
+std::vector<float> sample_rows(std::span<const float> weights, std::size_t cols, std::size_t most);
+
 }  // namespace imago::guided

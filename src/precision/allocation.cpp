@@ -1,7 +1,6 @@
 #include "precision/allocation.h"
 
 #include <algorithm>
-#include <cassert>
 #include <limits>
 #include <numeric>
 

@@ -17,18 +17,6 @@ namespace {
 /// little between rows.
 constexpr std::size_t kSampledRows = 64;
 
-std::size_t sampling_step(std::size_t rows) { return std::max<std::size_t>(1, rows / kSampledRows); }
-
-/// Copies the sampled rows.
-std::vector<float> sampled_rows(std::span<const float> weights, std::size_t cols) {
-  std::vector<float> sample;
-  for (std::size_t row = 0; row < weights.size() / cols; row += sampling_step(weights.size() / cols)) {
-    const std::span<const float> values = weights.subspan(row * cols, cols);
-    sample.insert(sample.end(), values.begin(), values.end());
-  }
-  return sample;
-}
-
 /// Sums error_of(row) over evenly spaced rows and scales the sum up to all rows. Adds in order, so that the result does
 /// not depend on the number of threads.
 template <class ErrorOf>
@@ -60,7 +48,7 @@ double error_by_columns(std::span<const float> weights, std::span<const float> g
 double error_by_products(std::span<const float> weights, std::span<const float> got, std::size_t cols,
                          std::span<const float> products) {
   const std::size_t rows = weights.size() / cols;
-  return sum_over_rows(rows, sampling_step(rows), [&](std::size_t row) {
+  return sum_over_rows(rows, std::max<std::size_t>(1, rows / kSampledRows), [&](std::size_t row) {
     std::vector<float> errors(cols), moved(cols);
     for (std::size_t i = 0; i < cols; ++i) errors[i] = weights[row * cols + i] - got[row * cols + i];
     for (std::size_t i = 0; i < cols; ++i) {  // symmetric, so rows of the products serve as columns
@@ -122,7 +110,7 @@ double MatrixTrials::output_error(const DecoderMatrix& matrix, Format type) cons
     const std::vector<float> weights = matrices_.weights(key);
     const guided::InputStatistics* known = calibration_.find(matrix.name, key.expert, matrix.cols);
     const std::vector<float> sample =
-        known == nullptr || known->products.empty() ? weights : sampled_rows(weights, matrix.cols);
+        known == nullptr || known->products.empty() ? weights : guided::sample_rows(weights, matrix.cols, kSampledRows);
     const std::vector<float> back =
         guided::decode_matrix(pack(sample, matrix.cols, type, known), type, sample.size() / matrix.cols, matrix.cols);
     sum += mean_output_error(sample, back, matrix.cols, known) * static_cast<double>(weights.size()) /

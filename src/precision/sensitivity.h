@@ -4,7 +4,6 @@
 // types and estimates the others.
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <utility>

@@ -1,6 +1,5 @@
 // Measures a network in each of the 21 dtypes.
 
-#include <algorithm>
 #include <limits>
 #include <map>
 #include <span>
