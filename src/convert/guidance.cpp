@@ -26,10 +26,9 @@ TensorGuide guide_of(const guided::Calibration& calibration, const PlannedTensor
   TensorGuide guide;
   bool known = false;
   for (std::size_t i = 0; i < named.experts; ++i) {
-    const auto found = calibration.matrices.find({named.name, named.first_expert + i});
-    const bool seen = found != calibration.matrices.end() && found->second->rows != 0;
-    if (seen) calibration.require(named.name, named.first_expert + i, planned.recipe->shape.last());
-    guide.inputs.push_back(seen ? found->second : nullptr);
+    const std::size_t expert = named.first_expert + i;
+    const bool seen = calibration.find(named.name, expert, planned.recipe->shape.last()) != nullptr;
+    guide.inputs.push_back(seen ? calibration.matrices.at({named.name, expert}) : nullptr);
     known = known || seen;
   }
   if (!known || !can_split(planned, named.experts)) guide.inputs.clear();

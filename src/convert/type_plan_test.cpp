@@ -142,7 +142,7 @@ TEST(TypePlan, InABagAndWithPureRowsThatFitNoBlockKeepTheirType) {
       EXPECT_EQ(plan[0].reason, fmt::format("rows of 96 fit no block of {}", name(asked)));
       EXPECT_EQ(plan[3].type.format, Format(asked));
       options.tensor_types = {{"a", q5_k}};
-      EXPECT_EQ(type_of(recipe, options, 0), "float16") << "patterns are no mix either";
+      EXPECT_EQ(type_of(recipe, options, 0), "float16") << "patterns do not mix types either";
     }
   }
 }
@@ -210,7 +210,7 @@ TEST(TypePlan, ScalesSitWhereTheyAreAskedFor) {
   EXPECT_EQ(plan_types(recipe.recipe, options)[0].scales, (ScaleLayout{64, 96}));
   options.granularity = Granularity::group;
   EXPECT_EQ(plan_types(recipe.recipe, options)[0].scales, (ScaleLayout{64 * 3, 32}));
-  EXPECT_EQ(plan_types(recipe.recipe, options)[1].scales, (ScaleLayout{64, 100})) << "100 is no multiple of 32";
+  EXPECT_EQ(plan_types(recipe.recipe, options)[1].scales, (ScaleLayout{64, 100})) << "100 is not a multiple of 32";
   EXPECT_EQ(plan_types(recipe.recipe, options)[0].bytes(), 64u * 96 / 2 + 64 * 3 * 4);
 }
 

@@ -293,7 +293,9 @@ class StripRounder {
 
 }  // namespace
 
-bool can_compensate(Format format) { return GridFormat::exists(format); }
+bool can_compensate(Format format) {
+  return format.is_block() ? CodeBits::of(format.block()).has_value() : format.has_scales() && format.bits() <= 8;
+}
 
 EncodedMatrix encode_compensated(std::span<const float> weights, std::size_t rows, const Scheme& scheme,
                                  const InputStatistics& inputs, const Feedback& feedback) {

@@ -45,7 +45,8 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
     return encode_compensated(weights, rows, checked, *statistics, *feedback_of(*statistics));
   }
   const ScaleLayout layout = scale_layout(checked, rows, cols);
-  const std::vector<float> importance = statistics == nullptr ? std::vector<float>() : column_importance(*statistics);
+  const std::vector<float> importance =
+      statistics == nullptr ? std::vector<float>() : relative_importance(statistics->second_moments);
   EncodedMatrix encoded;
   encoded.codes.resize(packed_bytes(checked.format, weights.size()));
   if (checked.format.has_scales()) {

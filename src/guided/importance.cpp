@@ -130,10 +130,6 @@ std::vector<float> relative_importance(std::span<const float> factors) {
   return relative;
 }
 
-std::vector<float> column_importance(const InputStatistics& statistics) {
-  return relative_importance(statistics.second_moments);
-}
-
 std::vector<float> weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
                                    const ScaleLayout& layout, std::span<const float> importance) {
   if (layout.count == 0) return {};

@@ -11,12 +11,9 @@
 
 namespace imago::guided {
 
-/// The cost of an error in each column: its second moment relative to the mean. Columns that were zero throughout the
-/// text still count a little, since another text may use them. Throws UsageError for moments that are negative or not
-/// finite.
-std::vector<float> column_importance(const InputStatistics& statistics);
-
-/// Any factors >= 0 relative to their mean, with a small lower bound.
+/// The cost of an error in each column: its second moment, or another factor >= 0, relative to the mean. Columns that
+/// were zero throughout the text still count a little, since another text may use them. Throws UsageError for factors
+/// that are negative or not finite.
 std::vector<float> relative_importance(std::span<const float> factors);
 
 /// Scales of least weighted error, one per group of `layout`. The calibrators percentile and absmean are obeyed; absmax

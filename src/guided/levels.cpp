@@ -7,33 +7,6 @@
 
 namespace imago::guided {
 
-namespace {
-
-std::vector<float> integers(int low, int high) {
-  std::vector<float> values;
-  for (int value = low; value <= high; ++value) values.push_back(static_cast<float>(value));
-  return values;
-}
-
-/// The value of each bit pattern of a narrow float.
-std::vector<float> float_values(DType dtype) {
-  std::vector<std::byte> packed;
-  const int bits_of_code = bits(dtype);
-  for (int pattern = 0; pattern < 1 << bits_of_code; ++pattern) {
-    const int pair = pattern << 4 | pattern;  // two codes of 4 bits per byte
-    packed.push_back(static_cast<std::byte>(bits_of_code == 4 ? pair : pattern));
-  }
-  std::vector<float> values(packed.size() * 8 / static_cast<std::size_t>(bits_of_code));
-  const float one = 1;
-  decode(dtype, packed, {{&one, 1}, values.size()}, values);
-  std::erase_if(values, [](float value) { return !std::isfinite(value); });
-  std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
-}
-
-}  // namespace
-
 Levels::Levels(std::span<const float> values) {
   codes_.resize(values.size());
   std::iota(codes_.begin(), codes_.end(), std::size_t{0});
@@ -49,19 +22,17 @@ Levels::Levels(std::span<const float> values) {
   }
 }
 
-bool Levels::exist(DType dtype) noexcept { return is_scaled(dtype) && bits(dtype) <= 8; }
-
 Levels Levels::of(DType dtype) {
-  const int width = bits(dtype);
-  switch (info(dtype).kind) {
-    case NumberKind::signed_integer: return Levels(integers(-(1 << (width - 1)), (1 << (width - 1)) - 1));
-    case NumberKind::unsigned_integer: return Levels(integers(0, (1 << width) - 1));
-    case NumberKind::ternary: return Levels(integers(-1, 1));
-    case NumberKind::binary: return Levels(std::vector<float>{-1, 1});
-    case NumberKind::wide_float:
-    case NumberKind::narrow_float: break;
-  }
-  return Levels(float_values(dtype));
+  std::vector<std::byte> packed;  // the 256 bytes have all codes in them
+  for (int byte = 0; byte < 256; ++byte) packed.push_back(static_cast<std::byte>(byte));
+  std::vector<float> values(packed.size() * 8 / static_cast<std::size_t>(bits(dtype)));
+  const float one = 1;
+  decode(dtype, packed, {{&one, 1}, values.size()}, values);
+  // The ternary code 10, which would be -2, is never written.
+  std::erase_if(values, [&](float value) { return !std::isfinite(value) || (dtype == DType::ternary && value == -2); });
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return Levels(values);
 }
 
 LevelLanes::Lanes LevelLanes::nearest_of_uneven(Lanes t) const noexcept {

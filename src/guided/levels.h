@@ -18,7 +18,6 @@ class Levels {
   explicit Levels(std::span<const float> values);
   /// The levels of a dtype with scales and at most 8 bits. Codes are indices into the ascending values.
   static Levels of(DType dtype);
-  static bool exist(DType dtype) noexcept;
 
   /// Adding 1.5 · 2^23 leaves no bits for the fraction.
   static constexpr float kMagic = 12582912.0f;

@@ -157,10 +157,6 @@ class ScaledGrid final : public RoundingGrid {
 
 }  // namespace
 
-bool GridFormat::exists(Format format) {
-  return format.is_block() ? CodeBits::of(format.block()).has_value() : Levels::exist(format.dtype());
-}
-
 GridFormat::GridFormat(const Scheme& scheme, std::size_t columns)
     : scheme_(scheme),
       columns_(columns),

@@ -56,9 +56,8 @@ class RoundingGrid {
 /// What all strips of a matrix share.
 class GridFormat {
  public:
-  /// REQUIRES: a checked scheme of a type for which exists() is true.
+  /// REQUIRES: a checked scheme of a type that can be compensated.
   GridFormat(const Scheme& scheme, std::size_t columns);
-  static bool exists(Format format);
 
   const Levels& levels() const noexcept { return levels_; }
   /// A grid that writes the `codes` of `rows` rows and the `scales` of a dtype. Scales of rows and tensors must be set

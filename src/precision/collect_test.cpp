@@ -27,7 +27,7 @@ std::vector<TokenId> some_ids(std::size_t count) {
   return ids;
 }
 
-/// All rows that each matrix multiplies, one behind the other.
+/// All rows that each matrix multiplies, one after the other.
 class Record final : public backend::InputObserver {
  public:
   explicit Record(const models::Traits& traits) : traits_(traits) {}

@@ -116,9 +116,8 @@ ModelComparison compare_models(const std::string& a, const std::string& b, const
   check_architectures(file_a, file_b);
   // A bare safetensors file has the names of the folder it was taken from.
   const bool bag = file_a.form() == FileForm::safetensors || file_b.form() == FileForm::safetensors;
-  const precision::Names names = bag ? precision::Names::stored : precision::Names::canonical;
-  const std::vector<TensorRecipe> tensors_a = precision::model_tensors(file_a, names);
-  const std::vector<TensorRecipe> tensors_b = precision::model_tensors(file_b, names);
+  const auto tensors_of = bag ? precision::stored_tensors : precision::canonical_tensors;
+  const std::vector<TensorRecipe> tensors_a = tensors_of(file_a), tensors_b = tensors_of(file_b);
 
   ModelComparison comparison;
   comparison.a = describe_file(file_a, tensors_a);

@@ -62,7 +62,7 @@ TEST_F(CompareModels, AgreesWithSumsInDouble) {
   EXPECT_NEAR(row.relative_rmse.value(), std::sqrt(dd / aa), 1e-12);
   EXPECT_EQ(row.weights, a.size());
   EXPECT_EQ(row.bytes_a, 4 * a.size());
-  EXPECT_DOUBLE_EQ(comparison.overall, row.cosine.value()) << "there is no other tensor";
+  EXPECT_DOUBLE_EQ(comparison.overall, row.cosine.value()) << "it is the only tensor";
   EXPECT_EQ(comparison.a.bits_per_weight(), 32);
 }
 

@@ -27,13 +27,15 @@ std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const files::Te
 
 }  // namespace
 
-std::vector<models::TensorRecipe> model_tensors(const files::TensorFile& file, Names names) {
-  if (names == Names::canonical) {
-    if (auto tensors = decoder_tensors(file)) return std::move(*tensors);
-  }
+std::vector<models::TensorRecipe> stored_tensors(const files::TensorFile& file) {
   std::vector<models::TensorRecipe> tensors;
   for (const files::StoredTensor& tensor : file.tensors()) tensors.push_back(models::kept_tensor(tensor));
   return tensors;
+}
+
+std::vector<models::TensorRecipe> canonical_tensors(const files::TensorFile& file) {
+  std::optional<std::vector<models::TensorRecipe>> tensors = decoder_tensors(file);
+  return tensors ? std::move(*tensors) : stored_tensors(file);
 }
 
 std::string architecture_of(const files::TensorFile& file) {

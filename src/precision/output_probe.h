@@ -60,7 +60,7 @@ class OutputProbe {
   std::span<float> input(std::size_t window, std::size_t block) {
     return std::span(inputs_).subspan((window * blocks() + block) * window_values(), window_values());
   }
-  /// Of a compared row; they are numbered through all windows.
+  /// The original logits of a compared row; rows are numbered through all windows.
   std::span<float> reference(std::size_t place) {
     return std::span(logits_).subspan(place * vocabulary(), vocabulary());
   }

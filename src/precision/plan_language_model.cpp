@@ -167,7 +167,9 @@ class LanguageModelPlanner final : public Planner {
         packed_[i].reset();  // keeps one in memory at a time
         packed_[i].emplace(type, trials_->encode(matrices_.all()[i], type));
       }
-      put(swap, copy_of(packed_[i]->second));
+      for (const auto& [key, weights] : packed_[i]->second.parts) {
+        swap.put(key, packed(weights.format, weights.packed.host()));
+      }
     }
   }
 

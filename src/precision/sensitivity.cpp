@@ -128,13 +128,6 @@ MatrixTrial MatrixTrials::original(const DecoderMatrix& matrix) const {
   return trial;
 }
 
-MatrixTrial copy_of(const MatrixTrial& trial) {
-  MatrixTrial copy{.parts = {}, .output_error = trial.output_error};
-  for (const auto& [key, weights] : trial.parts)
-    copy.parts.emplace_back(key, packed(weights.format, weights.packed.host()));
-  return copy;
-}
-
 void put(lm::MatrixSwap& swap, MatrixTrial trial) {
   for (auto& [key, weights] : trial.parts) swap.put(key, std::move(weights));
 }

@@ -57,8 +57,6 @@ std::vector<TypeOption> type_options(const DecoderMatrix& matrix, std::span<cons
 /// Weights without scales, with a copy of the codes.
 lm::EncodedWeights packed(Format type, std::span<const std::byte> codes);
 
-MatrixTrial copy_of(const MatrixTrial& trial);
-
 /// Installs all parts in the model.
 void put(lm::MatrixSwap& swap, MatrixTrial trial);
 

@@ -80,7 +80,7 @@ TEST_F(Sensitivity, MeasuredCostsAreThoseOfModelsLoadedThatWay) {
   const MatrixTrials trials(matrices, nothing, Rounding::nearest);
   const std::vector<Format> measured = {BlockFormat::q4_0, BlockFormat::q8_0};
   const auto costs = measure_costs(model, matrices, trials, probe, kTypes, measured, {});
-  EXPECT_EQ(probe.measure(0).divergence, 0) << "the model is as before";
+  EXPECT_EQ(probe.measure(0).divergence, 0) << "the model is restored";
   ASSERT_EQ(costs.size(), matrices.all().size());
   // The embedding, used twice; a late and an early matrix.
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}, costs.size() - 1}) {

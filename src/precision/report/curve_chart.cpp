@@ -41,26 +41,22 @@ class LabelPlacer {
   std::optional<Label> place(double x, double y, const std::string& text) {
     const double width = kLetter * static_cast<double>(text.size());
     const double gap = kDot + 3;
-    struct Try {
-      double dx, dy;
-      std::string_view anchor;
-    };
-    const std::array<Try, 8> tries = {{{gap, 4, "start"},
-                                       {-gap, 4, "end"},
-                                       {0, -gap - 1, "middle"},
-                                       {0, gap + 10, "middle"},
-                                       {gap - 2, -gap + 2, "start"},
-                                       {gap - 2, gap + 6, "start"},
-                                       {-gap + 2, -gap + 2, "end"},
-                                       {-gap + 2, gap + 6, "end"}}};
-    for (const Try& at : tries) {
-      const double left = x + at.dx - (at.anchor == "start" ? 0 : at.anchor == "end" ? width : width / 2);
-      const Box box{left - 3, y + at.dy - kLetterHeight + 1, left + width + 3, y + at.dy + 4};
+    const std::array<Label, 8> tries = {{{gap, 4, "start"},
+                                         {-gap, 4, "end"},
+                                         {0, -gap - 1, "middle"},
+                                         {0, gap + 10, "middle"},
+                                         {gap - 2, -gap + 2, "start"},
+                                         {gap - 2, gap + 6, "start"},
+                                         {-gap + 2, -gap + 2, "end"},
+                                         {-gap + 2, gap + 6, "end"}}};
+    for (const Label& at : tries) {
+      const double left = x + at.x - (at.anchor == "start" ? 0 : at.anchor == "end" ? width : width / 2);
+      const Box box{left - 3, y + at.y - kLetterHeight + 1, left + width + 3, y + at.y + 4};
       const bool inside =
           box.left >= room_.left && box.right <= room_.right && box.top >= room_.top && box.bottom <= room_.bottom;
       if (!inside || std::ranges::any_of(taken_, [&](const Box& other) { return box.meets(other); })) continue;
       taken_.push_back(box);
-      return Label{x + at.dx, y + at.dy, at.anchor};
+      return Label{x + at.x, y + at.y, at.anchor};
     }
     return std::nullopt;
   }

@@ -6,27 +6,13 @@
 #include <cmath>
 #include <cstdint>
 
+#include "files/json_text.h"
+
 namespace imago::precision {
 
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-/// Bytes of the UTF-8 character at the start of `text`; 0 if it is invalid: overlong, a surrogate or beyond Unicode.
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t count = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < count) return 0;
-  for (std::size_t i = 1; i < count; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const std::uint8_t second = byte(1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : count;
-}
 
 /// C1 controls, two bytes each: some readers interpret them as other characters.
 bool is_c1(std::string_view character) {
@@ -39,7 +25,7 @@ std::string escape_html(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t bytes = character_bytes(text);
+    const std::size_t bytes = files::utf8_length(text, 0);
     const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
     text.remove_prefix(character.size());
     const char c = character[0];

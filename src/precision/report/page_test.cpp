@@ -122,7 +122,7 @@ TEST(ReportPage, HostileTextsStayTexts) {
   EXPECT_TRUE(page.has_text("<script>alert(1)</script>")) << "as words";
   EXPECT_EQ(html.find('\x1b'), std::string::npos);
   EXPECT_EQ(html.find('\xff'), std::string::npos);
-  EXPECT_NE(html.find("\xEF\xBF\xBD"), std::string::npos) << "U+FFFD in place of what is no UTF-8";
+  EXPECT_NE(html.find("\xEF\xBF\xBD"), std::string::npos) << "U+FFFD for what is not UTF-8";
 }
 
 TEST(ReportPage, PartsMayBeMissingOrOdd) {
@@ -166,7 +166,7 @@ TEST(LayerGrid, GoesByBlockAndRole) {
   EXPECT_EQ(grid.rows[0].cells, (std::vector<std::size_t>{2, 4, 3}));
   EXPECT_EQ(grid.rows[1].cells, (std::vector<std::size_t>{kNone, 1, kNone}));
   EXPECT_EQ(grid.rows[2].block, 10u);
-  EXPECT_EQ(grid.outside, (std::vector<std::size_t>{0, 6, 7, 8})) << "a name that comes twice is beside the grid";
+  EXPECT_EQ(grid.outside, (std::vector<std::size_t>{0, 6, 7, 8})) << "a repeated name is outside the grid";
 }
 
 TEST(Axis, MarksRoundValues) {
@@ -179,7 +179,7 @@ TEST(Axis, MarksRoundValues) {
   for (const precision::AxisTick& tick : powers.ticks()) labels.push_back(tick.label);
   EXPECT_EQ(labels, (std::vector<std::string>{"0.001", "0.01", "0.1", "1"}));
   EXPECT_LT(powers.place(0.001), powers.place(0.01));
-  EXPECT_EQ(powers.place(1e-9), 0) << "what is outside stands at the end";
+  EXPECT_EQ(powers.place(1e-9), 0) << "values outside map to the end";
 }
 
 TEST(ReportWords, AreShort) {

@@ -98,6 +98,14 @@ LayerGrid make_layer_grid(std::span<const std::string> names) {
 
 namespace {
 
+/// Number of colour strengths; the style sheet has a class for each, "h0" …
+constexpr int kShades = 9;
+
+struct ShadedCell {
+  std::string text, tooltip;
+  int shade = 0;
+};
+
 /// The positive values of a table, from the least to the largest.
 struct ShadedRange {
   double least = std::numeric_limits<double>::infinity(), most = 0;
@@ -141,10 +149,9 @@ void write_legend(HtmlWriter& html, const ShadedRange& errors) {
   html.text(fmt::format(" {} %", short_text(100 * errors.most))).close("p").line_break();
 }
 
-}  // namespace
-
-void write_shaded_grid(HtmlWriter& html, std::span<const std::string> names, std::string_view caption,
-                       const std::function<ShadedCell(std::size_t index)>& cell) {
+/// Names by block and role as a table of shaded cells, the others as tiles next to it. `cell` makes the cell of a name.
+template <class Cell>
+void write_shaded_grid(HtmlWriter& html, std::span<const std::string> names, std::string_view caption, Cell&& cell) {
   const LayerGrid grid = make_layer_grid(names);
   if (!grid.rows.empty()) {
     html.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat"}});
@@ -174,6 +181,8 @@ void write_shaded_grid(HtmlWriter& html, std::span<const std::string> names, std
   }
   html.close("ul").line_break();
 }
+
+}  // namespace
 
 void write_layer_section(HtmlWriter& html, std::span<const ComparedTensor> layers) {
   // Vectors usually keep their type; a column of zeros for each norm would hide the matrices.

@@ -3,7 +3,6 @@
 // The tables of a page, its style sheet and its script.
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,18 +29,6 @@ struct LayerGrid {
 
 /// Roles in the order of computation, then unknown ones in the order of their first use.
 LayerGrid make_layer_grid(std::span<const std::string> names);
-
-/// Number of colour strengths; the style sheet has a class for each, "h0" …
-inline constexpr int kShades = 9;
-
-struct ShadedCell {
-  std::string text, tooltip;
-  int shade = 0;
-};
-
-/// Names by block and role as a table of shaded cells, the others as tiles next to it. `cell` makes the cell of a name.
-void write_shaded_grid(HtmlWriter& html, std::span<const std::string> names, std::string_view caption,
-                       const std::function<ShadedCell(std::size_t index)>& cell);
 
 /// How much each layer lost.
 void write_layer_section(HtmlWriter& html, std::span<const ComparedTensor> layers);
