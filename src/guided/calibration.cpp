@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -246,7 +245,6 @@ void Calibration::write(const std::string& to) const {
   std::vector<GgufEntry> entries;
   std::vector<std::string> shared;
   std::map<Experts, std::string> first_of;
-  std::set<std::string> with_products;
   for (const auto& [name, experts] : named) {
     const std::size_t columns = columns_of(experts);
     entries.push_back({name + std::string(kSums), f32, Shape{experts.size(), columns}});
@@ -256,7 +254,6 @@ void Calibration::write(const std::string& to) const {
       shared.push_back(name + "=" + first->second);
     } else if (have_products(experts)) {
       entries.push_back({name + std::string(kProducts), f32, Shape{experts.size(), columns, columns}});
-      with_products.insert(name);
     }
   }
   std::vector<GgufMetadata> metadata = {{"general.type", std::string(kType)},
@@ -279,7 +276,7 @@ void Calibration::write(const std::string& to) const {
     }
     writer.write(name + std::string(kSums), sums);
     writer.write(name + std::string(kCounts), counts);
-    if (!with_products.contains(name)) continue;
+    if (first_of.at(experts) != name || !have_products(experts)) continue;
     const std::vector<float> none(columns * columns);
     for (const InputStatistics* expert : experts) {
       const bool known = expert != nullptr && !expert->products.empty();

@@ -318,7 +318,7 @@ EncodedMatrix encode_compensated(std::span<const float> weights, std::size_t row
     const auto grid = grid_format.strip(
         count, std::span(encoded.codes).subspan(packed_bytes(format, begin * cols), packed_bytes(format, count * cols)),
         per_row == 0 ? scales : scales.subspan(begin * per_row, count * per_row));
-    Strip strip(source, weights.subspan(begin * cols, count * cols), count, *grid);
+    Strip strip{source, weights.subspan(begin * cols, count * cols), count, *grid};
     StripRounder(strip).run();
     Descent descent(strip);
     for (int sweep = 0; sweep < kSweeps; ++sweep) descent.sweep();

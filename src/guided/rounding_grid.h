@@ -81,16 +81,6 @@ struct StripSource {
 };
 
 struct Strip {
-  Strip(const StripSource& shared, std::span<const float> weights_of_rows, std::size_t row_count,
-        RoundingGrid& its_grid)
-      : source(shared),
-        weights(weights_of_rows),
-        rows(row_count),
-        cols(shared.feedback.columns()),
-        grid(its_grid),
-        errors(rows * cols),
-        places(rows * cols) {}
-
   std::size_t panels() const noexcept { return (cols + Feedback::kPanel - 1) / Feedback::kPanel; }
   std::size_t group_of(std::size_t row, std::size_t column) const noexcept {
     return (row * cols + column) / scales.group;
@@ -107,11 +97,12 @@ struct Strip {
 
   const StripSource& source;
   std::span<const float> weights;  ///< [rows][cols]
-  std::size_t rows, cols;
+  std::size_t rows;
   RoundingGrid& grid;
-  StripScales scales;
-  std::vector<float> errors;         ///< weights minus their values, [cols][rows]
-  std::vector<std::uint8_t> places;  ///< indices of levels, [rows][cols]
+  std::size_t cols = source.feedback.columns();
+  StripScales scales = {};
+  std::vector<float> errors = std::vector<float>(rows * cols);  ///< weights minus their values, [cols][rows]
+  std::vector<std::uint8_t> places = std::vector<std::uint8_t>(rows * cols);  ///< indices of levels, [rows][cols]
 };
 
 }  // namespace imago::guided

@@ -1,31 +1,10 @@
 #include "precision/model_tensors.h"
 
-#include <optional>
-
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
 
 namespace imago::precision {
-
-namespace {
-
-/// None unless the file is a folder with a decoder that imago knows.
-std::optional<std::vector<models::TensorRecipe>> decoder_tensors(const files::TensorFile& file) {
-  if (file.folder() == nullptr) return std::nullopt;
-  try {
-    const models::Traits traits = models::read_traits(file);
-    const models::DecoderTensors tensors(file, traits);
-    std::vector<models::TensorRecipe> recipes =
-        models::decoder_recipes(traits, tensors, models::usual_naming(traits, true));
-    for (const std::string& unused : tensors.unused()) recipes.push_back(models::kept_tensor(file.require(unused)));
-    return recipes;
-  } catch (const Error&) {
-    return std::nullopt;  // its tensors can still be compared under their own names
-  }
-}
-
-}  // namespace
 
 std::vector<models::TensorRecipe> stored_tensors(const files::TensorFile& file) {
   std::vector<models::TensorRecipe> tensors;
@@ -34,8 +13,17 @@ std::vector<models::TensorRecipe> stored_tensors(const files::TensorFile& file) 
 }
 
 std::vector<models::TensorRecipe> canonical_tensors(const files::TensorFile& file) {
-  std::optional<std::vector<models::TensorRecipe>> tensors = decoder_tensors(file);
-  return tensors ? std::move(*tensors) : stored_tensors(file);
+  if (file.folder() == nullptr) return stored_tensors(file);
+  try {
+    const models::Traits traits = models::read_traits(file);
+    const models::DecoderTensors tensors(file, traits);
+    std::vector<models::TensorRecipe> recipes =
+        models::decoder_recipes(traits, tensors, models::usual_naming(traits, true));
+    for (const std::string& unused : tensors.unused()) recipes.push_back(models::kept_tensor(file.require(unused)));
+    return recipes;
+  } catch (const Error&) {
+    return stored_tensors(file);  // not a decoder that imago knows: its tensors can be compared all the same
+  }
 }
 
 std::string architecture_of(const files::TensorFile& file) {
