@@ -22,12 +22,16 @@ std::size_t hash(std::uint64_t pair) noexcept {
 
 }  // namespace
 
-BpeMerger::BpeMerger(std::span<const Merge> merges) : slots_(std::bit_ceil(2 * merges.size() + 1), Slot{.pair = 0}) {
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
+BpeMerger::BpeMerger(const models::Vocabulary& vocabulary, const TokenMap& ids)
+    : slots_(std::bit_ceil(2 * vocabulary.merges.size() + 1), Slot{.pair = 0}) {
+  std::uint32_t rank = 0;
+  for (const auto& [left_text, right_text] : vocabulary.merges) {
+    const auto left = ids.find(left_text), right = ids.find(right_text), whole = ids.find(left_text + right_text);
+    if (left == ids.end() || right == ids.end() || whole == ids.end()) continue;
+    const std::uint64_t pair = pair_of(left->second, right->second);
     std::size_t at = hash(pair);
     while (slots_[at & (slots_.size() - 1)].rank != kNever) ++at;
-    slots_[at & (slots_.size() - 1)] = {pair, static_cast<std::uint32_t>(rank), merges[rank].whole};
+    slots_[at & (slots_.size() - 1)] = {pair, rank++, whole->second};
   }
 }
 

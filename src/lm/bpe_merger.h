@@ -4,20 +4,22 @@
 // left.
 
 #include <cstdint>
-#include <span>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "imago/lm.h"
+#include "models/vocabulary.h"
 
 namespace imago::lm {
 
+/// Tokens by their text. Views of the vocabulary.
+using TokenMap = std::unordered_map<std::string_view, TokenId>;
+
 class BpeMerger {
  public:
-  struct Merge {
-    TokenId left, right, whole;
-  };
-  /// Best first. No pair comes twice.
-  explicit BpeMerger(std::span<const Merge> merges);
+  /// The merges of a vocabulary; those of tokens that are not in `ids` never happen. REQUIRES: no pair comes twice.
+  BpeMerger(const models::Vocabulary& vocabulary, const TokenMap& ids);
 
   /// Memory that calls share.
   struct Workspace {

@@ -24,8 +24,6 @@ using models::TokenizerKind;
 using models::TokenType;
 using models::Vocabulary;
 
-constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 28;
-
 std::unique_ptr<const TextEncoder> make_encoder(const Vocabulary& vocabulary) {
   switch (vocabulary.kind) {
     case TokenizerKind::byte_bpe: return lm::make_byte_bpe(vocabulary);
@@ -171,7 +169,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
           fmt::format("{}: a safetensors file has no tokenizer; name its folder or the tokenizer.json in it", path));
     }
   }
-  return TokenizerMaker::make(models::read_vocabulary(files::JsonFile::open(path, kMaxTokenizerBytes)));
+  return TokenizerMaker::make(models::read_vocabulary(files::JsonFile::open(path, files::kMaxTokenizerBytes)));
 }
 
 std::size_t Tokenizer::size() const noexcept { return state_->vocabulary.tokens.size(); }

@@ -40,21 +40,20 @@ class WordCache {
   /// `text_bytes` decides how large it is: none for texts too short to gain.
   explicit WordCache(std::size_t text_bytes) : entries_(text_bytes < 1024 ? 0 : kEntries) {}
 
-  /// Appends the ids of `word` and returns true if it came before.
-  bool repeat(std::string_view word, std::vector<TokenId>& ids) {
-    if (entries_.empty() || word.size() > kLongest) return false;
-    place_ = std::hash<std::string_view>()(word) % kEntries;
-    const Entry& entry = entries_[place_];
-    if (entry.word != word || entry.word.data() == nullptr) return false;
-    ids.resize(ids.size() + entry.count);
-    std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(entry.first), entry.count,
-                ids.end() - static_cast<std::ptrdiff_t>(entry.count));
-    return true;
-  }
-  /// REQUIRES: `repeat` was just asked for `word` and did not know it; its ids are ids[first …]. `word` and ids stay.
-  void remember(std::string_view word, std::size_t first, const std::vector<TokenId>& ids) {
-    if (entries_.empty() || word.size() > kLongest) return;
-    entries_[place_] = {word, first, ids.size() - first};
+  /// Appends the ids of `word`: those it had before, else what `encode` appends. `word` and ids stay where they are.
+  template <class Encode>
+  void take(std::string_view word, std::vector<TokenId>& ids, Encode&& encode) {
+    if (entries_.empty() || word.size() > kLongest) return encode();
+    Entry& entry = entries_[std::hash<std::string_view>()(word) % kEntries];
+    if (entry.word == word && entry.word.data() != nullptr) {
+      ids.resize(ids.size() + entry.count);
+      std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(entry.first), entry.count,
+                  ids.end() - static_cast<std::ptrdiff_t>(entry.count));
+    } else {
+      const std::size_t first = ids.size();
+      encode();
+      entry = {word, first, ids.size() - first};
+    }
   }
 
  private:
@@ -65,7 +64,6 @@ class WordCache {
     std::size_t first = 0, count = 0;
   };
   std::vector<Entry> entries_;
-  std::size_t place_ = 0;
 };
 
 }  // namespace imago::lm

@@ -15,33 +15,20 @@ namespace {
 
 using models::Vocabulary;
 
-const std::vector<std::string>& patterns_of(const Vocabulary& vocabulary) {
-  const std::vector<std::string>* named = models::pre_tokenizer_patterns(vocabulary.pre_tokenizer);
-  return vocabulary.patterns.empty() && named != nullptr ? *named : vocabulary.patterns;
-}
-
-std::vector<BpeMerger::Merge> merges_of(const Vocabulary& vocabulary) {
-  std::unordered_map<std::string_view, TokenId> ids;
+TokenMap ids_of(const Vocabulary& vocabulary) {
+  TokenMap ids;
   ids.reserve(vocabulary.tokens.size());
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     ids.emplace(vocabulary.tokens[id].text, static_cast<TokenId>(id));
   }
-  std::vector<BpeMerger::Merge> merges;
-  merges.reserve(vocabulary.merges.size());
-  std::string whole;
-  for (const auto& [left, right] : vocabulary.merges) {
-    whole = left;
-    whole += right;
-    merges.push_back({ids.at(left), ids.at(right), ids.at(whole)});
-  }
-  return merges;
+  return ids;
 }
 
 class ByteBpe final : public TextEncoder {
  public:
   explicit ByteBpe(const Vocabulary& vocabulary)
-      : splitter_(patterns_of(vocabulary)),
-        merger_(merges_of(vocabulary)),
+      : splitter_(models::patterns_of(vocabulary)),
+        merger_(vocabulary, ids_of(vocabulary)),
         normal_forms_(vocabulary.normal_forms),
         unknown_(vocabulary.unknown.value_or(-1)),
         add_space_prefix_(vocabulary.add_space_prefix) {
@@ -64,24 +51,15 @@ class ByteBpe final : public TextEncoder {
   }
 
   void encode(std::string_view text, Place, std::vector<TokenId>& ids) const override {
+    std::string spaced;
     if (add_space_prefix_ && !text.empty() && !is_space(character_at(text, 0).code)) {
-      const std::string spaced = " " + std::string(text);
-      encode_text(spaced, ids);
-    } else {
-      encode_text(text, ids);
+      text = spaced.append(" ").append(text);
     }
-  }
-
- private:
-  void encode_text(std::string_view text, std::vector<TokenId>& ids) const {
     BpeMerger::Workspace workspace;
     std::vector<TokenId> symbols;
     WordCache cache(text.size());
     const WordSplitter::Word take = [&](std::string_view word) {
-      if (cache.repeat(word, ids)) return;
-      const std::size_t first = ids.size();
-      encode_word(word, symbols, workspace, ids);
-      cache.remember(word, first, ids);
+      cache.take(word, ids, [&] { encode_word(word, symbols, workspace, ids); });
     };
     // Expressions see UTF-8 only; each run of other bytes is a word.
     for (std::size_t at = 0; at < text.size();) {
@@ -94,6 +72,7 @@ class ByteBpe final : public TextEncoder {
     }
   }
 
+ private:
   void encode_word(std::string_view word, std::vector<TokenId>& symbols, BpeMerger::Workspace& workspace,
                    std::vector<TokenId>& ids) const {
     if (!words_.empty()) {

@@ -99,10 +99,6 @@ std::u32string decomposed(std::u32string_view text, bool compatible) {
   return out;
 }
 
-bool is_normal_form(std::string_view name) noexcept {
-  return name == "NFC" || name == "NFD" || name == "NFKC" || name == "NFKD";
-}
-
 std::string normal_form(std::string_view text, std::string_view form) {
   const auto ascii = [](char letter) { return static_cast<unsigned char>(letter) < 0x80; };
   if (std::ranges::all_of(text, ascii)) return std::string(text);

@@ -73,7 +73,4 @@ std::string normal_form(std::string_view text, std::string_view form);
 /// Canonical decomposition in place of each character, marks in order.
 std::u32string decomposed(std::u32string_view text, bool compatible);
 
-/// Whether `name` is a form that normal_form knows.
-bool is_normal_form(std::string_view name) noexcept;
-
 }  // namespace imago::lm

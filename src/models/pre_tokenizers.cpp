@@ -10,7 +10,7 @@ namespace imago::models {
 
 namespace {
 
-const std::string kGpt2 = R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
+const std::string kGpt2(kGpt2Pattern);
 const std::string kEndings = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d))re";
 const std::string kBreaks = R"re(\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
@@ -99,16 +99,10 @@ const std::vector<PreTokenizer>& table() {
 }
 
 /// Line ends as escapes: files have them either way.
-std::string spelled(const std::string& pattern) {
+std::string escaped(const std::string& pattern) {
   std::string out;
   for (const char letter : pattern) {
-    if (letter == '\r') {
-      out += "\\r";
-    } else if (letter == '\n') {
-      out += "\\n";
-    } else {
-      out += letter;
-    }
+    out += letter == '\r' ? "\\r" : letter == '\n' ? "\\n" : std::string(1, letter);
   }
   return out;
 }
@@ -124,7 +118,7 @@ const PreTokenizer* find_pre_tokenizer(std::string_view name) noexcept {
 
 std::string_view name_of_patterns(std::span<const std::string> patterns, bool ignore_merges) {
   const auto fits = [&](const PreTokenizer& row) {
-    return row.ignore_merges == ignore_merges && std::ranges::equal(row.patterns, patterns, {}, spelled, spelled);
+    return row.ignore_merges == ignore_merges && std::ranges::equal(row.patterns, patterns, {}, escaped, escaped);
   };
   const auto row = std::ranges::find_if(table(), fits);
   return row == table().end() ? std::string_view() : row->names.front();
@@ -133,6 +127,11 @@ std::string_view name_of_patterns(std::span<const std::string> patterns, bool ig
 const std::vector<std::string>* pre_tokenizer_patterns(std::string_view name) noexcept {
   const PreTokenizer* row = find_pre_tokenizer(name);
   return row == nullptr ? nullptr : &row->patterns;
+}
+
+const std::vector<std::string>& patterns_of(const Vocabulary& vocabulary) noexcept {
+  const std::vector<std::string>* named = pre_tokenizer_patterns(vocabulary.pre_tokenizer);
+  return vocabulary.patterns.empty() && named != nullptr ? *named : vocabulary.patterns;
 }
 
 bool is_known_pattern(std::string_view pattern) noexcept {

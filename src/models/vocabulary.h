@@ -84,6 +84,8 @@ TokenizerFiles hugging_face_vocabulary(const Vocabulary& vocabulary);
 
 /// The regular expressions of a named pre-tokenizer, applied in order; null if the name is unknown.
 const std::vector<std::string>* pre_tokenizer_patterns(std::string_view name) noexcept;
+/// Those of a vocabulary: its own, or those of the pre-tokenizer that it names.
+const std::vector<std::string>& patterns_of(const Vocabulary& vocabulary) noexcept;
 /// All known names, for messages.
 std::vector<std::string_view> pre_tokenizer_names();
 

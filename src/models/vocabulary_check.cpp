@@ -80,8 +80,6 @@ std::optional<CharacterMap::Match> CharacterMap::longest(std::string_view text) 
   return best;
 }
 
-// What holds for every vocabulary, whatever file it comes from.
-
 namespace {
 
 using Index = std::unordered_map<std::string_view, std::size_t>;
@@ -174,11 +172,7 @@ void check_ids(const Vocabulary& vocabulary, const VocabularyPlace& place) {
           fmt::format("the {} token is {}: ids go from 0 to {}", name, *id, vocabulary.tokens.size() - 1));
     }
   };
-  check(vocabulary.bos, "BOS");
-  check(vocabulary.eos, "EOS");
-  check(vocabulary.unknown, "unknown");
-  check(vocabulary.padding, "padding");
-  check(vocabulary.separator, "separator");
+  for (const SpecialToken& special : kSpecialTokens) check(vocabulary.*special.id, special.name);
   for (const std::int32_t id : vocabulary.ends) check(id, "end");
   if (vocabulary.add_bos && !vocabulary.bos) {
     throw FormatError(place.file, 0, "the tokenizer asks for BOS in front of a text, but names no BOS token");
@@ -232,13 +226,30 @@ int named_byte(std::string_view text) noexcept {
   return value;
 }
 
-bool has_all_bytes(const Vocabulary& vocabulary) {
-  std::array<bool, 256> there{};
-  for (const Token& token : vocabulary.tokens) {
+std::array<std::int32_t, 256> byte_tokens(const Vocabulary& vocabulary) {
+  std::array<std::int32_t, 256> ids{};
+  ids.fill(-1);
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const Token& token = vocabulary.tokens[id];
     const int byte = token.type == TokenType::byte ? named_byte(token.text) : -1;
-    if (byte >= 0) there[static_cast<std::size_t>(byte)] = true;
+    if (byte >= 0) ids[static_cast<std::size_t>(byte)] = static_cast<std::int32_t>(id);
   }
-  return std::ranges::all_of(there, [](bool one) { return one; });
+  return ids;
+}
+
+std::string spelled(const Vocabulary& vocabulary, const Token& token, std::string_view word_prefix) {
+  const bool bracketed = token.text.starts_with('[') && token.text.ends_with(']');
+  const bool respelled = vocabulary.kind == TokenizerKind::word_piece && vocabulary.word_prefix != word_prefix &&
+                         token.type == TokenType::normal && !bracketed;
+  if (!respelled) return token.text;
+  if (token.text.starts_with(vocabulary.word_prefix)) return token.text.substr(vocabulary.word_prefix.size());
+  return std::string(word_prefix) + token.text;
+}
+
+std::optional<std::pair<std::string, std::string>> split_merge(std::string_view text) {
+  const std::size_t space = text.find(' ', 1);  // a half may itself start with a space, as in Gemma
+  if (text.empty() || space == std::string_view::npos || space + 1 == text.size()) return std::nullopt;
+  return std::pair{std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
 }
 
 std::vector<std::pair<std::string, std::string>> merges_of_scores(const Vocabulary& vocabulary) {

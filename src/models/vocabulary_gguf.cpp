@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <array>
 
+#include "base/names.h"
 #include "imago/error.h"
 #include "models/traits_reading.h"
 #include "models/vocabulary_parts.h"
@@ -38,90 +39,81 @@ std::optional<std::int32_t> find_id(const GgufFile& file, std::string_view name,
   return fallback && static_cast<std::size_t>(*fallback) < tokens ? fallback : std::nullopt;
 }
 
-void set_kind(const GgufFile& file, Vocabulary& vocabulary) {
+/// How `tokenizer.ggml.model` spells a kind. The first name of a kind is written.
+constexpr std::pair<TokenizerKind, std::string_view> kModelNames[] = {{TokenizerKind::byte_bpe, "gpt2"},
+                                                                      {TokenizerKind::sentence_bpe, "llama"},
+                                                                      {TokenizerKind::sentence_bpe, "gemma4"},
+                                                                      {TokenizerKind::unigram, "t5"},
+                                                                      {TokenizerKind::word_piece, "bert"}};
+
+/// The flags of a token, from the lowest bit of its entry on.
+constexpr std::array kTokenFlags = {&Token::lstrip, &Token::rstrip, &Token::single_word, &Token::normalized};
+
+TokenizerKind read_kind(const GgufFile& file) {
   if (file.find(key("model")) == nullptr || file.require_string(key("model")) == kNoTokenizer) {
     throw UnsupportedError(
         fmt::format("{} has no tokenizer: convert the model again, from a folder with a tokenizer.json", file.path()));
   }
   const std::string_view model = file.require_string(key("model"));
-  if (model == "gpt2") {
-    vocabulary.kind = TokenizerKind::byte_bpe;
-  } else if (model == "llama" || model == "gemma4") {
-    vocabulary.kind = TokenizerKind::sentence_bpe;
-  } else if (model == "t5") {
-    vocabulary.kind = TokenizerKind::unigram;
-  } else if (model == "bert") {
-    vocabulary.kind = TokenizerKind::word_piece;
-  } else if (model == kNoTokenizer) {
-    throw UnsupportedError(fmt::format(
-        "{} has no tokenizer: 'tokenizer.ggml.model' is '{}'. It can be run with token ids only; for text, convert the "
-        "model again from a folder with its tokenizer.json",
-        file.path(), model));
-  } else {
-    throw UnsupportedError(fmt::format(
-        "{}: 'tokenizer.ggml.model' is '{}'; imago knows gpt2, llama, gemma4, t5 and bert", file.path(), model));
+  for (const auto& [kind, name] : kModelNames) {
+    if (name == model) return kind;
   }
+  throw UnsupportedError(fmt::format("{}: 'tokenizer.ggml.model' is '{}'; imago knows gpt2, llama, gemma4, t5 and bert",
+                                     file.path(), model));
 }
 
 /// An array as long as the vocabulary. Throws FormatError for another length or type of elements.
-const GgufArray* find_beside_tokens(const GgufFile& file, std::string_view name, std::size_t tokens,
+const GgufArray* find_beside_tokens(const GgufFile& file, std::string_view full, std::size_t tokens,
                                     std::initializer_list<GgufType> types) {
-  const GgufValue* value = file.find(name.starts_with("imago.") ? std::string(name) : key(name));
+  const GgufValue* value = file.find(full);
   if (value == nullptr) return nullptr;
   const GgufArray* array = value->array();
   if (array == nullptr || std::ranges::find(types, array->type()) == types.end()) {
-    throw FormatError(file.path(), 0,
-                      fmt::format("'{}' must be an array of {}", name.starts_with("imago.") ? name : key(name),
-                                  imago::name(*types.begin())));
+    throw FormatError(file.path(), 0, fmt::format("'{}' must be an array of {}", full, imago::name(*types.begin())));
   }
   if (array->size() != tokens) {
     throw FormatError(file.path(), 0,
-                      fmt::format("'{}' has {} elements, but there are {} tokens",
-                                  name.starts_with("imago.") ? name : key(name), array->size(), tokens));
+                      fmt::format("'{}' has {} elements, but there are {} tokens", full, array->size(), tokens));
   }
   return array;
 }
 
 void read_tokens(const GgufFile& file, Vocabulary& vocabulary) {
   const GgufArray& texts = file.require_array(key("tokens"), GgufType::string);
-  vocabulary.tokens.resize(texts.size());  // the strings lie in the file, so their count is bounded by its size
-  for (std::size_t id = 0; id < texts.size(); ++id) {
-    // Files name unused places by nothing at all.
-    const std::string_view text = texts.strings()[id];
-    vocabulary.tokens[id].text = text.empty() ? fmt::format("[EMPTY_{}]", id) : std::string(text);
-    if (text.empty()) vocabulary.tokens[id].type = TokenType::unused;
+  std::vector<Token>& tokens = vocabulary.tokens;
+  tokens.resize(texts.size());  // the strings lie in the file, so their count is bounded by its size
+  for (std::size_t id = 0; id < texts.size(); ++id) tokens[id].text = texts.strings()[id];
+  if (const GgufArray* scores = find_beside_tokens(file, key("scores"), texts.size(), {GgufType::f32, GgufType::i32})) {
+    const auto set = [&](const auto& values) {
+      for (std::size_t id = 0; id < values.size(); ++id) tokens[id].score = static_cast<float>(values[id]);
+    };
+    scores->type() == GgufType::f32 ? set(scores->values<float>()) : set(scores->values<std::int32_t>());
   }
-  if (const GgufArray* scores = find_beside_tokens(file, "scores", texts.size(), {GgufType::f32, GgufType::i32})) {
-    if (scores->type() == GgufType::f32) {
-      const std::vector<float> values = scores->values<float>();
-      for (std::size_t id = 0; id < values.size(); ++id) vocabulary.tokens[id].score = values[id];
-    } else {
-      const std::vector<std::int32_t> values = scores->values<std::int32_t>();
-      for (std::size_t id = 0; id < values.size(); ++id) vocabulary.tokens[id].score = static_cast<float>(values[id]);
-    }
-  }
-  if (const GgufArray* types = find_beside_tokens(file, "token_type", texts.size(), {GgufType::i32})) {
+  if (const GgufArray* types = find_beside_tokens(file, key("token_type"), texts.size(), {GgufType::i32})) {
     const std::vector<std::int32_t> values = types->values<std::int32_t>();
     for (std::size_t id = 0; id < values.size(); ++id) {
-      if (texts.strings()[id].empty()) continue;
+      if (tokens[id].text.empty()) continue;
       if (values[id] < 0 || values[id] > 6) {
-        throw FormatError(file.path(), 0,
-                          fmt::format("'tokenizer.ggml.token_type' of token {} is {}: it must be from "
-                                      "0 to 6",
-                                      id, values[id]));
+        throw FormatError(
+            file.path(), 0,
+            fmt::format("'tokenizer.ggml.token_type' of token {} is {}: it must be from 0 to 6", id, values[id]));
       }
-      vocabulary.tokens[id].type = values[id] == 0 ? TokenType::normal : static_cast<TokenType>(values[id]);
+      tokens[id].type = values[id] == 0 ? TokenType::normal : static_cast<TokenType>(values[id]);
     }
   }
   if (const GgufArray* flags = find_beside_tokens(file, kTokenFlagsKey, texts.size(), {GgufType::u8})) {
     const std::vector<std::uint8_t> values = flags->values<std::uint8_t>();
     for (std::size_t id = 0; id < values.size(); ++id) {
-      Token& token = vocabulary.tokens[id];
-      token.lstrip = (values[id] & 1) != 0;
-      token.rstrip = (values[id] & 2) != 0;
-      token.single_word = (values[id] & 4) != 0;
-      token.normalized = (values[id] & 8) != 0;
+      for (std::size_t bit = 0; bit < kTokenFlags.size(); ++bit) {
+        tokens[id].*kTokenFlags[bit] = ((values[id] >> bit) & 1) != 0;
+      }
     }
+  }
+  // Files name unused places by nothing at all.
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    if (!tokens[id].text.empty()) continue;
+    tokens[id].text = fmt::format("[EMPTY_{}]", id);
+    tokens[id].type = TokenType::unused;
   }
 }
 
@@ -129,15 +121,13 @@ void read_merges(const GgufFile& file, Vocabulary& vocabulary) {
   const GgufArray& merges = file.require_array(key("merges"), GgufType::string);
   vocabulary.merges.reserve(merges.size());
   for (std::size_t i = 0; i < merges.size(); ++i) {
-    const std::string_view text = merges.strings()[i];
-    // A half may itself start with a space, as in Gemma.
-    const std::size_t space = text.find(' ', 1);
-    if (text.empty() || space == std::string_view::npos || space + 1 == text.size()) {
+    auto merge = split_merge(merges.strings()[i]);
+    if (!merge) {
       throw FormatError(
           file.path(), 0,
           fmt::format("merge {} of 'tokenizer.ggml.merges' is not a pair of tokens with a space between", i));
     }
-    vocabulary.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    vocabulary.merges.push_back(std::move(*merge));
   }
 }
 
@@ -148,19 +138,15 @@ std::vector<std::string> find_strings(const GgufFile& file, std::string_view nam
   return out;
 }
 
-std::string all_names() {
-  std::string names;
-  for (const std::string_view name : pre_tokenizer_names()) names.append(names.empty() ? "" : ", ").append(name);
-  return names;
-}
-
 void set_pre_tokenizer(const GgufFile& file, Vocabulary& vocabulary) {
   vocabulary.patterns = find_strings(file, kPatternsKey);
   const std::string pre = file.find(key("pre")) == nullptr ? "default" : std::string(file.require_string(key("pre")));
   const PreTokenizer* row = find_pre_tokenizer(pre);
   if (row == nullptr) {
+    std::string known;
+    for (const std::string_view name : pre_tokenizer_names()) known.append(known.empty() ? "" : ", ").append(name);
     throw UnsupportedError(fmt::format("{}: the pre-tokenizer '{}' of 'tokenizer.ggml.pre' is not known; these are: {}",
-                                       file.path(), pre, all_names()));
+                                       file.path(), pre, known));
   }
   if (vocabulary.patterns.empty()) {
     vocabulary.pre_tokenizer = pre;
@@ -182,21 +168,21 @@ std::string bytes_of(const GgufFile& file, std::string_view name) {
 void read_ids(const GgufFile& file, Vocabulary& vocabulary) {
   using Id = std::optional<std::int32_t>;
   const std::size_t count = vocabulary.tokens.size();
-  Id bos, eos, unknown, padding, separator;  // what a file means that does not say
+  Vocabulary usual;  // what a file means that does not say
   switch (vocabulary.kind) {
-    case TokenizerKind::sentence_bpe: bos = 1, eos = 2, unknown = 0; break;
-    case TokenizerKind::unigram: eos = 1, unknown = 2, padding = 0; break;
-    case TokenizerKind::word_piece: bos = 101, unknown = 100, separator = 102, padding = 0; break;
+    case TokenizerKind::sentence_bpe: usual.bos = 1, usual.eos = 2, usual.unknown = 0; break;
+    case TokenizerKind::unigram: usual.eos = 1, usual.unknown = 2, usual.padding = 0; break;
+    case TokenizerKind::word_piece:
+      usual.bos = 101, usual.unknown = 100, usual.separator = 102, usual.padding = 0;
+      break;
     case TokenizerKind::byte_bpe: break;
   }
-  vocabulary.bos = find_id(file, "bos_token_id", count, bos);
+  for (const SpecialToken& special : kSpecialTokens) {
+    vocabulary.*special.id = find_id(file, special.gguf_key, count, usual.*special.id);
+  }
   if (const Id start = find_id(file, "cls_token_id", count); start && file.find(key("bos_token_id")) == nullptr) {
     vocabulary.bos = start;
   }
-  vocabulary.eos = find_id(file, "eos_token_id", count, eos);
-  vocabulary.unknown = find_id(file, "unknown_token_id", count, unknown);
-  vocabulary.padding = find_id(file, "padding_token_id", count, padding);
-  vocabulary.separator = find_id(file, "seperator_token_id", count, separator);  // so spelled in GGUF
   if (vocabulary.kind == TokenizerKind::word_piece && !vocabulary.eos) vocabulary.eos = vocabulary.separator;
   for (const std::string_view name : {"eot_token_id", "eom_token_id"}) {
     if (const Id id = find_id(file, name, count)) vocabulary.ends.push_back(*id);
@@ -233,34 +219,16 @@ void read_habits(const GgufFile& file, Vocabulary& vocabulary) {
   vocabulary.add_eos = find_flag(file, "add_eos_token").value_or(vocabulary.add_eos);
 }
 
-/// "##ing" and "word" of tokenizer.json are "ing" and "▁word" in GGUF.
-std::string gguf_word_piece(const Token& token, const std::string& prefix) {
-  const bool bracketed = token.text.starts_with('[') && token.text.ends_with(']');
-  if (token.type != TokenType::normal || bracketed || prefix == kSpaceMark) return token.text;
-  return token.text.starts_with(prefix) ? token.text.substr(prefix.size()) : std::string(kSpaceMark) + token.text;
-}
-
-std::string_view model_name(const Vocabulary& vocabulary) {
-  switch (vocabulary.kind) {
-    case TokenizerKind::byte_bpe: return "gpt2";
-    case TokenizerKind::sentence_bpe: return "llama";
-    case TokenizerKind::unigram: return "t5";
-    case TokenizerKind::word_piece: return "bert";
-  }
-  return {};
-}
-
 void add_tokens(const Vocabulary& vocabulary, std::vector<GgufMetadata>& out) {
   std::vector<std::string> texts;
   std::vector<std::int32_t> types;
   std::vector<std::uint8_t> flags;
   std::vector<float> scores;
   for (const Token& token : vocabulary.tokens) {
-    texts.push_back(vocabulary.kind == TokenizerKind::word_piece ? gguf_word_piece(token, vocabulary.word_prefix)
-                                                                 : token.text);
+    texts.push_back(spelled(vocabulary, token, kSpaceMark));
     types.push_back(static_cast<std::int32_t>(token.type));
-    flags.push_back(static_cast<std::uint8_t>((token.lstrip ? 1 : 0) | (token.rstrip ? 2 : 0) |
-                                              (token.single_word ? 4 : 0) | (token.normalized ? 8 : 0)));
+    flags.push_back(0);
+    for (std::size_t bit = 0; bit < kTokenFlags.size(); ++bit) flags.back() |= (token.*kTokenFlags[bit] ? 1 : 0) << bit;
     scores.push_back(token.score);
   }
   out.push_back({key("tokens"), GgufArray::of_strings(texts)});
@@ -279,12 +247,13 @@ void add_tokens(const Vocabulary& vocabulary, std::vector<GgufMetadata>& out) {
 
 Vocabulary read_vocabulary(const GgufFile& file) {
   Vocabulary vocabulary;
-  set_kind(file, vocabulary);
+  vocabulary.kind = read_kind(file);
   read_tokens(file, vocabulary);
   read_ids(file, vocabulary);
   read_habits(file, vocabulary);
   if (vocabulary.kind == TokenizerKind::byte_bpe) read_merges(file, vocabulary);
-  vocabulary.byte_fallback = vocabulary.kind != TokenizerKind::byte_bpe && has_all_bytes(vocabulary);
+  vocabulary.byte_fallback =
+      vocabulary.kind != TokenizerKind::byte_bpe && std::ranges::count(byte_tokens(vocabulary), -1) == 0;
   vocabulary.normalizer_map = bytes_of(file, "precompiled_charsmap");
   vocabulary.normal_forms = find_strings(file, kNormalFormsKey);
   if (file.find("tokenizer.chat_template") != nullptr) {
@@ -300,7 +269,7 @@ Vocabulary read_vocabulary(const GgufFile& file) {
 
 std::vector<GgufMetadata> gguf_vocabulary(const Vocabulary& vocabulary) {
   std::vector<GgufMetadata> out;
-  out.push_back({key("model"), std::string(model_name(vocabulary))});
+  out.push_back({key("model"), std::string(name_in(kModelNames, vocabulary.kind))});
   const bool named = vocabulary.kind == TokenizerKind::byte_bpe && vocabulary.patterns.empty();
   out.push_back({key("pre"), named ? vocabulary.pre_tokenizer : "default"});
   if (!vocabulary.patterns.empty()) {
@@ -315,11 +284,7 @@ std::vector<GgufMetadata> gguf_vocabulary(const Vocabulary& vocabulary) {
   const auto add_id = [&](std::string_view name, std::optional<std::int32_t> id) {
     if (id) out.push_back({key(name), static_cast<std::uint32_t>(*id)});
   };
-  add_id("bos_token_id", vocabulary.bos);
-  add_id("eos_token_id", vocabulary.eos);
-  add_id("unknown_token_id", vocabulary.unknown);
-  add_id("padding_token_id", vocabulary.padding);
-  add_id("seperator_token_id", vocabulary.separator);
+  for (const SpecialToken& special : kSpecialTokens) add_id(special.gguf_key, vocabulary.*special.id);
   // GGUF has room for two more ends.
   std::vector<std::int32_t> more;
   std::ranges::copy_if(vocabulary.ends, std::back_inserter(more),

@@ -1,10 +1,10 @@
-// `model` and `added_tokens` of tokenizer.json.
+// Vocabularies as tokenizer.json, tokenizer_config.json and generation_config.json state them: `model` and
+// `added_tokens` here, the steps around them in tokenizer_json_steps.cpp.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <unordered_map>
 
 #include "base/file.h"
 #include "imago/error.h"
@@ -14,6 +14,7 @@ namespace imago::models {
 
 namespace {
 
+using files::JsonFile;
 using files::JsonKind;
 using files::JsonMember;
 using files::JsonValue;
@@ -96,14 +97,11 @@ void read_merges(const JsonValue& model, Vocabulary& vocabulary) {
       }
       if (halves.size() != 2) entry.value.fail("a merge must have two halves");
       vocabulary.merges.emplace_back(std::move(halves[0]), std::move(halves[1]));
-      continue;
-    }
-    const std::string text = entry.value.string("a merge");
-    const std::size_t space = text.find(' ', 1);
-    if (text.empty() || space == std::string::npos || space + 1 == text.size()) {
+    } else if (auto merge = split_merge(entry.value.string("a merge"))) {
+      vocabulary.merges.push_back(std::move(*merge));
+    } else {
       entry.value.fail(fmt::format("merge {} is not a pair of tokens with a space between", vocabulary.merges.size()));
     }
-    vocabulary.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
 }
 
@@ -205,23 +203,13 @@ void read_json_model(const JsonValue& root, Vocabulary& vocabulary) {
   }
 }
 
-// Vocabularies as tokenizer.json, tokenizer_config.json and generation_config.json state them.
-
 namespace {
 
-using files::JsonFile;
-using files::JsonKind;
-using files::JsonMember;
-using files::JsonValue;
-
-// The largest published ones have some 35 MB.
-constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 28;
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 26;
-
+/// What a vocabulary is read from. Copies of JSON files share their text.
 struct Sources {
-  const JsonFile* tokenizer = nullptr;
-  const JsonFile *config = nullptr, *tokenizer_config = nullptr, *generation_config = nullptr;
-  const std::string* chat_template = nullptr;
+  JsonFile tokenizer;
+  std::optional<JsonFile> config = {}, tokenizer_config = {}, generation_config = {};
+  std::optional<std::string> chat_template = {};
 };
 
 /// A token of tokenizer_config.json: its text, or an object with the text as "content".
@@ -236,14 +224,13 @@ std::optional<std::int32_t> configured_token(const JsonValue& config, std::strin
 }
 
 void read_tokenizer_config(const JsonValue& config, bool decided, Vocabulary& vocabulary) {
-  const auto take = [&](std::optional<std::int32_t>& id, std::string_view key) {
-    if (const auto found = configured_token(config, key, vocabulary)) id = found;
-  };
-  if (!vocabulary.add_bos) take(vocabulary.bos, "bos_token");
-  if (!vocabulary.add_eos) take(vocabulary.eos, "eos_token");
-  take(vocabulary.padding, "pad_token");
-  take(vocabulary.separator, "sep_token");
-  if (!vocabulary.unknown) take(vocabulary.unknown, "unk_token");
+  for (const SpecialToken& special : kSpecialTokens) {
+    const bool known = (special.id == &Vocabulary::bos && vocabulary.add_bos) ||
+                       (special.id == &Vocabulary::eos && vocabulary.add_eos) ||
+                       (special.id == &Vocabulary::unknown && vocabulary.unknown);
+    if (known) continue;
+    if (const auto id = configured_token(config, special.config_key, vocabulary)) vocabulary.*special.id = id;
+  }
   if (!decided) {
     vocabulary.add_bos = json_flag(config, "add_bos_token", false) && vocabulary.bos;
     vocabulary.add_eos = json_flag(config, "add_eos_token", false) && vocabulary.eos;
@@ -268,25 +255,24 @@ std::vector<std::int32_t> configured_ids(const JsonValue& config, std::string_vi
   const auto take = [&](const JsonValue& id) {
     ids.push_back(static_cast<std::int32_t>(id.integer(key, 0, static_cast<std::int64_t>(tokens) - 1)));
   };
-  if (value->kind() != JsonKind::array) {
+  if (value->kind() == JsonKind::array) {
+    for (const JsonMember id : value->elements(key)) take(id.value);
+  } else {
     take(*value);
-    return ids;
   }
-  for (const JsonMember id : value->elements(key)) take(id.value);
   return ids;
 }
 
-void read_ids(const JsonFile* config, Vocabulary& vocabulary) {
-  if (config == nullptr) return;
-  const auto bos = configured_ids(config->root(), "bos_token_id", vocabulary.tokens.size());
-  const auto eos = configured_ids(config->root(), "eos_token_id", vocabulary.tokens.size());
+void read_ids(const JsonValue& config, Vocabulary& vocabulary) {
+  const auto bos = configured_ids(config, "bos_token_id", vocabulary.tokens.size());
+  const auto eos = configured_ids(config, "eos_token_id", vocabulary.tokens.size());
   if (!vocabulary.bos && !bos.empty()) vocabulary.bos = bos.front();
   if (!vocabulary.eos && !eos.empty()) vocabulary.eos = eos.front();
   vocabulary.ends.insert(vocabulary.ends.end(), eos.begin(), eos.end());
 }
 
 Vocabulary read(const Sources& sources) {
-  const JsonValue root = sources.tokenizer->root();
+  const JsonValue root = sources.tokenizer.root();
   Vocabulary vocabulary;
   bool decided = false;
   try {
@@ -294,14 +280,14 @@ Vocabulary read(const Sources& sources) {
     read_json_steps(root, vocabulary);
     decided = read_json_post_processor(root, vocabulary);
   } catch (const UnsupportedError& error) {
-    throw UnsupportedError(fmt::format("{}: {}", sources.tokenizer->path(), error.what()));
+    throw UnsupportedError(fmt::format("{}: {}", sources.tokenizer.path(), error.what()));
   }
-  if (sources.tokenizer_config != nullptr) read_tokenizer_config(sources.tokenizer_config->root(), decided, vocabulary);
+  if (sources.tokenizer_config) read_tokenizer_config(sources.tokenizer_config->root(), decided, vocabulary);
   // generation_config.json knows the ends of turns; config.json often EOS alone.
-  read_ids(sources.generation_config, vocabulary);
-  if (sources.generation_config == nullptr) read_ids(sources.config, vocabulary);
-  if (sources.chat_template != nullptr) vocabulary.chat_template = *sources.chat_template;
-  check_vocabulary(vocabulary, {.file = sources.tokenizer->path(),
+  const std::optional<JsonFile>& ids = sources.generation_config ? sources.generation_config : sources.config;
+  if (ids) read_ids(ids->root(), vocabulary);
+  if (sources.chat_template) vocabulary.chat_template = *sources.chat_template;
+  check_vocabulary(vocabulary, {.file = sources.tokenizer.path(),
                                 .tokens = "'model.vocab'",
                                 .merges = "'model.merges'",
                                 .map = "'precompiled_charsmap'"});
@@ -309,49 +295,41 @@ Vocabulary read(const Sources& sources) {
   return vocabulary;
 }
 
-const JsonFile* pointer(const std::optional<JsonFile>& file) { return file ? &*file : nullptr; }
+/// Throws UnsupportedError if there is none.
+const JsonFile& require_tokenizer(const std::optional<JsonFile>& tokenizer, const std::string& folder) {
+  if (tokenizer) return *tokenizer;
+  throw UnsupportedError(
+      fmt::format("{}: there is no tokenizer.json; imago reads no other file of a tokenizer", folder));
+}
 
 }  // namespace
 
 Vocabulary read_vocabulary(const files::HuggingFaceFolder& folder) {
-  if (!folder.tokenizer()) {
-    throw UnsupportedError(
-        fmt::format("{}: there is no tokenizer.json; imago reads no other file of a tokenizer", folder.path()));
-  }
-  return read({.tokenizer = &*folder.tokenizer(),
-               .config = &folder.config(),
-               .tokenizer_config = pointer(folder.tokenizer_config()),
-               .generation_config = pointer(folder.generation_config()),
-               .chat_template = folder.chat_template() ? &*folder.chat_template() : nullptr});
+  return read({.tokenizer = require_tokenizer(folder.tokenizer(), folder.path()),
+               .config = folder.config(),
+               .tokenizer_config = folder.tokenizer_config(),
+               .generation_config = folder.generation_config(),
+               .chat_template = folder.chat_template()});
 }
 
-Vocabulary read_vocabulary(const JsonFile& tokenizer) { return read({.tokenizer = &tokenizer}); }
+Vocabulary read_vocabulary(const JsonFile& tokenizer) { return read({.tokenizer = tokenizer}); }
 
 Vocabulary read_vocabulary_folder(const std::string& path) {
-  namespace fs = std::filesystem;
-  const auto open = [&](const char* name, std::uint64_t max_bytes) -> std::optional<JsonFile> {
-    const fs::path file = fs::path(path) / name;
+  const auto find = [&](const char* name) {
+    const std::filesystem::path file = std::filesystem::path(path) / name;
     std::error_code ignored;
-    if (!fs::exists(file, ignored)) return std::nullopt;
-    return JsonFile::open(file.string(), max_bytes);
+    return std::filesystem::exists(file, ignored) ? std::optional(file.string()) : std::nullopt;
   };
-  const auto tokenizer = open("tokenizer.json", kMaxTokenizerBytes);
-  if (!tokenizer) {
-    throw UnsupportedError(
-        fmt::format("{}: there is no tokenizer.json; imago reads no other file of a tokenizer", path));
-  }
-  const auto config = open("config.json", kMaxConfigBytes);
-  const auto tokenizer_config = open("tokenizer_config.json", kMaxConfigBytes);
-  const auto generation_config = open("generation_config.json", kMaxConfigBytes);
-  std::optional<std::string> chat_template;
-  const fs::path chat = fs::path(path) / "chat_template.jinja";
-  std::error_code ignored;
-  if (fs::exists(chat, ignored)) chat_template = std::string(MappedFile::open(chat.string()).text());
-  return read({.tokenizer = &*tokenizer,
-               .config = pointer(config),
-               .tokenizer_config = pointer(tokenizer_config),
-               .generation_config = pointer(generation_config),
-               .chat_template = chat_template ? &*chat_template : nullptr});
+  const auto open = [&](const char* name, std::uint64_t max_bytes) {
+    const std::optional<std::string> file = find(name);
+    return file ? std::optional(JsonFile::open(*file, max_bytes)) : std::nullopt;
+  };
+  Sources sources{.tokenizer = require_tokenizer(open("tokenizer.json", files::kMaxTokenizerBytes), path),
+                  .config = open("config.json", files::kMaxConfigBytes),
+                  .tokenizer_config = open("tokenizer_config.json", files::kMaxTokenizerBytes),
+                  .generation_config = open("generation_config.json", files::kMaxConfigBytes)};
+  if (const auto chat = find("chat_template.jinja")) sources.chat_template = MappedFile::open(*chat).text();
+  return read(sources);
 }
 
 }  // namespace imago::models

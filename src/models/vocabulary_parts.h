@@ -2,11 +2,13 @@
 
 // What the readers and writers of vocabularies share.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "files/json.h"
@@ -39,10 +41,23 @@ std::string_view name_of_patterns(std::span<const std::string> patterns, bool ig
 /// Whether a named pre-tokenizer uses it, so that its time is known to be linear.
 bool is_known_pattern(std::string_view pattern) noexcept;
 
-/// A text that stands where it should be: "the vocabulary", "'tokenizer.ggml.tokens'".
+/// The special tokens that a vocabulary names, and what messages and files call them.
+struct SpecialToken {
+  std::optional<std::int32_t> Vocabulary::*id;
+  std::string_view name, gguf_key, config_key;
+};
+inline constexpr SpecialToken kSpecialTokens[] = {
+    {&Vocabulary::bos, "BOS", "bos_token_id", "bos_token"},
+    {&Vocabulary::eos, "EOS", "eos_token_id", "eos_token"},
+    {&Vocabulary::unknown, "unknown", "unknown_token_id", "unk_token"},
+    {&Vocabulary::padding, "padding", "padding_token_id", "pad_token"},
+    {&Vocabulary::separator, "separator", "seperator_token_id", "sep_token"},  // so spelled in GGUF
+};
+
+/// How errors name the file and its fields: "'tokenizer.ggml.tokens'".
 struct VocabularyPlace {
   std::string file;
-  std::string tokens, merges, map;  ///< how errors name these fields
+  std::string tokens, merges, map;
 };
 
 /// Checks all that both forms have in common. Throws FormatError with the field and what is wrong.
@@ -51,9 +66,14 @@ void check_vocabulary(const Vocabulary& vocabulary, const VocabularyPlace& place
 void complete_ends(Vocabulary& vocabulary);
 /// The byte that "<0x4F>" names; -1 if it is not such a name.
 int named_byte(std::string_view text) noexcept;
-/// Whether all 256 bytes have a token of type `byte`.
-bool has_all_bytes(const Vocabulary& vocabulary);
+/// The token of type `byte` for each byte; -1 where there is none.
+std::array<std::int32_t, 256> byte_tokens(const Vocabulary& vocabulary);
 
+/// How a file with this prefix of continuing pieces spells a token: "##ing" and "word" of tokenizer.json are "ing" and
+/// "▁word" in GGUF.
+std::string spelled(const Vocabulary& vocabulary, const Token& token, std::string_view word_prefix);
+/// The halves of a merge, "a b"; none if it is not a pair of tokens with a space between.
+std::optional<std::pair<std::string, std::string>> split_merge(std::string_view text);
 /// All ways to make tokens out of two others, best score first: SentencePiece BPE as merges.
 std::vector<std::pair<std::string, std::string>> merges_of_scores(const Vocabulary& vocabulary);
 /// The other way: the earlier a token is made, the better.
