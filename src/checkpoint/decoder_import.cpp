@@ -423,7 +423,7 @@ class DecoderImport {
 
 ImportedNetwork import_decoder(const TensorFile& file, const ImportOptions& options) {
   if (file.folder() != nullptr) return DecoderImport(folder_source(file), options).run();
-  const models::ModelRecipe recipe = models::folder_weights_recipe(file);
+  const models::ModelRecipe recipe = models::folder_recipe(file, false);
   const auto text = std::ranges::find(recipe.side_files, "config.json", &files::HuggingFaceWriter::SideFile::name);
   const files::JsonDocument config = files::JsonDocument::parse(text->text, file.path());
   ImportedNetwork imported = DecoderImport(recipe_source(file.path(), recipe, config), options).run();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "files/tensor_file.h"
@@ -35,7 +36,13 @@ Calibration make_calibration(const std::string& model) {
   calibration.windows = 1;
   calibration.context = 64;
   unsigned seed = 1;
-  for (const auto& [tensor, named] : models::matrix_names(traits, models::usual_naming(traits, true))) {
+  std::map<std::string, models::NamedMatrices> matrices;
+  const auto note = [&](const models::LayoutTensor& tensor, std::size_t block) {
+    const models::NamedMatrices named = models::matrices_of(traits, tensor, block);
+    if (!named.name.empty()) matrices[tensor.name] = named;
+  };
+  models::for_each_tensor(traits, models::usual_naming(traits, true), note);
+  for (const auto& [tensor, named] : matrices) {
     const std::size_t cols = models::extent_of(traits, models::Role::query).cols;
     const bool hidden = tensor.find("ffn_down") != std::string::npos;
     const bool heads = tensor.find("attn_output") != std::string::npos;

@@ -181,6 +181,7 @@ void DecoderWeights::count_bytes() {
 DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& options, const MatrixEncoder& encoder) {
   const auto file = std::make_shared<const TensorFile>(std::move(opened));
   DecoderWeights weights;
+  weights.path = file->path();
   weights.traits = models::read_traits(*file);
   const DecoderTensors tensors(*file, weights.traits);
   std::uint64_t total = 0;

@@ -17,6 +17,7 @@
 namespace imago::lm {
 
 struct DecoderWeights {
+  std::string path;  ///< of the file
   models::Traits traits;
   std::shared_ptr<const backend::Program> program;
   /// One for each device, in the order of their blocks: the host first, the accelerator last.

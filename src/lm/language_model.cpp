@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "files/hugging_face.h"
@@ -13,16 +15,14 @@ namespace imago {
 
 namespace {
 
-/// The vocabulary of a file; none, with the reason, where it has none or one that imago does not know.
+/// The vocabulary of a file; none, with the reason, for a folder without one. Throws UnsupportedError for one that
+/// imago does not know.
 std::optional<models::Vocabulary> read_vocabulary(const files::TensorFile& file, std::string& problem) {
-  try {
-    if (const GgufFile* gguf = file.gguf()) return models::read_vocabulary(*gguf);
-    if (const files::HuggingFaceFolder* folder = file.folder()) {
-      if (folder->tokenizer()) return models::read_vocabulary(*folder);
-      problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
-    }
-  } catch (const UnsupportedError& error) {
-    problem = error.what();
+  if (const GgufFile* gguf = file.gguf()) return models::read_vocabulary(*gguf);
+  const files::HuggingFaceFolder* folder = file.folder();
+  if (folder != nullptr && folder->tokenizer()) return models::read_vocabulary(*folder);
+  if (folder != nullptr) {
+    problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
   }
   return std::nullopt;
 }
@@ -30,6 +30,16 @@ std::optional<models::Vocabulary> read_vocabulary(const files::TensorFile& file,
 }  // namespace
 
 namespace lm {
+
+std::shared_ptr<const kernels::RopeTable> RopeTables::with(std::size_t positions) const {
+  constexpr std::size_t kFirstPositions = 1024;
+  std::lock_guard lock(mutex_);
+  if (table_ == nullptr || table_->positions() < positions) {
+    // Doubling: a sequence that grows token by token makes few tables.
+    table_ = std::make_shared<kernels::RopeTable>(settings_, std::bit_ceil(std::max(positions, kFirstPositions)));
+  }
+  return table_;
+}
 
 std::size_t LoadedModel::max_positions() const noexcept {
   return weights.traits.learned_positions ? weights.learned_positions : kMaxContext;
@@ -55,39 +65,31 @@ backend::CpuRunner& LoadedModel::host(std::string_view work) const {
 }  // namespace lm
 
 LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOptions& options) {
-  return LanguageModelAccess::load(path, options, {});
+  return lm::load_encoded(path, options, {});
 }
 
 LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptions& options,
                                const MatrixEncoder& encoder) {
-  return LanguageModelAccess::load(path, options, encoder);
-}
-
-LanguageModel LanguageModelAccess::load(const std::string& path, const LanguageModelOptions& options,
-                                        const lm::MatrixEncoder& encoder) {
   files::TensorFile file = files::TensorFile::open(path, options.eager);
-  auto state = std::make_unique<LanguageModel::State>();
-  state->path = path;
   // The vocabulary first: a mistake in it is told before gigabytes are packed.
-  if (auto vocabulary = read_vocabulary(file, state->tokenizer_problem)) {
-    try {
-      state->tokenizer.emplace(TokenizerMaker::make(std::move(*vocabulary)));
-    } catch (const UnsupportedError& error) {
-      state->tokenizer_problem = error.what();
-    }
+  std::optional<Tokenizer> tokenizer;
+  std::string problem;
+  try {
+    if (auto vocabulary = read_vocabulary(file, problem)) tokenizer = TokenizerMaker::make(std::move(*vocabulary));
+  } catch (const UnsupportedError& error) {
+    problem = error.what();
   }
-  state->weights = lm::load_decoder(std::move(file), options, encoder);
-  const models::Traits& traits = state->weights.traits;
-  if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
-  return LanguageModel(std::move(state));
+  return LanguageModelAccess::assemble(load_decoder(std::move(file), options, encoder), std::move(tokenizer), problem);
 }
 
-LanguageModel LanguageModelAccess::assemble(lm::DecoderWeights weights) {
+LanguageModel LanguageModelAccess::assemble(lm::DecoderWeights weights, std::optional<Tokenizer> tokenizer,
+                                            std::string tokenizer_problem) {
   auto state = std::make_unique<LanguageModel::State>();
-  state->tokenizer_problem = "this model has no tokenizer";
+  state->tokenizer = std::move(tokenizer);
+  state->tokenizer_problem = std::move(tokenizer_problem);
   state->weights = std::move(weights);
   const models::Traits& traits = state->weights.traits;
-  if (!traits.learned_positions) state->rope.emplace(lm::rope_settings(traits, state->weights.rope_divisors));
+  if (!traits.learned_positions) state->rope.emplace(models::rope_settings(traits, state->weights.rope_divisors));
   return LanguageModel(std::move(state));
 }
 

@@ -3,23 +3,39 @@
 // What a LanguageModel holds, for the files of this module.
 
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "backend/runner.h"
 #include "imago/lm.h"
 #include "lm/decoder_weights.h"
 #include "lm/matrix_encoder.h"
-#include "lm/rope_tables.h"
+#include "models/rope.h"
 
 namespace imago {
 
 namespace lm {
 
+/// Cosines and sines of positions, in tables that grow with the sequences and are shared by those of a model. Safe from
+/// many threads.
+class RopeTables {
+ public:
+  explicit RopeTables(kernels::RopeSettings settings) : settings_(std::move(settings)) {}
+  /// A table of at least that many positions.
+  std::shared_ptr<const kernels::RopeTable> with(std::size_t positions) const;
+
+ private:
+  kernels::RopeSettings settings_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const kernels::RopeTable> table_;
+};
+
 struct LoadedModel {
-  std::string path;
   DecoderWeights weights;
   std::optional<RopeTables> rope;  ///< none: the model has learned positions
   std::optional<Tokenizer> tokenizer;
@@ -48,10 +64,9 @@ inline constexpr std::size_t kMaxContext = std::size_t{1} << 24;
 struct LanguageModel::State : lm::LoadedModel {};
 
 struct LanguageModelAccess {
-  static LanguageModel load(const std::string& path, const LanguageModelOptions& options,
-                            const lm::MatrixEncoder& encoder);
-  /// A model without a file or tokenizer: for benchmarks.
-  static LanguageModel assemble(lm::DecoderWeights weights);
+  /// Without a file, for benchmarks, too. `tokenizer_problem`: why there is no tokenizer.
+  static LanguageModel assemble(lm::DecoderWeights weights, std::optional<Tokenizer> tokenizer = {},
+                                std::string tokenizer_problem = "this model has no tokenizer");
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
   /// Its maker made it editable; only the models that callers hold are not. Nobody may run it meanwhile.
   static lm::LoadedModel& editable(LanguageModel& model) noexcept {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <tuple>
 #include <unordered_set>
 
 #include "imago/error.h"
@@ -21,8 +19,7 @@ using files::StoredTensor;
 constexpr std::size_t kMissingNames = 8;
 
 bool is_buffer(std::string_view name) {
-  constexpr std::array<std::string_view, 3> kEndings = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
-  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
 void check_shape(const StoredTensor& tensor, const LayoutTensor& wanted, const Traits& traits, bool gguf) {
@@ -84,7 +81,7 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
   std::vector<std::string> missing;
   std::unordered_set<const StoredTensor*> used;
 
-  const auto place = [&](const LayoutTensor& wanted, std::size_t block) {
+  for_each_tensor(traits, naming, [&](const LayoutTensor& wanted, std::size_t block) {
     const StoredTensor* tensor = find_weight(file, wanted.name);
     if (tensor == nullptr) {
       if (!wanted.optional) missing.push_back(wanted.name);
@@ -98,40 +95,32 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
       for (const Role role : wanted.roles) {
         const RoleExtent extent = extent_of(traits, role);
         entries_.push_back(
-            {role, block, wanted.first_expert + expert, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
+            {{role, block, wanted.first_expert + expert}, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
         row += extent.rows;
       }
     }
-  };
-  for (const LayoutTensor& wanted : outer_layout(traits, naming)) place(wanted, 0);
-  for (std::size_t block = 0; block < traits.blocks; ++block) {
-    for (const LayoutTensor& wanted : block_layout(traits, naming, block)) place(wanted, block);
-  }
+  });
   if (!missing.empty()) throw_missing(path_, traits, missing, true);
 
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.role, a.block, a.expert) < std::tie(b.role, b.block, b.expert);
-  });
+  std::ranges::sort(entries_, {}, &Entry::key);
   for (const StoredTensor& tensor : file.tensors()) {
     if (used.count(&tensor) == 0 && !is_buffer(tensor.name)) unused_.push_back(tensor.name);
   }
 }
 
 std::optional<WeightSlice> DecoderTensors::find(Role role, std::size_t block, std::size_t expert) const {
-  const auto key = std::tie(role, block, expert);
-  const auto found = std::lower_bound(
-      entries_.begin(), entries_.end(), key,
-      [](const Entry& entry, const auto& wanted) { return std::tie(entry.role, entry.block, entry.expert) < wanted; });
-  if (found == entries_.end() || std::tie(found->role, found->block, found->expert) != key) return std::nullopt;
+  const backend::WeightKey key{role, block, expert};
+  const auto found = std::ranges::lower_bound(entries_, key, {}, &Entry::key);
+  if (found == entries_.end() || found->key != key) return std::nullopt;
   return found->slice;
 }
 
 WeightSlice DecoderTensors::require(Role role, std::size_t block, std::size_t expert) const {
   const std::optional<WeightSlice> slice = find(role, block, expert);
   if (!slice) {
-    throw FormatError(path_, 0,
-                      fmt::format("block {} lacks a weight that the decoder needs (role {}, expert {})", block,
-                                  static_cast<int>(role), expert));
+    throw FormatError(
+        path_, 0,
+        fmt::format("block {} lacks a weight that the decoder needs (role {}, expert {})", block, name(role), expert));
   }
   return *slice;
 }

@@ -44,11 +44,10 @@ class DecoderTensors {
 
  private:
   struct Entry {
-    Role role;
-    std::size_t block, expert;
+    backend::WeightKey key;
     WeightSlice slice;
   };
-  std::vector<Entry> entries_;  // sorted
+  std::vector<Entry> entries_;  // sorted by key
   std::vector<std::string> unused_;
   std::string path_;
 };

@@ -19,6 +19,17 @@ namespace {
 
 using files::StoredTensor;
 
+TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
+  constexpr std::pair<Role, TensorUse> kUses[] = {{Role::token_embedding, TensorUse::embedding},
+                                                  {Role::output, TensorUse::output},
+                                                  {Role::value, TensorUse::attention_value},
+                                                  {Role::down, TensorUse::down},
+                                                  {Role::router, TensorUse::router}};
+  if (extent_of(traits, tensor.roles[0]).vector) return TensorUse::vector;
+  const auto* const found = std::ranges::find(kUses, tensor.roles[0], &std::pair<Role, TensorUse>::first);
+  return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;
+}
+
 bool is_norm_weight(Role role) {
   constexpr std::array kNorms = {Role::output_norm,       Role::attention_norm,         Role::attention_post_norm,
                                  Role::feed_forward_norm, Role::feed_forward_post_norm, Role::query_norm,
@@ -58,7 +69,7 @@ class RecipeBuilder {
     TensorRecipe recipe;
     recipe.name = wanted.name;
     recipe.shape = wanted.shape;
-    recipe.use = use_of(wanted.roles);
+    recipe.use = use_of(traits_, wanted);
     recipe.block = block;
     recipe.blocks = traits_.blocks;
     recipe.matrices = matrices_of(traits_, wanted, block);
@@ -114,54 +125,13 @@ class RecipeBuilder {
 
 }  // namespace
 
-TensorUse use_of(std::span<const Role> roles) noexcept {
-  if (roles.size() > 1) {
-    return roles[0] == Role::query_bias ? TensorUse::vector : TensorUse::matrix;
-  }
-  switch (roles[0]) {
-    case Role::token_embedding: return TensorUse::embedding;
-    case Role::output: return TensorUse::output;
-    case Role::value: return TensorUse::attention_value;
-    case Role::down: return TensorUse::down;
-    case Role::router: return TensorUse::router;
-    case Role::position_embedding:
-    case Role::query:
-    case Role::key:
-    case Role::attention_output:
-    case Role::gate:
-    case Role::up: return TensorUse::matrix;
-    case Role::output_norm:
-    case Role::output_norm_bias:
-    case Role::attention_norm:
-    case Role::attention_norm_bias:
-    case Role::attention_post_norm:
-    case Role::query_bias:
-    case Role::key_bias:
-    case Role::value_bias:
-    case Role::query_norm:
-    case Role::key_norm:
-    case Role::attention_output_bias:
-    case Role::feed_forward_norm:
-    case Role::feed_forward_norm_bias:
-    case Role::feed_forward_post_norm:
-    case Role::up_bias:
-    case Role::down_bias:
-    case Role::rope_factors: return TensorUse::vector;
-  }
-  return TensorUse::matrix;
-}
-
 std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target) {
   const RecipeBuilder builder(traits, tensors, target);
   std::vector<TensorRecipe> recipes;
-  const auto add = [&](const std::vector<LayoutTensor>& layout, std::size_t block) {
-    for (const LayoutTensor& wanted : layout) {
-      if (wanted.roles[0] == Role::rope_factors) continue;
-      if (std::optional<TensorRecipe> recipe = builder.build(wanted, block)) recipes.push_back(std::move(*recipe));
-    }
-  };
-  add(outer_layout(traits, target), 0);
-  for (std::size_t block = 0; block < traits.blocks; ++block) add(block_layout(traits, target, block), block);
+  for_each_tensor(traits, target, [&](const LayoutTensor& wanted, std::size_t block) {
+    if (wanted.roles[0] == Role::rope_factors) return;
+    if (std::optional<TensorRecipe> recipe = builder.build(wanted, block)) recipes.push_back(std::move(*recipe));
+  });
   return recipes;
 }
 
@@ -193,7 +163,6 @@ std::optional<DType> main_type(const files::TensorFile& file) {
 
 namespace {
 
-using files::StoredTensor;
 using files::TensorFile;
 
 constexpr std::size_t kGgufNameBytes = 63;  // limit of llama.cpp; the file format has none
@@ -227,15 +196,11 @@ void add_uses(const TensorFile& file, ModelRecipe& recipe) {
     const Traits traits = read_traits(file);
     const DecoderTensors tensors(file, traits);
     const Naming naming = naming_of(file, traits);
-    const auto note = [&](const std::vector<LayoutTensor>& layout, std::size_t block) {
-      for (const LayoutTensor& wanted : layout) {
-        if (const StoredTensor* tensor = find_weight(file, wanted.name)) {
-          uses[tensor] = {use_of(wanted.roles), block, matrices_of(traits, wanted, block)};
-        }
+    for_each_tensor(traits, naming, [&](const LayoutTensor& wanted, std::size_t block) {
+      if (const StoredTensor* tensor = find_weight(file, wanted.name)) {
+        uses[tensor] = {use_of(traits, wanted), block, matrices_of(traits, wanted, block)};
       }
-    };
-    note(outer_layout(traits, naming), 0);
-    for (std::size_t block = 0; block < traits.blocks; ++block) note(block_layout(traits, naming, block), block);
+    });
     blocks = traits.blocks;
   } catch (const Error& error) {
     recipe.notes.push_back(

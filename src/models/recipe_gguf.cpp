@@ -11,6 +11,7 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -68,25 +69,12 @@ std::vector<bool> windowed(const Traits& traits) {
   return flags;
 }
 
-std::vector<bool> every_other(const Traits& traits) {
-  std::vector<bool> flags(traits.blocks);
-  for (std::size_t block = 0; block < traits.blocks; ++block) flags[block] = block % 2 == 0;
-  return flags;
-}
-
-/// The blocks with rope that a reader assumes if the file does not list them.
+/// The blocks with rope and with windows that a reader assumes if the file does not list them.
 std::vector<bool> usual_rope(const Traits& traits) {
-  std::vector<bool> flags(traits.blocks, true);
-  if (traits.architecture == Architecture::smollm3) {
-    for (std::size_t block = 3; block < traits.blocks; block += 4) flags[block] = false;
-  }
-  return flags;
+  return all_but_every(traits.architecture == Architecture::smollm3 ? 4 : 0, traits.blocks);
 }
-
 bool usual_windows(const Traits& traits) {
-  const std::vector<bool> flags = windowed(traits);
-  if (traits.architecture == Architecture::gemma2) return flags == every_other(traits);
-  return flags == std::vector<bool>(traits.blocks, true);
+  return windowed(traits) == all_but_every(traits.architecture == Architecture::gemma2 ? 2 : 0, traits.blocks);
 }
 
 void write_windows(const Traits& traits, MetadataWriter& out) {
@@ -201,17 +189,14 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
         fmt::format("the tokenizer has {} tokens, but vocab_size is {}", vocabulary.tokens.size(), traits.vocabulary));
   }
   while (vocabulary.tokens.size() < traits.vocabulary) {
-    Token token;
-    token.text = fmt::format("[PAD{}]", vocabulary.tokens.size());
-    token.type = TokenType::unused;
-    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.tokens.push_back({.text = fmt::format("[PAD{}]", vocabulary.tokens.size()), .type = TokenType::unused});
   }
 }
 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
-  if (traits.rope_scaling.kind != RopeScaling::Kind::llama3) return;
+  if (traits.rope_scaling.kind != Kind::llama3) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = llama3_factors(traits, traits.rope_scaling);
+  made->values = llama3_divisors(traits, traits.rope_scaling);
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;
@@ -224,17 +209,6 @@ void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
   factors.preferred = DType::float32;
   recipe.tensors.push_back(std::move(factors));
   recipe.made.push_back(std::move(made));
-}
-
-void add_llama3_metadata(const RopeScaling& scaling, std::vector<GgufMetadata>& metadata) {
-  if (scaling.kind != RopeScaling::Kind::llama3) return;
-  const auto add = [&](const char* key, double value) {
-    metadata.push_back({std::string(kLlama3Prefix) + key, static_cast<float>(value)});
-  };
-  add("factor", scaling.factor);
-  add("original_context", scaling.original_context);
-  add("low_freq_factor", scaling.low_freq_factor);
-  add("high_freq_factor", scaling.high_freq_factor);
 }
 
 }  // namespace
@@ -265,7 +239,12 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});
   }
-  add_llama3_metadata(traits.rope_scaling, recipe.gguf_metadata);
+  if (traits.rope_scaling.kind == Kind::llama3) {
+    for (const Llama3Field& field : kLlama3Fields) {
+      recipe.gguf_metadata.push_back(
+          {fmt::format("{}.{}", kLlama3Prefix, field.key), static_cast<float>(traits.rope_scaling.*field.value)});
+    }
+  }
 
   if (folder.tokenizer()) {
     Vocabulary vocabulary = read_vocabulary(folder);

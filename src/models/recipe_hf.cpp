@@ -8,11 +8,13 @@
 #include <functional>
 #include <map>
 
+#include "base/names.h"
 #include "files/json_writer.h"
 #include "imago/error.h"
 #include "models/architectures.h"
-#include "models/gguf_fields.h"
+#include "models/fields.h"
 #include "models/recipe_parts.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -52,20 +54,6 @@ std::string list_of(std::size_t count, const std::function<std::string(std::size
   std::string list = "[";
   for (std::size_t i = 0; i < count; ++i) list += (i == 0 ? "" : ", ") + item(i);
   return list + "]";
-}
-
-std::string_view activation_text(kernels::Activation activation) {
-  switch (activation) {
-    case kernels::Activation::gelu: return "gelu_pytorch_tanh";
-    case kernels::Activation::relu: return "relu";
-    case kernels::Activation::relu2: return "relu2";
-    case kernels::Activation::silu:
-    case kernels::Activation::linear:
-    case kernels::Activation::leaky_relu:
-    case kernels::Activation::tanh:
-    case kernels::Activation::sigmoid: break;
-  }
-  return "silu";
 }
 
 /// The rotary share of a head: the simplest number whose product with `all` truncates to `some`.
@@ -113,8 +101,7 @@ void write_windows(const Traits& traits, Object& config) {
   const std::size_t window = *std::max_element(traits.block_window.begin(), traits.block_window.end());
   const bool always = architecture == Architecture::mistral || architecture == Architecture::mixtral ||
                       architecture == Architecture::phi3;
-  const bool listed = architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
-                      architecture == Architecture::smollm3 || architecture == Architecture::gemma2;
+  const bool listed = lists_layer_types(architecture);
   if (always || listed || architecture == Architecture::qwen3_moe) {
     if (window == 0) {
       config.null("sliding_window");
@@ -163,7 +150,7 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
       config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
       write_cap("attn_logit_softcapping", traits.attention_cap, config);
       write_cap("final_logit_softcapping", traits.logit_cap, config);
-      config.text("hidden_activation", activation_text(traits.activation));
+      config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
       break;
     case Architecture::granite:
       config.number("attention_multiplier", traits.attention_scale);
@@ -207,10 +194,10 @@ void write_gpt2(const Traits& traits, Object& config) {
   config.size("n_positions", traits.context);
   config.size("n_ctx", traits.context);
   config.number("layer_norm_epsilon", traits.norm_eps);
-  const auto usual_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
-  config.flag("scale_attn_weights", traits.attention_scale == usual_scale);
-  config.text("activation_function",
-              traits.activation == kernels::Activation::gelu ? "gelu_new" : activation_text(traits.activation));
+  config.flag("scale_attn_weights", traits.attention_scale == usual_attention_scale(traits));
+  config.text("activation_function", traits.activation == kernels::Activation::gelu
+                                         ? "gelu_new"
+                                         : name_in(kActivationNames, traits.activation, "silu"));
 }
 
 void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& config) {
@@ -222,7 +209,7 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("intermediate_size", traits.feed_forward);
   config.size("max_position_embeddings", traits.context);
   config.number("rms_norm_eps", traits.norm_eps);
-  config.text("hidden_act", activation_text(traits.activation));
+  config.text("hidden_act", name_in(kActivationNames, traits.activation, "silu"));
   // qwen2 always has these biases and no key for them.
   if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
   write_rope(traits, config);
@@ -263,14 +250,11 @@ RopeScaling find_scaling(const GgufFile& file, const Traits& traits, const Weigh
   std::vector<float> factors(slice.rows * slice.cols);
   decode_slice(slice, factors);
   if (std::all_of(factors.begin(), factors.end(), [](float factor) { return factor == 1; })) return {};
-  const std::string prefix(kLlama3Prefix.substr(0, kLlama3Prefix.size() - 1));
-  const GgufFields stated(file, prefix);
+  const GgufFields stated(file, kLlama3Prefix);
   if (stated.has("factor")) {
-    return {.kind = RopeScaling::Kind::llama3,
-            .factor = stated.positive("factor", kMaxFactor),
-            .original_context = stated.positive("original_context", static_cast<double>(kMaxContext)),
-            .low_freq_factor = stated.positive("low_freq_factor", kMaxFactor),
-            .high_freq_factor = stated.positive("high_freq_factor", kMaxFactor)};
+    RopeScaling scaling{.kind = Kind::llama3};
+    for (const Llama3Field& field : kLlama3Fields) scaling.*field.value = stated.positive(field.key, field.high);
+    return scaling;
   }
   const std::optional<RopeScaling> found = llama3_scaling(traits, factors);
   if (!found) {
@@ -343,7 +327,9 @@ void add_tokenizer(const GgufFile& gguf, ModelRecipe& recipe, ConfigExtras& extr
   recipe.side_files.push_back({"generation_config.json", generation_config(vocabulary)});
 }
 
-ModelRecipe make_folder(const files::TensorFile& file, bool with_tokenizer) {
+}  // namespace
+
+ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   const GgufFile& gguf = *file.gguf();
   Traits traits = read_traits(file);
   const DecoderTensors tensors(file, traits);
@@ -368,10 +354,5 @@ ModelRecipe make_folder(const files::TensorFile& file, bool with_tokenizer) {
   recipe.side_files.push_back({"config.json", config_text(traits, extras)});
   return recipe;
 }
-
-}  // namespace
-
-ModelRecipe folder_recipe(const files::TensorFile& file) { return make_folder(file, true); }
-ModelRecipe folder_weights_recipe(const files::TensorFile& file) { return make_folder(file, false); }
 
 }  // namespace imago::models

@@ -12,9 +12,6 @@
 
 namespace imago::models {
 
-/// The use of a tensor with these roles.
-TensorUse use_of(std::span<const Role> roles) noexcept;
-
 /// The tensors of a decoder with the names and row order of `target`, without rope factors. Throws UnsupportedError for
 /// a layout that cannot be converted.
 std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target);
@@ -25,11 +22,10 @@ TensorRecipe kept_tensor(const files::StoredTensor& tensor);
 /// The dtype of most weights if it is float32, float16 or bfloat16; else none.
 std::optional<DType> main_type(const files::TensorFile& file);
 
-/// The recipe from a folder to GGUF, and from a GGUF file to a folder.
+/// The recipe from a folder to GGUF.
 ModelRecipe gguf_recipe(const files::TensorFile& file);
-ModelRecipe folder_recipe(const files::TensorFile& file);
-/// The latter without the tokenizer: weights and config.json only.
-ModelRecipe folder_weights_recipe(const files::TensorFile& file);
+/// The recipe from a GGUF file to a folder. Without the tokenizer: weights and config.json only.
+ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer = true);
 
 /// `ARCHITECTURE.*` of a GGUF file. `dense_feed_forward`: the size that qwen3_moe states for blocks without experts.
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward);
@@ -46,11 +42,5 @@ struct ConfigExtras {
 };
 /// The text of config.json, with the keys of transformers 5 and, where they differ, also those of 4.
 std::string config_text(const Traits& traits, const ConfigExtras& extras);
-
-/// llama3 scaling as divisors of rotary frequencies, one per pair, as GGUF stores it.
-std::vector<float> llama3_factors(const Traits& traits, const RopeScaling& scaling);
-/// The scaling that gives these divisors; none if none is found. Tries the factors 1 and 4 that all models have, every
-/// power of two as context, and any factor.
-std::optional<RopeScaling> llama3_scaling(const Traits& traits, std::span<const float> factors);
 
 }  // namespace imago::models

@@ -12,6 +12,7 @@
 #include "models/architectures.h"
 #include "models/decoder_tensors.h"
 #include "models/recipe_parts.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 #include "testing/problems.h"
 #include "testing/temp_dir.h"
@@ -241,8 +242,8 @@ TEST(Recipe, Llama3ScalingIsFoundInItsFactors) {
   traits.rotary = 64;
   traits.rope_base = 500000;
   const RopeScaling scaling{.kind = RopeScaling::Kind::llama3, .factor = 32, .original_context = 8192};
-  EXPECT_EQ(llama3_scaling(traits, llama3_factors(traits, scaling)), scaling);
-  std::vector<float> other = llama3_factors(traits, scaling);
+  EXPECT_EQ(llama3_scaling(traits, llama3_divisors(traits, scaling)), scaling);
+  std::vector<float> other = llama3_divisors(traits, scaling);
   other[20] *= 1.5F;
   EXPECT_FALSE(llama3_scaling(traits, other));
 }

@@ -62,66 +62,54 @@ std::string in_block(const Traits& traits, const Naming& naming, std::size_t blo
   return fmt::format("model.layers.{}.{}", block, name);
 }
 
+std::string_view feed_forward_name(Role role) noexcept {
+  return role == Role::gate ? "gate" : role == Role::down ? "down" : "up";
+}
+
 /// The name of one expert's matrix in a folder.
 std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
   if (traits.architecture == Architecture::mixtral) {
     const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
     return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
   }
-  const std::string_view matrix = role == Role::gate ? "gate" : role == Role::down ? "down" : "up";
-  return fmt::format("mlp.experts.{}.{}_proj.weight", expert, matrix);
+  return fmt::format("mlp.experts.{}.{}_proj.weight", expert, feed_forward_name(role));
 }
 
-/// Collects the tensors of a block or of what is around them.
+/// Collects the tensors of a block, or of what is around the blocks.
 class Lister {
  public:
-  Lister(const Traits& traits, const Naming& naming) : traits_(traits), naming_(naming) {}
-  Lister(const Traits& traits, const Naming& naming, std::size_t block)
+  Lister(const Traits& traits, const Naming& naming, std::optional<std::size_t> block = std::nullopt)
       : traits_(traits), naming_(naming), block_(block) {}
 
-  void add(std::vector<Role> roles, bool optional = false) {
-    const std::string name(table_name(traits_, naming_, roles[0]));
-    add_named(name, std::move(roles), optional);
+  void add(Role role, bool optional = false) {
+    add_named(std::string(table_name(traits_, naming_, role)), {role}, optional);
   }
 
-  void add_named(std::string name, std::vector<Role> roles, bool optional = false) {
-    LayoutTensor tensor{.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name),
-                        .shape = {},
-                        .roles = std::move(roles),
-                        .optional = optional};
-    const RoleExtent extent = total(tensor.roles);
+  LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
+    RoleExtent extent = extent_of(traits_, roles[0]);
+    for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i]).rows;
+    LayoutTensor& tensor = list_.emplace_back();
+    tensor.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name);
+    tensor.roles = std::move(roles);
+    tensor.optional = optional;
     // gpt2's layers have their matrices the other way round in folders; embeddings are not layers.
     tensor.transposed = traits_.architecture == Architecture::gpt2 && !naming_.gguf && block_ && !extent.vector;
-    if (extent.vector) {
-      tensor.shape = {extent.rows};
-    } else if (tensor.transposed) {
-      tensor.shape = {extent.cols, extent.rows};
-    } else {
-      tensor.shape = {extent.rows, extent.cols};
-    }
-    list_.push_back(std::move(tensor));
+    tensor.shape = extent.vector       ? Shape{extent.rows}
+                   : tensor.transposed ? Shape{extent.cols, extent.rows}
+                                       : Shape{extent.rows, extent.cols};
+    return tensor;
   }
 
-  /// One expert, or all of them in one tensor.
-  void add_experts(std::string_view name, std::vector<Role> roles, std::size_t first, std::size_t count, bool stacked) {
-    const RoleExtent extent = total(roles);
-    LayoutTensor tensor{.name = in_block(traits_, naming_, *block_, name),
-                        .shape = stacked ? Shape{count, extent.rows, extent.cols} : Shape{extent.rows, extent.cols},
-                        .roles = std::move(roles),
-                        .first_expert = first,
-                        .experts = count};
-    list_.push_back(std::move(tensor));
+  /// All experts in one tensor.
+  void add_stacked(std::string name, std::vector<Role> roles) {
+    LayoutTensor& tensor = add_named(std::move(name), std::move(roles));
+    tensor.shape = {traits_.experts, tensor.shape[0], tensor.shape[1]};
+    tensor.experts = traits_.experts;
   }
 
   std::vector<LayoutTensor> take() { return std::move(list_); }
 
  private:
-  RoleExtent total(const std::vector<Role>& roles) const {
-    RoleExtent sum = extent_of(traits_, roles[0]);
-    for (std::size_t i = 1; i < roles.size(); ++i) sum.rows += extent_of(traits_, roles[i]).rows;
-    return sum;
-  }
-
   const Traits& traits_;
   const Naming& naming_;
   std::optional<std::size_t> block_;
@@ -137,34 +125,35 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
     list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value});
     list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional);
   } else {
-    for (const Role role : {Role::query, Role::key, Role::value}) list.add({role});
-    for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add({role}, bias_optional);
+    for (const Role role : {Role::query, Role::key, Role::value}) list.add(role);
+    for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add(role, bias_optional);
   }
   if (traits.query_norm != QueryNorm::none) {
-    list.add({Role::query_norm});
-    list.add({Role::key_norm});
+    list.add(Role::query_norm);
+    list.add(Role::key_norm);
   }
-  list.add({Role::attention_output});
-  list.add({Role::attention_output_bias}, !gpt2);
+  list.add(Role::attention_output);
+  list.add(Role::attention_output_bias, !gpt2);
 }
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
-  if (naming.gguf || traits.architecture != Architecture::mixtral || naming.stacked_experts) {
-    list.add({Role::router});
-  } else {
+  constexpr std::array kMatrices = {Role::gate, Role::up, Role::down};
+  if (traits.architecture == Architecture::mixtral && !naming.stacked_experts) {
     list.add_named("block_sparse_moe.gate.weight", {Role::router});
+  } else {
+    list.add(Role::router);
   }
   if (naming.gguf) {
-    list.add_experts("ffn_gate_exps.weight", {Role::gate}, 0, traits.experts, true);
-    list.add_experts("ffn_up_exps.weight", {Role::up}, 0, traits.experts, true);
-    list.add_experts("ffn_down_exps.weight", {Role::down}, 0, traits.experts, true);
+    for (const Role role : kMatrices) {
+      list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
+    }
   } else if (naming.stacked_experts) {
-    list.add_experts("mlp.experts.gate_up_proj", {Role::gate, Role::up}, 0, traits.experts, true);
-    list.add_experts("mlp.experts.down_proj", {Role::down}, 0, traits.experts, true);
+    list.add_stacked("mlp.experts.gate_up_proj", {Role::gate, Role::up});
+    list.add_stacked("mlp.experts.down_proj", {Role::down});
   } else {
     for (std::size_t expert = 0; expert < traits.experts; ++expert) {
-      for (const Role role : {Role::gate, Role::up, Role::down}) {
-        list.add_experts(expert_name(traits, role, expert), {role}, expert, 1, false);
+      for (const Role role : kMatrices) {
+        list.add_named(expert_name(traits, role, expert), {role}).first_expert = expert;
       }
     }
   }
@@ -175,13 +164,13 @@ void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list)
   if (naming.fused_gate_up) {
     list.add_named(naming.gguf ? "ffn_up.weight" : "mlp.gate_up_proj.weight", {Role::gate, Role::up});
   } else {
-    if (traits.gated) list.add({Role::gate});
-    list.add({Role::up});
+    if (traits.gated) list.add(Role::gate);
+    list.add(Role::up);
   }
-  list.add({Role::down});
+  list.add(Role::down);
   if (traits.architecture == Architecture::gpt2) {
-    list.add({Role::up_bias});
-    list.add({Role::down_bias});
+    list.add(Role::up_bias);
+    list.add(Role::down_bias);
   }
 }
 
@@ -209,12 +198,12 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
 
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming) {
   Lister list(traits, naming);
-  list.add({Role::token_embedding});
-  if (traits.learned_positions) list.add({Role::position_embedding});
-  list.add({Role::output_norm});
-  if (traits.norm == NormKind::layer) list.add({Role::output_norm_bias});
-  if (!traits.tied_output) list.add({Role::output});
-  if (naming.gguf && !traits.learned_positions) list.add({Role::rope_factors}, true);
+  list.add(Role::token_embedding);
+  if (traits.learned_positions) list.add(Role::position_embedding);
+  list.add(Role::output_norm);
+  if (traits.norm == NormKind::layer) list.add(Role::output_norm_bias);
+  if (!traits.tied_output) list.add(Role::output);
+  if (naming.gguf && !traits.learned_positions) list.add(Role::rope_factors, true);
   return list.take();
 }
 
@@ -222,22 +211,22 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   Lister list(traits, naming, block);
   const bool biased = traits.norm == NormKind::layer;
   if (traits.pre_norms) {
-    list.add({Role::attention_norm});
-    if (biased) list.add({Role::attention_norm_bias});
+    list.add(Role::attention_norm);
+    if (biased) list.add(Role::attention_norm_bias);
   }
   list_projections(traits, naming, list);
-  if (traits.post_norms) list.add({Role::attention_post_norm});
+  if (traits.post_norms) list.add(Role::attention_post_norm);
   if (traits.pre_norms) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
     } else {
-      list.add({Role::feed_forward_norm});
+      list.add(Role::feed_forward_norm);
     }
-    if (biased) list.add({Role::feed_forward_norm_bias});
+    if (biased) list.add(Role::feed_forward_norm_bias);
   }
   list_feed_forward(traits, naming, list);
-  if (traits.post_norms) list.add({Role::feed_forward_post_norm});
+  if (traits.post_norms) list.add(Role::feed_forward_post_norm);
   return list.take();
 }
 
@@ -286,25 +275,10 @@ const files::StoredTensor* find_weight(const files::TensorFile& file, std::strin
   return nullptr;
 }
 
-namespace {
-
-/// Calls visit(tensor, block) for all tensors of a decoder.
-template <class Visit>
-void for_each_tensor(const Traits& traits, const Naming& naming, Visit&& visit) {
-  for (const LayoutTensor& tensor : outer_layout(traits, naming)) visit(tensor, 0);
-  for (std::size_t block = 0; block < traits.blocks; ++block) {
-    for (const LayoutTensor& tensor : block_layout(traits, naming, block)) visit(tensor, block);
-  }
-}
-
-bool is_outer(Role role) noexcept { return role < Role::attention_norm || role == Role::rope_factors; }
-
-}  // namespace
-
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  const std::vector<LayoutTensor> tensors =
-      is_outer(role) ? outer_layout(traits, naming) : block_layout(traits, naming, block);
+  const bool outer = role < Role::attention_norm || role == Role::rope_factors;
+  const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(
       tensors, [&](const LayoutTensor& tensor) { return std::ranges::find(tensor.roles, role) != tensor.roles.end(); });
   return found == tensors.end() ? std::string() : found->name;
@@ -314,14 +288,6 @@ NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std:
   if (extent_of(traits, tensor.roles.front()).vector) return {};
   // Fused on one side only: the first part stands for all, since they share their inputs.
   return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
-}
-
-std::map<std::string, NamedMatrices> matrix_names(const Traits& traits, const Naming& naming) {
-  std::map<std::string, NamedMatrices> names;
-  for_each_tensor(traits, naming, [&](const LayoutTensor& tensor, std::size_t block) {
-    if (NamedMatrices found = matrices_of(traits, tensor, block); !found.name.empty()) names[tensor.name] = found;
-  });
-  return names;
 }
 
 }  // namespace imago::models

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +41,14 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits);
 /// Tensors before and after the blocks.
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming);
 std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block);
+/// Calls visit(tensor, block) for all of them; those outside the blocks have block 0.
+template <class Visit>
+void for_each_tensor(const Traits& traits, const Naming& naming, Visit&& visit) {
+  for (const LayoutTensor& tensor : outer_layout(traits, naming)) visit(tensor, std::size_t{0});
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    for (const LayoutTensor& tensor : block_layout(traits, naming, block)) visit(tensor, block);
+  }
+}
 
 /// Rows and columns of a role; a vector has one column.
 struct RoleExtent {
@@ -65,8 +72,4 @@ struct NamedMatrices {
 };
 /// What one tensor of a layout holds; the name is empty if it is not a matrix.
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block);
-/// All tensors of a decoder that hold matrices, by their names in files of this naming. REQUIRES: the traits are those
-/// of a file whose tensors were found (DecoderTensors), so that their numbers are real.
-std::map<std::string, NamedMatrices> matrix_names(const Traits& traits, const Naming& naming);
-
 }  // namespace imago::models

@@ -27,7 +27,20 @@ std::string contradiction(const Traits& traits, const TraitKeys& keys) {
   return {};
 }
 
-double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
+bool lists_layer_types(Architecture architecture) noexcept {
+  return architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
+         architecture == Architecture::gemma2 || architecture == Architecture::smollm3;
+}
+
+std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
+  std::vector<bool> flags(blocks, true);
+  for (std::size_t block = period; period != 0 && block <= blocks; block += period) flags[block - 1] = false;
+  return flags;
+}
+
+float usual_attention_scale(const Traits& traits) noexcept {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+}
 
 Traits read_traits(const files::TensorFile& file) {
   if (const files::HuggingFaceFolder* folder = file.folder()) return config_traits(folder->config());

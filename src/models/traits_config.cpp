@@ -8,14 +8,14 @@
 
 #include "imago/error.h"
 #include "models/architectures.h"
-#include "models/config_fields.h"
+#include "models/fields.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
 
 namespace {
 
-using kernels::Activation;
 using Kind = RopeScaling::Kind;
 
 /// A field that newer files keep in `rope_parameters` and older ones beside everything else.
@@ -132,18 +132,16 @@ void refuse_unsupported(const ConfigFields& config) {
   }
 }
 
-Activation read_activation(const ConfigFields& config, std::string_view key, Activation fallback) {
+kernels::Activation read_activation(const ConfigFields& config, std::string_view key, kernels::Activation fallback) {
   if (!config.has(key)) return fallback;
   const std::string text = config.text(key);
-  if (text == "silu" || text == "swish") return Activation::silu;
-  if (text == "gelu_new" || text == "gelu_pytorch_tanh" || text == "gelu_fast") return Activation::gelu;
-  if (text == "relu") return Activation::relu;
-  if (text == "relu2") return Activation::relu2;
-  config.refuse(
-      fmt::format("activation '{}' ('{}') is not supported; known are silu, swish, gelu_new, gelu_pytorch_tanh, "
-                  "gelu_fast, relu and "
-                  "relu2{}",
-                  text, key, text == "gelu" ? " (gelu alone is the form with erf)" : ""));
+  std::string known;
+  for (const auto& [activation, name] : kActivationNames) {
+    if (name == text) return activation;
+    known.append(known.empty() ? "" : ", ").append(name);
+  }
+  config.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}{}", text, key, known,
+                            text == "gelu" ? " (gelu alone is the form with erf)" : ""));
 }
 
 void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
@@ -158,9 +156,7 @@ void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
   traits.context = config.size(config.either("n_positions", "n_ctx"), kMaxContext);
   traits.norm_eps = config.positive("layer_norm_epsilon", kMaxEps, 1e-5);
   traits.activation = read_activation(config, "activation_function", traits.activation);
-  traits.attention_scale = config.flag("scale_attn_weights", true)
-                               ? static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)))
-                               : 1.0F;
+  traits.attention_scale = config.flag("scale_attn_weights", true) ? usual_attention_scale(traits) : 1.0F;
 }
 
 std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
@@ -187,7 +183,7 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   traits.context = config.size("max_position_embeddings", kMaxContext);
   traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
   traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
-  traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+  traits.attention_scale = usual_attention_scale(traits);
 }
 
 void read_experts(const ConfigFields& config, Traits& traits) {
@@ -203,30 +199,27 @@ void read_experts(const ConfigFields& config, Traits& traits) {
   }
 }
 
+/// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.
+template <class Take>
+void for_each_block(const files::JsonValue& list, std::string_view key, std::size_t blocks, Take&& take) {
+  const auto elements = list.elements(key);
+  if (elements.size() != blocks) {
+    list.fail(fmt::format("{} has {} entries for {} blocks", key, elements.size(), blocks));
+  }
+  std::size_t block = 0;
+  for (const files::JsonMember member : elements) take(block++, member.value);
+}
+
 void read_rope_blocks(const ConfigFields& config, Traits& traits) {
   traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
   if (traits.architecture != Architecture::smollm3) return;
   if (const auto list = config.find("no_rope_layers")) {
-    const auto elements = list->elements("no_rope_layers");
-    if (elements.size() != traits.blocks) {
-      list->fail(fmt::format("no_rope_layers has {} entries for {} blocks", elements.size(), traits.blocks));
-    }
-    std::size_t block = 0;
-    for (const files::JsonMember member : elements) {
-      traits.rope_in_block[block++] = member.value.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
-    }
-    return;
+    for_each_block(*list, "no_rope_layers", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
+      traits.rope_in_block[block] = entry.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
+    });
+  } else {
+    traits.rope_in_block = all_but_every(config.size("no_rope_layer_interval", kMaxBlocks, 4), traits.blocks);
   }
-  const std::size_t interval = config.size("no_rope_layer_interval", kMaxBlocks, 4);
-  for (std::size_t block = 0; block < traits.blocks; ++block) {
-    traits.rope_in_block[block] = (block + 1) % interval != 0;
-  }
-}
-
-/// Whether transformers reads `layer_types` of it.
-bool lists_layer_types(Architecture architecture) {
-  return architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
-         architecture == Architecture::gemma2 || architecture == Architecture::smollm3;
 }
 
 /// Which blocks have a window, where the file does not list it.
@@ -260,13 +253,8 @@ void read_windows(const ConfigFields& config, Traits& traits) {
     }
     return;
   }
-  const auto elements = types->elements("layer_types");
-  if (elements.size() != traits.blocks) {
-    types->fail(fmt::format("layer_types has {} entries for {} blocks", elements.size(), traits.blocks));
-  }
-  std::size_t block = 0;
-  for (const files::JsonMember member : elements) {
-    const std::string type = member.value.string("an entry of layer_types");
+  for_each_block(*types, "layer_types", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
+    const std::string type = entry.string("an entry of layer_types");
     if (type == "sliding_attention") {
       if (window == 0) types->fail("layer_types has sliding_attention, but there is no sliding_window");
       traits.block_window[block] = window;
@@ -276,8 +264,7 @@ void read_windows(const ConfigFields& config, Traits& traits) {
                       "sliding_attention",
                       type));
     }
-    ++block;
-  }
+  });
 }
 
 float read_cap(const ConfigFields& config, std::string_view key, float fallback) {

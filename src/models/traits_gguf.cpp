@@ -8,7 +8,8 @@
 
 #include "imago/error.h"
 #include "models/architectures.h"
-#include "models/gguf_fields.h"
+#include "models/fields.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -68,7 +69,7 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   const bool layer_norm = traits.norm == NormKind::layer;
   traits.norm_eps =
       fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
-  traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
+  traits.attention_scale = usual_attention_scale(traits);
   traits.vocabulary = read_vocabulary_size(fields);
 }
 
@@ -147,7 +148,7 @@ void read_rope(const GgufFields& fields, Traits& traits) {
       facts(traits.architecture).adjacent_in_gguf ? kernels::RopePairs::adjacent : kernels::RopePairs::halves;
   read_rope_scaling(fields, traits);
   if (traits.architecture == Architecture::smollm3) {
-    for (std::size_t block = 0; block < traits.blocks; ++block) traits.rope_in_block[block] = (block + 1) % 4 != 0;
+    traits.rope_in_block = all_but_every(4, traits.blocks);
   } else if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
     traits.rope_in_block.assign(traits.blocks, false);  // this is how converters say it
   }
@@ -159,16 +160,13 @@ void read_windows(const GgufFields& fields, Traits& traits) {
   const bool gemma2 = traits.architecture == Architecture::gemma2;
   const std::size_t window = fields.count("attention.sliding_window", kMaxContext, gemma2 ? 4096 : 0);
   if (window == 0) return;
-  if (const auto pattern = fields.flags("attention.sliding_window_pattern", traits.blocks)) {
-    for (std::size_t block = 0; block < traits.blocks; ++block)
-      traits.block_window[block] = (*pattern)[block] ? window : 0;
-    return;
+  auto windowed = fields.flags("attention.sliding_window_pattern", traits.blocks);
+  if (!windowed) {
+    const std::size_t usual = gemma2 ? 2 : traits.architecture == Architecture::olmo2 ? 4 : 0;
+    windowed = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
   }
-  // The last of each `period` blocks sees everything; 0: none does.
-  const std::size_t usual = gemma2 ? 2 : traits.architecture == Architecture::olmo2 ? 4 : 0;
-  const std::size_t period = fields.count("attention.sliding_window_pattern", kMaxBlocks, usual);
   for (std::size_t block = 0; block < traits.blocks; ++block) {
-    if (period == 0 || block % period != period - 1) traits.block_window[block] = window;
+    if ((*windowed)[block]) traits.block_window[block] = window;
   }
 }
 

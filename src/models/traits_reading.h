@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "files/hugging_face.h"
 #include "imago/data.h"
@@ -35,8 +37,8 @@ Traits config_traits(const files::JsonFile& config);
 Traits gguf_traits(const GgufFile& file);
 
 // Keys of GGUF files that only imago writes and reads: what llama.cpp has no word for.
-inline constexpr std::string_view kModelTypeKey = "imago.model_type";    // "mistral", which GGUF calls llama
-inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3.";  // what rope_freqs.weight was made of
+inline constexpr std::string_view kModelTypeKey = "imago.model_type";   // "mistral", which GGUF calls llama
+inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
@@ -48,7 +50,37 @@ struct TraitKeys {
 /// What fields cannot be together; empty if nothing is wrong.
 std::string contradiction(const Traits& traits, const TraitKeys& keys);
 
-/// 0.1 · ln(factor) + 1, what yarn multiplies cosines and sines with; 1 below a factor of 1.
-double yarn_attention_factor(double factor) noexcept;
+/// Activation functions as config.json spells them. The first name of each is written.
+inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNames[] = {
+    {kernels::Activation::silu, "silu"},
+    {kernels::Activation::silu, "swish"},
+    {kernels::Activation::gelu, "gelu_pytorch_tanh"},
+    {kernels::Activation::gelu, "gelu_new"},
+    {kernels::Activation::gelu, "gelu_fast"},
+    {kernels::Activation::relu, "relu"},
+    {kernels::Activation::relu2, "relu2"},
+};
+
+/// Whether transformers reads `layer_types` of it.
+bool lists_layer_types(Architecture architecture) noexcept;
+
+/// All blocks but every `period`-th; all of them if the period is 0.
+std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);
+
+/// The scale of attention where nothing else is stated: one over the root of the values of a head.
+float usual_attention_scale(const Traits& traits) noexcept;
+
+/// The llama3 scaling of a GGUF file's `rope_freqs.weight`, under kLlama3Prefix.
+struct Llama3Field {
+  std::string_view key;
+  double RopeScaling::*value;
+  double high;
+};
+inline constexpr Llama3Field kLlama3Fields[] = {
+    {"factor", &RopeScaling::factor, kMaxFactor},
+    {"original_context", &RopeScaling::original_context, static_cast<double>(kMaxContext)},
+    {"low_freq_factor", &RopeScaling::low_freq_factor, kMaxFactor},
+    {"high_freq_factor", &RopeScaling::high_freq_factor, kMaxFactor},
+};
 
 }  // namespace imago::models

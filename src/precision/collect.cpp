@@ -140,7 +140,7 @@ class DecoderInputs final : public backend::InputObserver {
     inputs.sums->add(x, tokens);
     if (!inputs.sums->is_finite()) {
       throw FormatError(
-          model_.path, 0,
+          model_.weights.path, 0,
           fmt::format("the inputs of '{}' are not finite when this text runs through the model: its weights are "
                       "damaged, or too large for float32",
                       inputs.names.front()));

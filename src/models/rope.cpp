@@ -1,34 +1,29 @@
-#include "lm/rope_tables.h"
+#include "models/rope.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include "imago/error.h"
 
-namespace imago::lm {
+namespace imago::models {
 
 namespace {
 
-using models::RopeScaling;
-using models::Traits;
+constexpr int kSmallestContextBits = 3, kLargestContextBits = 24;
 
-constexpr std::size_t kFirstPositions = 1024;
-
-double frequency(const Traits& traits, std::size_t pair) {
-  return std::pow(traits.rope_base, -2 * static_cast<double>(pair) / static_cast<double>(traits.rotary));
-}
+/// Writers compute divisors in float32 or float64, in one order or another.
+constexpr double kTolerance = 1e-4;
 
 /// Llama 3: slow pairs are stretched by the factor, fast ones stay, and between the two wavelengths it goes smoothly.
-std::vector<double> llama3_factors(const Traits& traits) {
-  const RopeScaling& scaling = traits.rope_scaling;
+std::vector<double> llama3_factors(const Traits& traits, const RopeScaling& scaling) {
   std::vector<double> factors(traits.rotary / 2);
   for (std::size_t j = 0; j < factors.size(); ++j) {
-    const double turns = scaling.original_context * frequency(traits, j) / (2 * std::numbers::pi);
+    const double frequency =
+        std::pow(traits.rope_base, -2 * static_cast<double>(j) / static_cast<double>(traits.rotary));
+    const double turns = scaling.original_context * frequency / (2 * std::numbers::pi);
     const double blend =
         std::clamp((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
     factors[j] = (1 - blend) / scaling.factor + blend;
@@ -69,11 +64,11 @@ kernels::RopeSettings rope_settings(const Traits& traits, std::span<const float>
   switch (scaling.kind) {
     case RopeScaling::Kind::none: break;
     case RopeScaling::Kind::linear: settings.frequency_factors.assign(traits.rotary / 2, 1 / scaling.factor); break;
-    case RopeScaling::Kind::llama3: settings.frequency_factors = llama3_factors(traits); break;
+    case RopeScaling::Kind::llama3: settings.frequency_factors = llama3_factors(traits, scaling); break;
     case RopeScaling::Kind::yarn:
       settings.frequency_factors = yarn_factors(traits);
       settings.attention_factor =
-          scaling.attention_factor != 0 ? scaling.attention_factor : 0.1 * std::log(scaling.factor) + 1;
+          scaling.attention_factor != 0 ? scaling.attention_factor : yarn_attention_factor(scaling.factor);
       break;
   }
   if (divisors.empty()) return settings;
@@ -88,13 +83,23 @@ kernels::RopeSettings rope_settings(const Traits& traits, std::span<const float>
   return settings;
 }
 
-std::shared_ptr<const kernels::RopeTable> RopeTables::with(std::size_t positions) const {
-  std::lock_guard lock(mutex_);
-  if (table_ == nullptr || table_->positions() < positions) {
-    // Doubling: a sequence that grows token by token makes few tables.
-    table_ = std::make_shared<kernels::RopeTable>(settings_, std::bit_ceil(std::max(positions, kFirstPositions)));
-  }
-  return table_;
+double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
+
+std::vector<float> llama3_divisors(const Traits& traits, const RopeScaling& scaling) {
+  std::vector<float> divisors;
+  for (const double factor : llama3_factors(traits, scaling)) divisors.push_back(static_cast<float>(1 / factor));
+  return divisors;
 }
 
-}  // namespace imago::lm
+std::optional<RopeScaling> llama3_scaling(const Traits& traits, std::span<const float> divisors) {
+  if (divisors.empty() || divisors.size() != traits.rotary / 2 || !(divisors.back() >= 1)) return std::nullopt;
+  RopeScaling scaling{.kind = RopeScaling::Kind::llama3, .factor = static_cast<double>(divisors.back())};
+  for (int bits = kSmallestContextBits; bits <= kLargestContextBits; ++bits) {
+    scaling.original_context = std::ldexp(1.0, bits);
+    const auto close = [](float a, float b) { return std::abs(a - b) <= kTolerance * std::abs(b); };
+    if (std::ranges::equal(divisors, llama3_divisors(traits, scaling), close)) return scaling;
+  }
+  return std::nullopt;
+}
+
+}  // namespace imago::models
