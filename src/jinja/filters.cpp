@@ -15,32 +15,6 @@ namespace imago::jinja {
 
 namespace {
 
-struct FilterRow {
-  std::string_view name;
-  Value (*filter)(Run&, const Value& input, Arguments&);
-};
-
-/// str(value); a string is not copied.
-class TextOf {
- public:
-  TextOf(Run& run, const Value& value) : made_(value.is_string() ? std::string() : to_text(run, value)) {
-    text_ = value.is_string() ? std::string_view(*value.string()) : made_;
-    run.touch(text_.size());
-  }
-  std::string_view get() const noexcept { return text_; }
-
- private:
-  std::string made_;
-  std::string_view text_;
-};
-
-template <std::string (*change)(std::string_view)>
-Value change_filter(Run& run, const Value& input, Arguments&) {
-  const TextOf text(run, input);
-  run.touch(text.get().size() * 8);
-  return run.text(change(text.get()));
-}
-
 /// Jinja's title: upper case after a blank, a dash or an opening bracket.
 std::string title_words(std::string_view text) {
   std::string made;
@@ -56,22 +30,13 @@ std::string title_words(std::string_view text) {
   return made;
 }
 
-Value trim(Run& run, const Value& input, Arguments& arguments) {
-  const TextOf text(run, input);
-  const Value* set = arguments.find(0, "chars");
-  return run.text(std::string(set && !set->is_none()
-                                  ? strip(text.get(), Side::both, expect_string(run, *set, "the characters to trim"))
-                                  : strip(text.get(), Side::both)));
-}
-
 Value replace(Run& run, const Value& input, Arguments& arguments) {
   const Value* from = arguments.find(0, "old");
   const Value* to = arguments.find(1, "new");
-  const Value* limit = arguments.find(2, "count");
+  const Value* limit = arguments.find_set(2, "count");
   if (from == nullptr || to == nullptr) run.fail("replace needs a text to find and a replacement");
-  const bool all = limit == nullptr || limit->is_none();
   return run.text(replaced(run, TextOf(run, input).get(), TextOf(run, *from).get(), TextOf(run, *to).get(),
-                           all ? -1 : expect_integer(run, *limit, "the count of replace")));
+                           limit ? expect_integer(run, *limit, "the count of replace") : -1));
 }
 
 Value escape(Run& run, const Value& input, Arguments&) {
@@ -90,21 +55,21 @@ Value escape(Run& run, const Value& input, Arguments&) {
   return run.text(out.take());
 }
 
+/// A margin given as text or as a number of blanks, of which `most` are allowed.
+std::string margin_of(Run& run, const Value& given, std::string_view what, std::int64_t most) {
+  if (given.is_string()) return *given.string();
+  const std::int64_t blanks = expect_integer(run, given, what);
+  if (blanks > most) run.fail(fmt::format("{} is {}; the limit is {}", what, blanks, most));
+  return std::string(static_cast<std::size_t>(std::max<std::int64_t>(blanks, 0)), ' ');
+}
+
 Value indent(Run& run, const Value& input, Arguments& arguments) {
   const Value* width = arguments.find(0, "width");
-  const Value* first = arguments.find(1, "first");
-  const Value* blank = arguments.find(2, "blank");
-  std::string margin(4, ' ');
-  if (width && width->is_string()) margin = *width->string();
-  if (width && !width->is_string()) {
-    const std::int64_t blanks = expect_integer(run, *width, "the width of indent");
-    if (blanks > 10000) run.fail(fmt::format("indent by {}; the limit is 10000", blanks));
-    margin.assign(static_cast<std::size_t>(std::max<std::int64_t>(blanks, 0)), ' ');
-  }
+  const std::string margin = width ? margin_of(run, *width, "the width of indent", 10000) : std::string(4, ' ');
+  const bool blank_too = arguments.flag(2, "blank");
   const TextOf text(run, input);
-  const bool blank_too = blank && truth(*blank);
   TextBuilder out(run);
-  if (first && truth(*first)) out << margin;
+  if (arguments.flag(1, "first")) out << margin;
   for (std::size_t at = 0; at <= text.get().size();) {
     const std::size_t end = std::min(text.get().find('\n', at), text.get().size());
     if (at > 0 && (blank_too || end > at)) out << margin;
@@ -120,22 +85,15 @@ Value to_string(Run& run, const Value& input, Arguments&) {
 }
 
 Value tojson(Run& run, const Value& input, Arguments& arguments) {
-  JsonStyle style;
   // As transformers defines it: tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
-  const Value* ascii = arguments.find(0, "ensure_ascii");
-  const Value* margin = arguments.find(1, "indent");
-  const Value* separators = arguments.find(2, "separators");
-  const Value* sorted = arguments.find(3, "sort_keys");
-  style.ascii = ascii && truth(*ascii);
-  style.sorted = sorted && truth(*sorted);
-  if (margin && margin->is_string()) style.indent = *margin->string();
-  if (margin && !margin->is_none() && !margin->is_string()) {
-    const std::int64_t blanks = expect_integer(run, *margin, "the indent of tojson");
-    if (blanks > 100) run.fail(fmt::format("tojson with an indent of {}; the limit is 100", blanks));
-    style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(blanks, 0)), ' ');
+  JsonStyle style;
+  style.ascii = arguments.flag(0, "ensure_ascii");
+  style.sorted = arguments.flag(3, "sort_keys");
+  if (const Value* margin = arguments.find_set(1, "indent")) {
+    style.indent = margin_of(run, *margin, "the indent of tojson", 100);
+    style.item_separator = ",";  // the newline replaces the blank
   }
-  if (style.indent) style.item_separator = ",";  // the newline replaces the blank
-  if (separators && !separators->is_none()) {
+  if (const Value* separators = arguments.find_set(2, "separators")) {
     const List* both = separators->list();
     if (both == nullptr || both->items.size() != 2) run.fail("the separators of tojson are two strings");
     style.item_separator = expect_string(run, both->items[0], "a separator of tojson");
@@ -146,8 +104,7 @@ Value tojson(Run& run, const Value& input, Arguments& arguments) {
 
 Value default_value(Run& run, const Value& input, Arguments& arguments) {
   const Value* other = arguments.find(0, "default_value");
-  const Value* falsy = arguments.find(1, "boolean");
-  const bool absent = input.is_undefined() || (falsy && truth(*falsy) && !truth(input));
+  const bool absent = input.is_undefined() || (arguments.flag(1, "boolean") && !truth(input));
   if (!absent) return input;
   return other ? *other : run.text("");
 }
@@ -224,11 +181,6 @@ Value round_filter(Run& run, const Value& input, Arguments& arguments) {
   return Value(rounded);
 }
 
-bool flag(const Arguments& arguments, std::size_t place, std::string_view name) {
-  const Value* given = arguments.find(place, name);
-  return given && truth(*given);
-}
-
 /// The attribute "a.b.0" of a value.
 Value deep_attribute(Run& run, Value value, const Value& path) {
   if (path.get<std::int64_t>()) return item(run, value, path);
@@ -248,7 +200,7 @@ class SortKey {
  public:
   SortKey(Run& run, const Value* path, bool case_sensitive) : run_(run), path_(path), exact_(case_sensitive) {}
   Value of(const Value& value) const {
-    Value key = path_ && !path_->is_none() ? deep_attribute(run_, value, *path_) : value;
+    Value key = path_ ? deep_attribute(run_, value, *path_) : value;
     return exact_ || !key.is_string() ? key : run_.text(lower(*key.string()));
   }
 
@@ -273,8 +225,8 @@ Value sorted(Run& run, const std::vector<Value>& items, const SortKey& key, bool
 }
 
 Value sort(Run& run, const Value& input, Arguments& arguments) {
-  const SortKey key(run, arguments.find(2, "attribute"), flag(arguments, 1, "case_sensitive"));
-  return sorted(run, items_of(run, input)->items, key, flag(arguments, 0, "reverse"));
+  const SortKey key(run, arguments.find_set(2, "attribute"), arguments.flag(1, "case_sensitive"));
+  return sorted(run, items_of(run, input)->items, key, arguments.flag(0, "reverse"));
 }
 
 Value dictsort(Run& run, const Value& input, Arguments& arguments) {
@@ -283,12 +235,12 @@ Value dictsort(Run& run, const Value& input, Arguments& arguments) {
   const std::string which = by ? expect_string(run, *by, "what dictsort sorts by") : "key";
   if (which != "key" && which != "value") run.fail("dictsort sorts by 'key' or 'value'");
   const Value place(std::int64_t{which == "value"});
-  const SortKey key(run, &place, flag(arguments, 0, "case_sensitive"));
-  return sorted(run, dict_items(run, *input.dict()).list()->items, key, flag(arguments, 2, "reverse"));
+  const SortKey key(run, &place, arguments.flag(0, "case_sensitive"));
+  return sorted(run, dict_items(run, *input.dict()).list()->items, key, arguments.flag(2, "reverse"));
 }
 
 Value unique(Run& run, const Value& input, Arguments& arguments) {
-  const SortKey key(run, arguments.find(1, "attribute"), flag(arguments, 0, "case_sensitive"));
+  const SortKey key(run, arguments.find_set(1, "attribute"), arguments.flag(0, "case_sensitive"));
   std::vector<Value> seen, kept;
   const ListRef list = items_of(run, input);
   for (const Value& value : list->items) {
@@ -302,7 +254,7 @@ Value unique(Run& run, const Value& input, Arguments& arguments) {
 
 template <int sign>
 Value extreme(Run& run, const Value& input, Arguments& arguments) {
-  const SortKey key(run, arguments.find(1, "attribute"), flag(arguments, 0, "case_sensitive"));
+  const SortKey key(run, arguments.find_set(1, "attribute"), arguments.flag(0, "case_sensitive"));
   const ListRef list = items_of(run, input);
   if (list->items.empty()) return run.undefined("min and max of an empty list are undefined");
   const Value* best = &list->items[0];
@@ -314,14 +266,13 @@ Value extreme(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value sum(Run& run, const Value& input, Arguments& arguments) {
-  const Value* path = arguments.find(0, "attribute");
+  const Value* path = arguments.find_set(0, "attribute");
   const Value* start = arguments.find(1, "start");
   Value total = start ? *start : Value(std::int64_t{0});
   const ListRef list = items_of(run, input);
   for (const Value& value : list->items) {
     run.spend(1);
-    total = calculate(run, ArithmeticOperator::add, total,
-                      path && !path->is_none() ? deep_attribute(run, value, *path) : value);
+    total = calculate(run, ArithmeticOperator::add, total, path ? deep_attribute(run, value, *path) : value);
   }
   return total;
 }
@@ -330,11 +281,11 @@ Value count(Run& run, const Value& input, Arguments&) { return Value(length(run,
 
 Value join(Run& run, const Value& input, Arguments& arguments) {
   const Value* separator = arguments.find(0, "d");
-  const Value* path = arguments.find(1, "attribute");
+  const Value* path = arguments.find_set(1, "attribute");
   const ListRef list = items_of(run, input);
   std::vector<Value> items = list->items;
   run.spend(items.size());
-  if (path && !path->is_none()) {
+  if (path) {
     for (Value& value : items) value = deep_attribute(run, value, *path);
   }
   return run.text(joined(run, items, separator ? to_text(run, *separator) : ""));
@@ -420,12 +371,12 @@ Value choose(Run& run, const Value& input, Arguments& arguments) {
   return run.list(std::move(kept));
 }
 
-constexpr FilterRow kFilters[] = {
-    {"upper", change_filter<upper>},
-    {"lower", change_filter<lower>},
-    {"title", change_filter<title_words>},
-    {"capitalize", change_filter<capitalize>},
-    {"trim", trim},
+constexpr NamedFunction<Value> kFilters[] = {
+    {"upper", change_text<upper>},
+    {"lower", change_text<lower>},
+    {"title", change_text<title_words>},
+    {"capitalize", change_text<capitalize>},
+    {"trim", strip_text<Side::both>},
     {"replace", replace},
     {"escape", escape},
     {"e", escape},
@@ -464,10 +415,9 @@ constexpr FilterRow kFilters[] = {
 
 Value apply_filter(Run& run, std::string_view name, const Value& input, Arguments& arguments) {
   run.spend(1);
-  for (const FilterRow& row : kFilters) {
-    if (row.name == name) return row.filter(run, input, arguments);
-  }
-  run.refuse(fmt::format("the filter '{}' is not supported", name.substr(0, 100)));
+  const auto row = std::ranges::find(kFilters, name, &NamedFunction<Value>::name);
+  if (row == std::end(kFilters)) run.refuse(fmt::format("the filter '{}' is not supported", name.substr(0, 100)));
+  return row->function(run, input, arguments);
 }
 
 }  // namespace imago::jinja

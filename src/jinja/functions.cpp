@@ -23,11 +23,7 @@ Value range(Run& run, Arguments& arguments) {
   const std::int64_t from = given == 1 ? 0 : number(0), to = number(given == 1 ? 0 : 1);
   const std::int64_t step = given == 3 ? number(2) : 1;
   if (step == 0) run.fail("the step of range() is 0");
-  const bool any = step > 0 ? from < to : from > to;
-  const auto low = static_cast<std::uint64_t>(step > 0 ? from : to);
-  const auto high = static_cast<std::uint64_t>(step > 0 ? to : from);
-  const auto magnitude = step > 0 ? static_cast<std::uint64_t>(step) : ~static_cast<std::uint64_t>(step) + 1;
-  const std::uint64_t count = any ? (high - low - 1) / magnitude + 1 : 0;
+  const std::uint64_t count = count_steps(from, to, step);
   if (count > kMaxRange) run.fail(fmt::format("range() of {} numbers; the limit is {}", count, kMaxRange));
   run.spend(count);
   std::vector<Value> items;
@@ -112,12 +108,6 @@ Builtin find_function(std::string_view name) noexcept {
 
 namespace {
 
-using Test = bool (*)(Run&, const Value&, Arguments&);
-struct Row {
-  std::string_view name;
-  Test test;
-};
-
 const Value& other(Run& run, Arguments& arguments) {
   if (arguments.positional.size() != 1) run.fail("the test needs one value to compare with");
   return arguments.positional[0];
@@ -127,89 +117,89 @@ template <bool (Value::*is)() const noexcept>
 bool is_kind(Run&, const Value& value, Arguments&) {
   return (value.*is)();
 }
+template <class T>
+bool is_type(Run&, const Value& value, Arguments&) {
+  return value.get<T>() != nullptr;
+}
+template <bool expected>
+bool is_bool(Run&, const Value& value, Arguments&) {
+  return value.get<bool>() && *value.get<bool>() == expected;
+}
 bool is_defined(Run&, const Value& value, Arguments&) { return !value.is_undefined(); }
-bool is_boolean(Run&, const Value& value, Arguments&) { return value.get<bool>() != nullptr; }
-bool is_true(Run&, const Value& value, Arguments&) { return value.get<bool>() && *value.get<bool>(); }
-bool is_false(Run&, const Value& value, Arguments&) { return value.get<bool>() && !*value.get<bool>(); }
-bool is_integer(Run&, const Value& value, Arguments&) { return value.get<std::int64_t>() != nullptr; }
-bool is_float(Run&, const Value& value, Arguments&) { return value.get<double>() != nullptr; }
 /// Strings, lists and dictionaries; also undefined values, as in Jinja.
 bool is_sequence(Run&, const Value& value, Arguments&) {
   return value.is_string() || value.is_list() || value.is_dict() || value.is_undefined();
 }
-bool is_callable(Run&, const Value& value, Arguments&) { return value.get<Function>() != nullptr; }
-bool is_equal(Run& run, const Value& value, Arguments& a) { return equal(run, value, other(run, a)); }
-bool is_unequal(Run& run, const Value& value, Arguments& a) { return !equal(run, value, other(run, a)); }
-bool is_less(Run& run, const Value& value, Arguments& a) { return compare(run, value, other(run, a)) < 0; }
-bool is_at_most(Run& run, const Value& value, Arguments& a) { return compare(run, value, other(run, a)) <= 0; }
-bool is_greater(Run& run, const Value& value, Arguments& a) { return compare(run, value, other(run, a)) > 0; }
-bool is_at_least(Run& run, const Value& value, Arguments& a) { return compare(run, value, other(run, a)) >= 0; }
-bool is_in(Run& run, const Value& value, Arguments& a) { return contains(run, other(run, a), value); }
+template <ComparisonOperator comparison>
+bool compares(Run& run, const Value& value, Arguments& arguments) {
+  return holds(run, comparison, value, other(run, arguments));
+}
 
 std::int64_t remainder(Run& run, const Value& value, std::int64_t by) {
   if (by == 0) run.fail("division by zero");
   return by == -1 ? 0 : expect_integer(run, value, "the operand of odd, even or divisibleby") % by;
 }
-bool is_odd(Run& run, const Value& value, Arguments&) { return remainder(run, value, 2) != 0; }
-bool is_even(Run& run, const Value& value, Arguments&) { return remainder(run, value, 2) == 0; }
-bool is_divisible(Run& run, const Value& value, Arguments& a) {
-  return remainder(run, value, expect_integer(run, other(run, a), "the divisor")) == 0;
+template <bool odd>
+bool is_odd(Run& run, const Value& value, Arguments&) {
+  return (remainder(run, value, 2) != 0) == odd;
+}
+bool is_divisible(Run& run, const Value& value, Arguments& arguments) {
+  return remainder(run, value, expect_integer(run, other(run, arguments), "the divisor")) == 0;
 }
 
-bool is_lower(Run& run, const Value& value, Arguments&) {
+template <std::string (*change)(std::string_view), std::string (*change_back)(std::string_view)>
+bool is_case(Run& run, const Value& value, Arguments&) {
   const std::string text = to_text(run, value);
-  return text == lower(text) && text != upper(text);
-}
-bool is_upper(Run& run, const Value& value, Arguments&) {
-  const std::string text = to_text(run, value);
-  return text == upper(text) && text != lower(text);
+  return text == change(text) && text != change_back(text);
 }
 
-constexpr Row kTests[] = {
+using Compare = ComparisonOperator;
+
+constexpr NamedFunction<bool> kTests[] = {
     {"defined", is_defined},
     {"undefined", is_kind<&Value::is_undefined>},
     {"none", is_kind<&Value::is_none>},
     {"string", is_kind<&Value::is_string>},
     {"number", is_kind<&Value::is_number>},
     {"mapping", is_kind<&Value::is_dict>},
-    {"integer", is_integer},
-    {"float", is_float},
-    {"boolean", is_boolean},
-    {"true", is_true},
-    {"false", is_false},
+    {"integer", is_type<std::int64_t>},
+    {"float", is_type<double>},
+    {"boolean", is_type<bool>},
+    {"true", is_bool<true>},
+    {"false", is_bool<false>},
     {"iterable", is_sequence},
     {"sequence", is_sequence},
-    {"callable", is_callable},
-    {"equalto", is_equal},
-    {"eq", is_equal},
-    {"==", is_equal},
-    {"ne", is_unequal},
-    {"!=", is_unequal},
-    {"lt", is_less},
-    {"lessthan", is_less},
-    {"<", is_less},
-    {"le", is_at_most},
-    {"<=", is_at_most},
-    {"gt", is_greater},
-    {"greaterthan", is_greater},
-    {">", is_greater},
-    {"ge", is_at_least},
-    {">=", is_at_least},
-    {"in", is_in},
-    {"odd", is_odd},
-    {"even", is_even},
+    {"callable", is_type<Function>},
+    {"equalto", compares<Compare::equal>},
+    {"eq", compares<Compare::equal>},
+    {"==", compares<Compare::equal>},
+    {"ne", compares<Compare::unequal>},
+    {"!=", compares<Compare::unequal>},
+    {"lt", compares<Compare::less>},
+    {"lessthan", compares<Compare::less>},
+    {"<", compares<Compare::less>},
+    {"le", compares<Compare::less_equal>},
+    {"<=", compares<Compare::less_equal>},
+    {"gt", compares<Compare::greater>},
+    {"greaterthan", compares<Compare::greater>},
+    {">", compares<Compare::greater>},
+    {"ge", compares<Compare::greater_equal>},
+    {">=", compares<Compare::greater_equal>},
+    {"in", compares<Compare::inside>},
+    {"odd", is_odd<true>},
+    {"even", is_odd<false>},
     {"divisibleby", is_divisible},
-    {"lower", is_lower},
-    {"upper", is_upper},
+    {"lower", is_case<lower, upper>},
+    {"upper", is_case<upper, lower>},
 };
 
 }  // namespace
 
 bool apply_test(Run& run, std::string_view name, const Value& input, Arguments& arguments) {
   run.spend(1);
-  const auto row = std::find_if(std::begin(kTests), std::end(kTests), [&](const Row& r) { return r.name == name; });
+  const auto row = std::ranges::find(kTests, name, &NamedFunction<bool>::name);
   if (row == std::end(kTests)) run.refuse(fmt::format("the test '{}' is not supported", name.substr(0, 100)));
-  return row->test(run, input, arguments);
+  return row->function(run, input, arguments);
 }
 
 }  // namespace imago::jinja

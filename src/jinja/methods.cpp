@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "jinja/run.h"
 #include "jinja/text.h"
@@ -12,40 +13,26 @@ namespace imago::jinja {
 
 namespace {
 
-using Method = Value (*)(Run&, const Value&, Arguments&);
-struct Row {
-  std::string_view name;
-  Method method;
-};
+using Row = NamedFunction<Value>;
+
+/// The first argument; fails with `problem` if there is none.
+const Value& first(Run& run, const Arguments& arguments, std::string_view problem) {
+  if (arguments.positional.empty()) run.fail(problem);
+  return arguments.positional[0];
+}
 
 const std::string& argument(Run& run, const Arguments& arguments, std::size_t place, std::string_view what) {
   if (place >= arguments.positional.size()) run.fail(fmt::format("{} is missing", what));
   return expect_string(run, arguments.positional[place], what);
 }
 
-template <Side side>
-Value strip_method(Run& run, const Value& self, Arguments& arguments) {
-  run.touch(self.string()->size());
-  const Value* set = arguments.find(0, "chars");
-  const std::string_view kept = set && !set->is_none()
-                                    ? strip(*self.string(), side, expect_string(run, *set, "the characters to strip"))
-                                    : strip(*self.string(), side);
-  return run.text(std::string(kept));
-}
-
-template <std::string (*change)(std::string_view)>
-Value change_method(Run& run, const Value& self, Arguments&) {
-  run.touch(self.string()->size() * 8);
-  return run.text(change(*self.string()));
-}
-
 template <bool from_right>
 Value split_method(Run& run, const Value& self, Arguments& arguments) {
-  const Value* separator = arguments.find(0, "sep");
+  const Value* separator = arguments.find_set(0, "sep");
   const Value* limit = arguments.find(1, "maxsplit");
   const std::int64_t most = limit ? expect_integer(run, *limit, "maxsplit") : -1;
   std::optional<std::string> cut;
-  if (separator && !separator->is_none()) cut = expect_string(run, *separator, "the separator of split()");
+  if (separator) cut = expect_string(run, *separator, "the separator of split()");
   return split(run, *self.string(), cut, most, from_right);
 }
 
@@ -64,8 +51,7 @@ Value splitlines(Run& run, const Value& self, Arguments&) {
 template <bool at_start>
 Value affix_method(Run& run, const Value& self, Arguments& arguments) {
   const std::string& text = *self.string();
-  if (arguments.positional.empty()) run.fail("startswith() and endswith() need a text");
-  const Value& given = arguments.positional[0];
+  const Value& given = first(run, arguments, "startswith() and endswith() need a text");
   const auto fits = [&](const Value& value) {
     const std::string& affix = expect_string(run, value, "the argument of startswith() or endswith()");
     return at_start ? text.starts_with(affix) : text.ends_with(affix);
@@ -85,7 +71,7 @@ Value replace_method(Run& run, const Value& self, Arguments& arguments) {
 }
 
 template <bool last>
-Value find_method(Run& run, const Value& self, Arguments& arguments) {
+Value find_text(Run& run, const Value& self, Arguments& arguments) {
   const std::string& text = *self.string();
   const std::string& sought = argument(run, arguments, 0, "the text that find() looks for");
   if (arguments.positional.size() > 1) run.refuse("find() with a start position is not supported");
@@ -106,8 +92,7 @@ Value count_method(Run& run, const Value& self, Arguments& arguments) {
 }
 
 Value join_method(Run& run, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) run.fail("join() needs a list");
-  const ListRef items = items_of(run, arguments.positional[0]);
+  const ListRef items = items_of(run, first(run, arguments, "join() needs a list"));
   for (const Value& value : items->items) expect_string(run, value, "an item of join()");
   return run.text(joined(run, items->items, *self.string()));
 }
@@ -126,21 +111,21 @@ Value format_method(Run& run, const Value& self, Arguments& arguments) {
 }
 
 constexpr Row kStringMethods[] = {
-    {"strip", strip_method<Side::both>},
-    {"lstrip", strip_method<Side::left>},
-    {"rstrip", strip_method<Side::right>},
+    {"strip", strip_text<Side::both>},
+    {"lstrip", strip_text<Side::left>},
+    {"rstrip", strip_text<Side::right>},
     {"split", split_method<false>},
     {"rsplit", split_method<true>},
     {"splitlines", splitlines},
     {"startswith", affix_method<true>},
     {"endswith", affix_method<false>},
-    {"upper", change_method<upper>},
-    {"lower", change_method<lower>},
-    {"title", change_method<title>},
-    {"capitalize", change_method<capitalize>},
+    {"upper", change_text<upper>},
+    {"lower", change_text<lower>},
+    {"title", change_text<title>},
+    {"capitalize", change_text<capitalize>},
     {"replace", replace_method},
-    {"find", find_method<false>},
-    {"rfind", find_method<true>},
+    {"find", find_text<false>},
+    {"rfind", find_text<true>},
     {"count", count_method},
     {"join", join_method},
     {"isdigit", all_method<is_digit>},
@@ -149,9 +134,9 @@ constexpr Row kStringMethods[] = {
 };
 
 Value get_method(Run& run, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) run.fail("get() needs a key");
+  const Value& key = first(run, arguments, "get() needs a key");
   run.touch(self.dict()->items.size() * 8);
-  if (const Value* held = self.dict()->find(arguments.positional[0])) return *held;
+  if (const Value* held = self.dict()->find(key)) return *held;
   return arguments.positional.size() > 1 ? arguments.positional[1] : Value();
 }
 
@@ -167,66 +152,63 @@ Value half_method(Run& run, const Value& self, Arguments&) {
 
 Value copy_method(Run&, const Value& self, Arguments&) { return self; }
 
-constexpr Row kDictMethods[] = {
-    {"get", get_method},   {"items", items_method}, {"keys", half_method<true>}, {"values", half_method<false>},
-    {"copy", copy_method},
-};
-
-Value index_method(Run& run, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) run.fail("index() and count() need a value");
-  const std::vector<Value>& items = self.list()->items;
-  const auto found = std::find_if(items.begin(), items.end(),
-                                  [&](const Value& item) { return equal(run, item, arguments.positional[0]); });
-  if (found == items.end()) run.fail("index() of a value that is not in the list");
-  return Value(static_cast<std::int64_t>(found - items.begin()));
-}
-
-Value list_count_method(Run& run, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) run.fail("index() and count() need a value");
-  const std::vector<Value>& items = self.list()->items;
-  return Value(static_cast<std::int64_t>(std::count_if(
-      items.begin(), items.end(), [&](const Value& item) { return equal(run, item, arguments.positional[0]); })));
-}
-
 /// Rejects methods that would change a value, as the sandbox of transformers does.
 Value refuse_change(Run& run, const Value&, Arguments&) {
   run.refuse("append(), pop() and other changes of lists and dictionaries are not allowed; use namespace() and '+'");
 }
 
-constexpr Row kListMethods[] = {
-    {"index", index_method},
-    {"count", list_count_method},
+constexpr Row kDictMethods[] = {
+    {"get", get_method},           {"items", items_method},
+    {"keys", half_method<true>},   {"values", half_method<false>},
+    {"copy", copy_method},         {"clear", refuse_change},
+    {"pop", refuse_change},        {"popitem", refuse_change},
+    {"setdefault", refuse_change}, {"update", refuse_change},
 };
-constexpr std::string_view kListChanges[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
-constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
+
+Value index_method(Run& run, const Value& self, Arguments& arguments) {
+  const Value& sought = first(run, arguments, "index() and count() need a value");
+  const std::vector<Value>& items = self.list()->items;
+  const auto found = std::ranges::find_if(items, [&](const Value& item) { return equal(run, item, sought); });
+  if (found == items.end()) run.fail("index() of a value that is not in the list");
+  return Value(static_cast<std::int64_t>(found - items.begin()));
+}
+
+Value list_count_method(Run& run, const Value& self, Arguments& arguments) {
+  const Value& sought = first(run, arguments, "index() and count() need a value");
+  const auto equals = [&](const Value& item) { return equal(run, item, sought); };
+  return Value(static_cast<std::int64_t>(std::ranges::count_if(self.list()->items, equals)));
+}
+
+constexpr Row kListMethods[] = {
+    {"index", index_method},    {"count", list_count_method}, {"append", refuse_change}, {"clear", refuse_change},
+    {"extend", refuse_change},  {"insert", refuse_change},    {"pop", refuse_change},    {"remove", refuse_change},
+    {"reverse", refuse_change}, {"sort", refuse_change},
+};
 
 Value cycle_method(Run& run, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) run.fail("loop.cycle() needs values");
+  first(run, arguments, "loop.cycle() needs values");
   return arguments.positional[(*self.get<const Loop*>())->index % arguments.positional.size()];
 }
 constexpr Row kLoopMethods[] = {{"cycle", cycle_method}};
 
-Method find_method_of(const Value& value, std::string_view name) noexcept {
-  const auto among = [&](auto& rows) -> Method {
-    const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& r) { return r.name == name; });
-    return row == std::end(rows) ? nullptr : row->method;
+/// Null if values of its type have no such method.
+const Row* find_method(const Value& value, std::string_view name) noexcept {
+  const auto among = [&](std::span<const Row> rows) {
+    const auto row = std::ranges::find(rows, name, &Row::name);
+    return row == rows.end() ? nullptr : &*row;
   };
   if (value.is_string()) return among(kStringMethods);
-  if (value.get<const Loop*>()) return among(kLoopMethods);
-  if (!value.is_dict() && !value.is_list()) return nullptr;
-  if (const Method method = value.is_dict() ? among(kDictMethods) : among(kListMethods)) return method;
-  const auto changes = [&](auto& names) {
-    return std::find(std::begin(names), std::end(names), name) != std::end(names);
-  };
-  return (value.is_dict() ? changes(kDictChanges) : changes(kListChanges)) ? refuse_change : nullptr;
+  if (value.is_dict()) return among(kDictMethods);
+  if (value.is_list()) return among(kListMethods);
+  return value.get<const Loop*>() ? among(kLoopMethods) : nullptr;
 }
 
 }  // namespace
 
-bool has_method(const Value& value, std::string_view name) noexcept { return find_method_of(value, name) != nullptr; }
+bool has_method(const Value& value, std::string_view name) noexcept { return find_method(value, name) != nullptr; }
 
 Value call_method(Run& run, const Value& value, std::string_view name, Arguments& arguments) {
-  return find_method_of(value, name)(run, value, arguments);
+  return find_method(value, name)->function(run, value, arguments);
 }
 
 }  // namespace imago::jinja

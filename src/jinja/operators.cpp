@@ -26,28 +26,26 @@ double real(const Value& value) noexcept {
   return held ? *held : static_cast<double>(*whole(value));
 }
 
+/// The value of the first item whose key fits; null if there is none.
+template <class Items, class Fits>
+const Value* find_item(const Items& items, Fits fits) noexcept {
+  const auto found = std::ranges::find_if(items, [&](const auto& item) { return fits(item.first); });
+  return found == items.end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const noexcept {
-  for (const auto& [name, value] : items) {
-    if (const std::string* text = name.string(); text != nullptr && *text == key) return &value;
-  }
-  return nullptr;
+  return find_item(items, [&](const Value& name) { return name.is_string() && *name.string() == key; });
 }
 
 const Value* Dict::find(const Value& key) const noexcept {
   if (const std::string* text = key.string()) return find(*text);
-  for (const auto& [name, value] : items) {
-    if (equal_plain(name, key)) return &value;
-  }
-  return nullptr;
+  return find_item(items, [&](const Value& name) { return equal_plain(name, key); });
 }
 
 const Value* Namespace::find(std::string_view name) const noexcept {
-  for (const auto& [key, value] : items) {
-    if (key == name) return &value;
-  }
-  return nullptr;
+  return find_item(items, [&](std::string_view key) { return key == name; });
 }
 
 Value make_text(std::string text) { return Value(std::make_shared<const std::string>(std::move(text))); }
@@ -81,17 +79,10 @@ bool equal_plain(const Value& a, const Value& b) noexcept {
 }
 
 std::string_view type_name(const Value& value) noexcept {
-  if (value.is_none()) return "None";
-  if (value.is_undefined()) return "undefined value";
-  if (value.get<bool>()) return "bool object";
-  if (value.get<std::int64_t>()) return "int object";
-  if (value.get<double>()) return "float object";
-  if (value.is_string()) return "str object";
-  if (const List* list = value.list()) return list->tuple ? "tuple object" : "list object";
-  if (value.is_dict()) return "dict object";
-  if (value.get<Namespace*>()) return "namespace object";
-  if (value.get<const Loop*>()) return "loop";
-  return "function";
+  static constexpr std::string_view kNames[] = {
+      "None",        "undefined value", "bool object",      "int object", "float object", "str object",
+      "list object", "dict object",     "namespace object", "loop",       "function"};
+  return value.is_list() && value.list()->tuple ? "tuple object" : kNames[value.type_index()];
 }
 
 int depth_of(const Value& value) noexcept {
@@ -280,6 +271,14 @@ bool holds(Run& run, ComparisonOperator comparison, const Value& a, const Value&
   return compare(run, a, b) >= 0;
 }
 
+std::uint64_t count_steps(std::int64_t from, std::int64_t to, std::int64_t step) noexcept {
+  const auto low = static_cast<std::uint64_t>(step > 0 ? from : to);
+  const auto high = static_cast<std::uint64_t>(step > 0 ? to : from);
+  const auto magnitude = step > 0 ? static_cast<std::uint64_t>(step) : ~static_cast<std::uint64_t>(step) + 1;
+  const bool any = step > 0 ? from < to : from > to;
+  return any ? (high - low - 1) / magnitude + 1 : 0;
+}
+
 Value slice(Run& run, const Value& value, const Value& from, const Value& to, const Value& step) {
   if (value.is_undefined()) run.fail(*value.get<Undefined>()->why);
   if (!value.is_string() && !value.is_list()) run.fail(fmt::format("a {} cannot be sliced", type_name(value)));
@@ -303,10 +302,7 @@ Value slice(Run& run, const Value& value, const Value& from, const Value& to, co
     if (first < last) text = characters.range(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
     return run.text(std::move(text));
   }
-  const auto distance = static_cast<std::uint64_t>(stride > 0 ? last - first : first - last);
-  const auto magnitude = stride > 0 ? static_cast<std::uint64_t>(stride) : ~static_cast<std::uint64_t>(stride) + 1;
-  const bool any = stride > 0 ? first < last : first > last;
-  const std::uint64_t count = any ? (distance - 1) / magnitude + 1 : 0;
+  const std::uint64_t count = count_steps(first, last, stride);
   run.spend(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(first + static_cast<std::int64_t>(i) * stride);
@@ -322,13 +318,12 @@ Value slice(Run& run, const Value& value, const Value& from, const Value& to, co
 void insert(Run& run, Pairs& pairs, Value key, Value value) {
   if (key.is_list() || key.is_dict()) run.fail(fmt::format("a {} cannot be a key", type_name(key)));
   run.touch(pairs.size() * 8);
-  for (auto& [known, held] : pairs) {
-    if (equal_plain(known, key)) {
-      held = std::move(value);
-      return;
-    }
+  const auto known = std::ranges::find_if(pairs, [&](const auto& pair) { return equal_plain(pair.first, key); });
+  if (known == pairs.end()) {
+    pairs.emplace_back(std::move(key), std::move(value));
+  } else {
+    known->second = std::move(value);
   }
-  pairs.emplace_back(std::move(key), std::move(value));
 }
 
 }  // namespace imago::jinja

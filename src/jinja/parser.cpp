@@ -1,61 +1,108 @@
-// Parses blocks: text, {{ }} and {% %}.
+// Parses text, {{ }} and {% %} into statements.
 
 #include "jinja/parser.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace imago::jinja {
 
 namespace {
 
+/// What a value is assigned to: names, or one attribute of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string attribute;  ///< of the namespace names[0]; empty: the names themselves
+  bool unpack = false;    ///< one value per name
+
+  void assign(Run& run, const Value& value) const {
+    if (!attribute.empty()) return set_attribute(run, value);
+    if (!unpack) return run.assign(names[0], value);
+    const ListRef items = items_of(run, value);
+    if (items->items.size() != names.size()) {
+      run.fail(fmt::format("expected {} values, got {}", names.size(), items->items.size()));
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) run.assign(names[i], items->items[i]);
+  }
+
+ private:
+  void set_attribute(Run& run, const Value& value) const {
+    const Value* held = run.find(names[0]);
+    if (held == nullptr) run.fail(fmt::format("'{}' is undefined", names[0]));
+    Namespace* const* space = held->get<Namespace*>();
+    if (space == nullptr) {
+      run.fail(fmt::format("'{}' is not a namespace, so its attributes cannot be assigned to", names[0]));
+    }
+    auto& items = (*space)->items;
+    const auto known = std::ranges::find(items, attribute, &std::pair<std::string, Value>::first);
+    if (known != items.end()) {
+      known->second = value;
+      return;
+    }
+    run.allocate(attribute.size() + sizeof(Value) + 32);
+    items.emplace_back(attribute, value);
+  }
+};
+
+Value filtered(Run& run, const std::vector<Filter>& filters, std::string text) {
+  Value value = run.text(std::move(text));
+  for (const Filter& filter : filters) value = filter.apply(run, value);
+  return value;
+}
+
 class Parser {
  public:
-  explicit Parser(const Source& source) : source_(source), tokens_(source), expressions_(tokens_) {}
+  explicit Parser(const Source& source) : source_(source), tokens_(source) {}
 
   Block run() {
-    Block block = statements({});
+    Block block = statements();
     if (!tokens_.is(TokenKind::end)) fail_tag("does not belong to a block");
     return block;
   }
 
  private:
-  using Words = std::initializer_list<std::string_view>;
-
   [[noreturn]] void fail_tag(std::string_view problem) const {
     source_.fail(tokens_.now().at, fmt::format("'{}' {}", tokens_.ahead().text, problem));
   }
 
-  /// Parses up to a tag that starts with one of the words, or to the end of the template. The next token is that tag.
-  Block statements(Words ends) {
+  /// Parses up to a tag that ends a block or a branch, or to the end of the template. The next token is that tag.
+  Block statements() {
     const TokenStream::Level level(tokens_);
     Block block;
     for (;;) {
       const std::size_t at = tokens_.now().at;
       if (tokens_.is(TokenKind::end)) return block;
       if (tokens_.is(TokenKind::data)) {
-        block.push_back(std::make_unique<Data>(at, tokens_.take().text));
+        block.push_back({at, [text = tokens_.take().text](Run& run) {
+                           run.write(text);
+                           return Flow::next;
+                         }});
       } else if (tokens_.is(TokenKind::print_begin)) {
-        tokens_.take();
-        block.push_back(std::make_unique<Print>(at, expressions_.expressions()));
-        tokens_.expect(TokenKind::print_end);
+        block.push_back(print(at));
       } else {
         const Token& word = tokens_.ahead();
-        if (word.kind == TokenKind::name && std::find(ends.begin(), ends.end(), word.text) != ends.end()) return block;
-        if (is_an_end(word)) return block;
+        const bool ends = word.text == "else" || word.text == "elif" || word.text.starts_with("end");
+        if (word.kind == TokenKind::name && ends) return block;
         block.push_back(statement(at));
       }
     }
   }
 
-  static bool is_an_end(const Token& word) {
-    static constexpr std::array<std::string_view, 3> kEnds = {"else", "elif", "end"};
-    return word.kind == TokenKind::name && std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) {
-             return word.text == end || (end == "end" && word.text.starts_with(end));
-           });
+  Statement print(std::size_t at) {
+    tokens_.take();
+    Expression value = parse_expressions(tokens_);
+    tokens_.expect_end(TokenKind::print_end);
+    return {at, [value = std::move(value)](Run& run) {
+              const Value printed = run.evaluate(value);
+              if (const std::string* text = printed.string()) {
+                run.write(*text);
+              } else {
+                run.write(to_text(run, printed));
+              }
+              return Flow::next;
+            }};
   }
 
   /// Consumes the start of the tag `name`, which must be next.
@@ -69,16 +116,24 @@ class Parser {
   }
   void close(std::string_view name, std::size_t opened) {
     take_tag(name, opened);
-    tokens_.expect(TokenKind::block_end);
+    tokens_.expect_end(TokenKind::block_end);
   }
-  Block body(std::string_view end, std::size_t opened) {
-    tokens_.expect(TokenKind::block_end);
-    Block block = statements({end});
+  bool is_tag(std::string_view name) const {
+    return tokens_.is(TokenKind::block_begin) && tokens_.ahead().text == name;
+  }
+
+  /// The block between "else" and `end`, if there is one, and that end.
+  Block otherwise(std::string_view end, std::size_t opened) {
+    Block block;
+    if (is_tag("else")) {
+      close("else", opened);
+      block = statements();
+    }
     close(end, opened);
     return block;
   }
 
-  std::unique_ptr<const Statement> statement(std::size_t at) {
+  Statement statement(std::size_t at) {
     tokens_.take();
     const std::string name = tokens_.expect_name();
     if (name == "if") return read_if(at);
@@ -88,8 +143,8 @@ class Parser {
     if (name == "filter" || name == "generation") return read_filter(at, name == "filter");
     if (name == "break" || name == "continue") {
       if (loops_ == 0) source_.fail(at, fmt::format("'{}' outside a for block", name));
-      tokens_.expect(TokenKind::block_end);
-      return std::make_unique<Jump>(at, name == "break" ? Flow::break_loop : Flow::continue_loop);
+      tokens_.expect_end(TokenKind::block_end);
+      return {at, [flow = name == "break" ? Flow::break_loop : Flow::continue_loop](Run&) { return flow; }};
     }
     source_.refuse(at,
                    fmt::format("the tag '{}' is not supported; use if, for, set, macro, filter, raw, break, continue "
@@ -97,40 +152,64 @@ class Parser {
                                name));
   }
 
-  std::unique_ptr<const Statement> read_if(std::size_t at) {
-    auto made = std::make_unique<If>(at);
+  Statement read_if(std::size_t at) {
+    std::vector<std::pair<Expression, Block>> branches;
     for (;;) {
-      ExpressionPtr condition = expressions_.expressions();
-      tokens_.expect(TokenKind::block_end);
-      made->branches.emplace_back(std::move(condition), statements({"elif", "else", "endif"}));
-      if (!tokens_.is(TokenKind::block_begin) || tokens_.ahead().text != "elif") break;
+      Expression condition = parse_expressions(tokens_);
+      tokens_.expect_end(TokenKind::block_end);
+      branches.emplace_back(std::move(condition), statements());
+      if (!is_tag("elif")) break;
       take_tag("elif", at);
     }
-    if (tokens_.is(TokenKind::block_begin) && tokens_.ahead().text == "else") {
-      close("else", at);
-      made->otherwise = statements({"endif"});
-    }
-    close("endif", at);
-    return made;
+    return {at, [branches = std::move(branches), rest = otherwise("endif", at)](Run& run) {
+              for (const auto& [condition, block] : branches) {
+                if (truth(run.evaluate(condition))) return run.execute(block);
+              }
+              return run.execute(rest);
+            }};
   }
 
-  std::unique_ptr<const Statement> read_for(std::size_t at) {
-    auto made = std::make_unique<For>(at);
-    made->target = names();
-    tokens_.expect_word("in");
-    made->iterable = expressions_.expressions(false);
-    if (tokens_.skip_word("if")) made->condition = expressions_.expression();
-    if (tokens_.is_word("recursive")) source_.refuse(at, "recursive for blocks are not supported");
-    tokens_.expect(TokenKind::block_end);
-    ++loops_;
-    made->body = statements({"else", "endfor"});
-    --loops_;
-    if (tokens_.is(TokenKind::block_begin) && tokens_.ahead().text == "else") {
-      close("else", at);
-      made->otherwise = statements({"endfor"});
+  /// Items of `iterable` for which the condition holds, if there is one.
+  static ListRef selected(Run& run, const Target& target, const Expression& iterable,
+                          const std::optional<Expression>& condition) {
+    ListRef all = items_of(run, run.evaluate(iterable));
+    if (!condition) return all;
+    std::vector<Value> kept;
+    Run::Scope scope(run, Run::Scope::Sees::all);
+    for (const Value& value : all->items) {
+      scope.clear();
+      target.assign(run, value);
+      if (truth(run.evaluate(*condition))) kept.push_back(value);
     }
-    close("endfor", at);
-    return made;
+    return *run.list(std::move(kept)).get<ListRef>();
+  }
+
+  Statement read_for(std::size_t at) {
+    Target target = names();
+    tokens_.expect_word("in");
+    Expression iterable = parse_expressions(tokens_, false);
+    std::optional<Expression> condition;
+    if (tokens_.skip_word("if")) condition = parse_expression(tokens_);
+    if (tokens_.is_word("recursive")) source_.refuse(at, "recursive for blocks are not supported");
+    tokens_.expect_end(TokenKind::block_end);
+    ++loops_;
+    Block body = statements();
+    --loops_;
+    return {at, [target = std::move(target), iterable = std::move(iterable), condition = std::move(condition),
+                 body = std::move(body), rest = otherwise("endfor", at)](Run& run) {
+              const ListRef items = selected(run, target, iterable, condition);
+              if (items->items.empty()) return run.execute(rest);
+              Run::Scope scope(run, Run::Scope::Sees::all);
+              Loop* const loop = run.make_loop(items);
+              for (; loop->index < items->items.size(); ++loop->index) {
+                run.spend(1);
+                scope.clear();
+                target.assign(run, items->items[loop->index]);
+                run.assign("loop", Value(static_cast<const Loop*>(loop)));
+                if (run.execute(body) == Flow::break_loop) break;
+              }
+              return Flow::next;
+            }};
   }
 
   /// "a", "a, b" or "(a, b)"
@@ -147,78 +226,84 @@ class Parser {
     return target;
   }
   std::string target_name() {
-    static constexpr std::array<std::string_view, 6> kConstants = {"true", "false", "none", "True", "False", "None"};
     const std::size_t at = tokens_.now().at;
     std::string name = tokens_.expect_name();
-    if (std::find(kConstants.begin(), kConstants.end(), name) != kConstants.end()) {
-      source_.fail(at, fmt::format("'{}' is a constant and cannot be assigned to", name));
+    for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
+      if (name == constant) source_.fail(at, fmt::format("'{}' is a constant and cannot be assigned to", name));
     }
     return name;
   }
 
-  std::unique_ptr<const Statement> read_set(std::size_t at) {
+  /// {% set x = value %}, or {% set x | filters %}…{% endset %}
+  Statement read_set(std::size_t at) {
     Target target = names();
     if (!target.unpack && tokens_.skip_sign(".")) target.attribute = tokens_.expect_name();
     if (tokens_.skip_sign("=")) {
-      auto made = std::make_unique<Set>(at);
-      made->target = std::move(target);
-      made->value = expressions_.expressions();
-      tokens_.expect(TokenKind::block_end);
-      return made;
+      Expression value = parse_expressions(tokens_);
+      tokens_.expect_end(TokenKind::block_end);
+      return {at, [target = std::move(target), value = std::move(value)](Run& run) {
+                target.assign(run, run.evaluate(value));
+                return Flow::next;
+              }};
     }
-    auto made = std::make_unique<SetBlock>(at);
-    made->target = std::move(target);
-    while (tokens_.skip_sign("|")) made->filters.push_back(expressions_.filter());
-    made->body = isolated("endset", at);
-    return made;
+    std::vector<Filter> filters;
+    while (tokens_.skip_sign("|")) filters.push_back(parse_filter(tokens_));
+    return {at, [target = std::move(target), filters = std::move(filters), body = isolated("endset", at)](Run& run) {
+              target.assign(run, filtered(run, filters, run.capture(body)));
+              return Flow::next;
+            }};
   }
 
-  std::unique_ptr<const Statement> read_filter(std::size_t at, bool filters) {
-    auto made = std::make_unique<FilterBlock>(at);
-    if (filters) {
+  /// {% filter x %}…{% endfilter %}, and {% generation %}, which has no filters
+  Statement read_filter(std::size_t at, bool has_filters) {
+    std::vector<Filter> filters;
+    if (has_filters) {
       do {
-        made->filters.push_back(expressions_.filter());
+        filters.push_back(parse_filter(tokens_));
       } while (tokens_.skip_sign("|"));
     }
-    made->body = isolated(filters ? "endfilter" : "endgeneration", at);
-    return made;
+    Block body = isolated(has_filters ? "endfilter" : "endgeneration", at);
+    return {at, [filters = std::move(filters), body = std::move(body)](Run& run) {
+              run.write(to_text(run, filtered(run, filters, run.capture(body))));
+              return Flow::next;
+            }};
   }
 
   /// A body in which break and continue cannot refer to an enclosing loop.
   Block isolated(std::string_view end, std::size_t at) {
     const int loops = std::exchange(loops_, 0);
-    Block block = body(end, at);
+    tokens_.expect_end(TokenKind::block_end);
+    Block block = statements();
+    close(end, at);
     loops_ = loops;
     return block;
   }
 
-  std::unique_ptr<const Statement> read_macro(std::size_t at) {
+  Statement read_macro(std::size_t at) {
     // Macros only see the outermost variables, because they may outlive the block in which they are defined.
     if (loops_ > 0 || in_macro_) source_.refuse(at, "macros inside for blocks and other macros are not supported");
-    auto made = std::make_unique<MacroDefinition>(at);
-    made->name = target_name();
+    auto macro = std::make_shared<MacroDefinition>();
+    macro->name = target_name();
     tokens_.expect_sign("(");
-    while (!tokens_.skip_sign(")")) {
-      if (!made->parameters.empty()) {
-        tokens_.expect_sign(",");
-        if (tokens_.skip_sign(")")) break;
-      }
-      MacroDefinition::Parameter parameter{target_name(), nullptr};
-      for (const auto& other : made->parameters) {
+    tokens_.read_list(")", [&] {
+      MacroDefinition::Parameter parameter{target_name(), std::nullopt};
+      for (const auto& other : macro->parameters) {
         if (other.name == parameter.name) source_.fail(at, fmt::format("the parameter '{}' is repeated", other.name));
       }
-      if (tokens_.skip_sign("=")) parameter.otherwise = expressions_.expression();
-      made->parameters.push_back(std::move(parameter));
-    }
+      if (tokens_.skip_sign("=")) parameter.otherwise = parse_expression(tokens_);
+      macro->parameters.push_back(std::move(parameter));
+    });
     in_macro_ = true;
-    made->body = isolated("endmacro", at);
+    macro->body = isolated("endmacro", at);
     in_macro_ = false;
-    return made;
+    return {at, [macro](Run& run) {
+              run.assign(macro->name, Value(Function{nullptr, macro.get()}));
+              return Flow::next;
+            }};
   }
 
   const Source& source_;
   TokenStream tokens_;
-  ExpressionParser expressions_;
   int loops_ = 0;
   bool in_macro_ = false;
 };

@@ -4,11 +4,19 @@
 // continue), set, macro, filter, raw and generation blocks, all operators, and the filters, tests, functions and
 // methods that have no side effects. Not supported: include, import, extends, call, recursive loops, macros inside
 // loops, *arguments, and autoescaping. A template can access nothing but the values it is given.
+//
+// Parsing yields functions: where the syntax of a construct is read, there stands what it does.
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "jinja/ast.h"
 #include "jinja/lexer.h"
+#include "jinja/run.h"
 
 namespace imago::jinja {
 
@@ -27,10 +35,32 @@ class TokenStream {
   bool skip_sign(std::string_view sign) noexcept { return is_sign(sign) && (take(), true); }
   bool skip_word(std::string_view word) noexcept { return is_word(word) && (take(), true); }
 
-  void expect_sign(std::string_view sign);
-  void expect_word(std::string_view word);
-  void expect(TokenKind kind);
-  std::string expect_name();
+  void expect_sign(std::string_view sign) {
+    if (!skip_sign(sign)) fail_unexpected(fmt::format("'{}'", sign));
+  }
+  void expect_word(std::string_view word) {
+    if (!skip_word(word)) fail_unexpected(fmt::format("'{}'", word));
+  }
+  /// REQUIRES: `kind` is print_end or block_end.
+  void expect_end(TokenKind kind) {
+    if (!is(kind)) fail_unexpected("the end of the tag");
+    take();
+  }
+  std::string expect_name() {
+    if (!is(TokenKind::name)) fail_unexpected("a name");
+    return take().text;
+  }
+  /// Calls read_item() for each item up to the sign `close`; commas separate them, and one may follow the last.
+  template <class ReadItem>
+  void read_list(std::string_view close, ReadItem read_item) {
+    for (bool first = true; !skip_sign(close); first = false) {
+      if (!first) {
+        expect_sign(",");
+        if (skip_sign(close)) return;
+      }
+      read_item();
+    }
+  }
   [[noreturn]] void fail_unexpected(std::string_view expected) const;
   const Source& source() const noexcept { return source_; }
 
@@ -55,44 +85,25 @@ class TokenStream {
   int depth_ = 0;
 };
 
-/// Parses expressions.
-class ExpressionParser {
- public:
-  explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
-
-  ExpressionPtr expression(bool conditional = true);
-  /// One expression, or a tuple of several separated by commas.
-  ExpressionPtr expressions(bool conditional = true);
-  /// "name(arguments)" after '|'.
-  std::unique_ptr<FilterCall> filter();
-
- private:
-  ExpressionPtr disjunction();
-  ExpressionPtr conjunction();
-  ExpressionPtr negation();
-  ExpressionPtr comparison();
-  ExpressionPtr sum();
-  ExpressionPtr concatenation();
-  ExpressionPtr product();
-  ExpressionPtr power();
-  ExpressionPtr unary(bool with_filters = true);
-  ExpressionPtr primary();
-  ExpressionPtr suffixes(ExpressionPtr inner);
-  ExpressionPtr subscript(ExpressionPtr inner, std::size_t at);
-  ExpressionPtr call(ExpressionPtr inner, std::size_t at);
-  ExpressionPtr filters_and_tests(ExpressionPtr inner);
-  ExpressionPtr test(ExpressionPtr inner, std::size_t at);
-  ExpressionPtr number();
-  ExpressionPtr list(std::size_t at);
-  ExpressionPtr dict(std::size_t at);
-  ArgumentList arguments();
-  template <class Next>
-  ExpressionPtr logic(std::string_view word, bool conjunction, Next next);
-  template <class Next>
-  ExpressionPtr arithmetic(std::initializer_list<std::pair<std::string_view, ArithmeticOperator>> signs, Next next);
-
-  TokenStream& tokens_;
+/// The arguments of a call before they are evaluated.
+struct ArgumentList {
+  std::vector<Expression> positional;
+  std::vector<std::pair<std::string, Expression>> named;
+  Arguments evaluate(Run& run) const;
 };
+
+/// "name(arguments)" after '|'.
+struct Filter {
+  std::string name;
+  ArgumentList arguments;
+  Value apply(Run& run, const Value& input) const;
+};
+
+/// One expression. Without `conditional` an "if" after it is left to the caller.
+Expression parse_expression(TokenStream& tokens, bool conditional = true);
+/// One expression, or a tuple of several separated by commas.
+Expression parse_expressions(TokenStream& tokens, bool conditional = true);
+Filter parse_filter(TokenStream& tokens);
 
 /// Throws FormatError for invalid Jinja, UnsupportedError for what is outside the subset.
 Block parse_template(const Source& source);

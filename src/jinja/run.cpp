@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "jinja/ast.h"
 #include "jinja/text.h"
 
 namespace imago::jinja {
@@ -16,6 +15,16 @@ const Value* Arguments::find(std::size_t place, std::string_view name) const noe
     if (given == name) return &value;
   }
   return nullptr;
+}
+
+const Value* Arguments::find_set(std::size_t place, std::string_view name) const noexcept {
+  const Value* given = find(place, name);
+  return given && !given->is_none() ? given : nullptr;
+}
+
+bool Arguments::flag(std::size_t place, std::string_view name) const noexcept {
+  const Value* given = find(place, name);
+  return given && truth(*given);
 }
 
 /// Sets the position that errors report, and counts depth.
@@ -43,13 +52,13 @@ class Run::Place {
 
 Value Run::evaluate(const Expression& expression) {
   const Place place(*this, expression.at);
-  return expression.evaluate(*this);
+  return expression.value(*this);
 }
 
 Flow Run::execute(const Block& block) {
-  for (const auto& statement : block) {
-    const Place place(*this, statement->at);
-    const Flow flow = statement->execute(*this);
+  for (const Statement& statement : block) {
+    const Place place(*this, statement.at);
+    const Flow flow = statement.execute(*this);
     if (flow != Flow::next) return flow;
   }
   return Flow::next;
@@ -95,9 +104,7 @@ Value Run::call_macro(const MacroDefinition& macro, Arguments& arguments) {
       assign(parameter.name, undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
     }
   }
-  std::string outer = std::exchange(output_, {});
-  execute(macro.body);
-  std::string printed = std::exchange(output_, std::move(outer));
+  std::string printed = capture(macro.body);
   --calls_;
   return text(std::move(printed));
 }
@@ -123,13 +130,12 @@ const Value* Run::find(std::string_view name) const noexcept {
 
 void Run::assign(std::string_view name, Value value) {
   auto& items = scopes_[scope_].items;
-  for (auto& [known, held] : items) {
-    if (known == name) {
-      held = std::move(value);
-      return;
-    }
+  const auto known = std::ranges::find(items, name, &std::pair<std::string_view, Value>::first);
+  if (known == items.end()) {
+    items.emplace_back(name, std::move(value));
+  } else {
+    known->second = std::move(value);
   }
-  items.emplace_back(name, std::move(value));
 }
 
 Value Run::text(std::string text) {
@@ -138,21 +144,23 @@ Value Run::text(std::string text) {
   return make_text(std::move(text));
 }
 
+void Run::check_value_depth(int depth) const {
+  if (depth <= kMaxValueDepth) return;
+  fail(fmt::format("lists and dictionaries are nested more than {} levels deep", kMaxValueDepth));
+}
+
 Value Run::list(std::vector<Value> items, bool tuple) {
   List made{std::move(items), tuple, 1};
   for (const Value& value : made.items) made.depth = std::max(made.depth, 1 + depth_of(value));
-  if (made.depth > kMaxValueDepth)
-    fail(fmt::format("lists and dictionaries are nested more than {} levels deep", kMaxValueDepth));
+  check_value_depth(made.depth);
   allocate(64 + made.items.size() * sizeof(Value));
   return Value(std::make_shared<const List>(std::move(made)));
 }
 
 Value Run::dict(Pairs items) {
   Dict made{std::move(items), 1};
-  for (const auto& [key, value] : made.items)
-    made.depth = std::max({made.depth, 1 + depth_of(key), 1 + depth_of(value)});
-  if (made.depth > kMaxValueDepth)
-    fail(fmt::format("lists and dictionaries are nested more than {} levels deep", kMaxValueDepth));
+  for (const auto& [key, value] : made.items) made.depth = std::max(made.depth, 1 + depth_of(value));
+  check_value_depth(made.depth);
   allocate(64 + made.items.size() * 2 * sizeof(Value));
   return Value(std::make_shared<const Dict>(std::move(made)));
 }

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,9 +17,6 @@
 
 namespace imago::jinja {
 
-struct Expression;
-struct Statement;
-using Block = std::vector<std::unique_ptr<const Statement>>;
 using Pairs = std::vector<std::pair<Value, Value>>;
 
 /// The arguments of a call.
@@ -26,6 +26,17 @@ struct Arguments {
 
   /// The argument at that position or with that name; null if neither was given.
   const Value* find(std::size_t place, std::string_view name) const noexcept;
+  /// The same, but None counts as not given.
+  const Value* find_set(std::size_t place, std::string_view name) const noexcept;
+  /// Whether it was given and is true.
+  bool flag(std::size_t place, std::string_view name) const noexcept;
+};
+
+/// A row of a table of filters, methods or tests.
+template <class Result>
+struct NamedFunction {
+  std::string_view name;
+  Result (*function)(Run&, const Value&, Arguments&);
 };
 
 enum class ArithmeticOperator : std::uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
@@ -39,7 +50,36 @@ enum class ComparisonOperator : std::uint8_t {
   inside,
   outside
 };
+
+// A parsed template.
+
+struct Attribute;
+struct Expression {
+  std::size_t at;  ///< byte in the source
+  std::function<Value(Run&)> value;
+  std::shared_ptr<const Attribute> attribute = nullptr;  ///< of `object.name`, which a call may take for a method
+};
+struct Attribute {
+  Expression object;
+  std::string name;
+};
+
 enum class Flow : std::uint8_t { next, break_loop, continue_loop };
+struct Statement {
+  std::size_t at;
+  std::function<Flow(Run&)> execute;
+};
+using Block = std::vector<Statement>;
+
+struct MacroDefinition {
+  struct Parameter {
+    std::string name;
+    std::optional<Expression> otherwise;  ///< default value; none: undefined
+  };
+  std::string name;
+  std::vector<Parameter> parameters;
+  Block body;
+};
 
 class Run {
  public:
@@ -99,6 +139,7 @@ class Run {
     std::vector<std::pair<std::string_view, Value>> items;
     std::size_t parent = 0;
   };
+  void check_value_depth(int depth) const;
   Value call_macro(const MacroDefinition& macro, Arguments& arguments);
 
   const Source& source_;
@@ -143,6 +184,8 @@ Value call_method(Run& run, const Value& value, std::string_view name, Arguments
 
 Value calculate(Run& run, ArithmeticOperator operation, const Value& a, const Value& b);
 bool holds(Run& run, ComparisonOperator comparison, const Value& a, const Value& b);
+/// How many numbers from, from + step, … lie before `to`. REQUIRES: step is not 0.
+std::uint64_t count_steps(std::int64_t from, std::int64_t to, std::int64_t step) noexcept;
 /// value[from:to:step]; None means an absent bound.
 Value slice(Run& run, const Value& value, const Value& from, const Value& to, const Value& step);
 /// pairs[key] = value. Fails for lists and dictionaries as keys.

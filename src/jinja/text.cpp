@@ -71,23 +71,12 @@ std::string_view stripped(std::string_view text, Side side, Goes goes) {
 
 void append_utf8(std::string& text, std::uint32_t code) {
   if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
-  const auto add = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) {
-    add(code);
-  } else if (code < 0x800) {
-    add(0xc0 | code >> 6);
-    add(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    add(0xe0 | code >> 12);
-    add(0x80 | (code >> 6 & 0x3f));
-    add(0x80 | (code & 0x3f));
-  } else {
-    add(0xf0 | code >> 18);
-    add(0x80 | (code >> 12 & 0x3f));
-    add(0x80 | (code >> 6 & 0x3f));
-    add(0x80 | (code & 0x3f));
-  }
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
 }
+
+std::int32_t code_of(std::string_view character) noexcept { return decode(character, 0).first; }
 
 Characters::Characters(std::string_view text) : text_(text) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return;
@@ -101,7 +90,7 @@ std::size_t character_count(std::string_view text) noexcept {
   return count;
 }
 
-bool is_blank(std::string_view character) noexcept { return is_blank_code(decode(character, 0).first); }
+bool is_blank(std::string_view character) noexcept { return is_blank_code(code_of(character)); }
 
 std::string upper(std::string_view text) { return changed(text, utf8proc_toupper); }
 std::string lower(std::string_view text) { return changed(text, utf8proc_tolower); }

@@ -27,6 +27,8 @@ class Characters {
   std::vector<std::size_t> starts_;  // empty: all ASCII
 };
 
+/// The code point of a character, which `Characters` or a position in a text gave; -1 if it is invalid UTF-8.
+std::int32_t code_of(std::string_view character) noexcept;
 /// Appends a code point; surrogates and codes beyond Unicode become U+FFFD.
 void append_utf8(std::string& text, std::uint32_t code);
 std::size_t character_count(std::string_view text) noexcept;
@@ -56,6 +58,39 @@ std::string joined(Run& run, const std::vector<Value>& items, std::string_view s
 
 /// str.format() with {}, {0} and {name}; format specifications are not supported.
 std::string formatted(Run& run, std::string_view format, const Arguments& arguments);
+
+/// str(value); a string is not copied.
+class TextOf {
+ public:
+  TextOf(Run& run, const Value& value) : made_(value.is_string() ? std::string() : to_text(run, value)) {
+    text_ = value.is_string() ? std::string_view(*value.string()) : made_;
+    run.touch(text_.size());
+  }
+  std::string_view get() const noexcept { return text_; }
+
+ private:
+  std::string made_;
+  std::string_view text_;
+};
+
+// What filters and methods have in common.
+
+/// upper() and the like.
+template <std::string (*change)(std::string_view)>
+Value change_text(Run& run, const Value& input, Arguments&) {
+  const TextOf text(run, input);
+  run.touch(text.get().size() * 8);
+  return run.text(change(text.get()));
+}
+
+/// strip() and the like, with the characters to strip as an optional argument.
+template <Side side>
+Value strip_text(Run& run, const Value& input, Arguments& arguments) {
+  const TextOf text(run, input);
+  const Value* set = arguments.find_set(0, "chars");
+  return run.text(std::string(set ? strip(text.get(), side, expect_string(run, *set, "the characters to strip"))
+                                  : strip(text.get(), side)));
+}
 
 /// A list of tuples of key and value.
 Value dict_items(Run& run, const Dict& dict);

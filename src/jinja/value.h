@@ -61,6 +61,8 @@ class Value {
   bool is_dict() const noexcept { return get<DictRef>() != nullptr; }
   bool is_number() const noexcept { return get<std::int64_t>() || get<double>() || get<bool>(); }
 
+  /// The place of its type among the alternatives of `data_`.
+  std::size_t type_index() const noexcept { return data_.index(); }
   /// The value as a T; null if it has another type.
   template <class T>
   const T* get() const noexcept {

@@ -70,25 +70,27 @@ class Printer {
   std::string take() { return out_.take(); }
 
  private:
+  template <class Items, class Write>
+  void write_all(const Items& items, Write one) {
+    bool first = true;
+    for (const auto& item : items) {
+      if (!std::exchange(first, false)) out_ << ", ";
+      one(item);
+    }
+  }
   void write_list(const List& list) {
     out_ << (list.tuple ? "(" : "[");
-    bool first = true;
-    for (const Value& item : list.items) {
-      if (!std::exchange(first, false)) out_ << ", ";
-      write(item, true);
-    }
+    write_all(list.items, [&](const Value& item) { write(item, true); });
     if (list.tuple && list.items.size() == 1) out_ << ",";
     out_ << (list.tuple ? ")" : "]");
   }
   void write_dict(const Dict& dict) {
     out_ << "{";
-    bool first = true;
-    for (const auto& [key, item] : dict.items) {
-      if (!std::exchange(first, false)) out_ << ", ";
-      write(key, true);
+    write_all(dict.items, [&](const auto& item) {
+      write(item.first, true);
       out_ << ": ";
-      write(item, true);
-    }
+      write(item.second, true);
+    });
     out_ << "}";
   }
 
@@ -125,16 +127,9 @@ namespace {
 
 /// A character that is not ASCII as \u escapes.
 std::string escaped(std::string_view character) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(character[i])); };
-  std::uint32_t code = 0xfffd;
-  if (character.size() == 2) code = (byte(0) & 0x1f) << 6 | (byte(1) & 0x3f);
-  if (character.size() == 3) code = (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
-  if (character.size() == 4) {
-    code = (byte(0) & 7) << 18 | (byte(1) & 0x3f) << 12 | (byte(2) & 0x3f) << 6 | (byte(3) & 0x3f);
-    code -= 0x10000;
-    return fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (code >> 10), 0xdc00 + (code & 0x3ff));
-  }
-  return fmt::format("\\u{:04x}", code);
+  const std::int32_t code = code_of(character);
+  if (code < 0x10000) return fmt::format("\\u{:04x}", code < 0 ? 0xfffd : code);
+  return fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + (code & 0x3ff));
 }
 
 class JsonPrinter {
