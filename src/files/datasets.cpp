@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "files/datasets.h"
+#include "files/detect.h"
 #include "imago/data.h"
 #include "imago/error.h"
 
@@ -89,25 +90,13 @@ class CsvReader {
   std::size_t next_ = 0, line_at_ = 0, field_at_ = 0, last_field_at_ = 0, number_ = 0;
 };
 
-/// The values of the line, or nothing if this is a header: the first line, with something that is not a number.
-std::optional<std::vector<float>> first_row(CsvReader& reader) {
-  std::vector<float> row;
-  while (const std::optional<std::string_view> field = reader.next_field()) {
-    const std::optional<float> value = parse_number(*field);
-    if (!value) return std::nullopt;
-    row.push_back(*value);
-  }
-  return row;
-}
-
 }  // namespace
 
 Dataset parse_csv(std::string_view text, std::string_view file, std::size_t target_columns) {
   if (target_columns == 0) throw UsageError("a dataset needs at least one target column");
   CsvReader reader(text, file);
-  if (!reader.next_line()) throw FormatError(file, 0, "the file is empty");
   std::vector<float> x, y, row;
-  std::size_t columns = 0, rows = 0;
+  std::size_t lines = 0, columns = 0, rows = 0;
   const auto add_row = [&] {
     if (rows == 0) columns = row.size();
     if (row.size() != columns)
@@ -124,19 +113,18 @@ Dataset parse_csv(std::string_view text, std::string_view file, std::size_t targ
     ++rows;
   };
 
-  if (std::optional<std::vector<float>> first = first_row(reader)) {
-    row = std::move(*first);
-    add_row();
-  }
-  while (reader.next_line()) {
+  for (; reader.next_line(); ++lines) {
     row.clear();
+    bool header = false;  // the first line, if something in it is not a number
     while (const std::optional<std::string_view> field = reader.next_field()) {
       const std::optional<float> value = parse_number(*field);
-      if (!value) reader.fail(fmt::format("'{}' is not a number", field->substr(0, 40)));
-      row.push_back(*value);
+      if (!value && lines > 0) reader.fail(fmt::format("'{}' is not a number", field->substr(0, 40)));
+      header |= !value;
+      row.push_back(value.value_or(0));
     }
-    add_row();
+    if (!header) add_row();
   }
+  if (lines == 0) throw FormatError(file, 0, "the file is empty");
   if (rows == 0) throw FormatError(file, text.size(), "a header line and no examples");
   return {Tensor<float>({rows, columns - target_columns}, std::move(x)),
           Tensor<float>({rows, target_columns}, std::move(y))};
@@ -265,18 +253,6 @@ namespace imago {
 
 namespace {
 
-bool starts_with(std::span<const std::byte> bytes, std::initializer_list<unsigned char> wanted) {
-  return bytes.size() >= wanted.size() &&
-         std::equal(wanted.begin(), wanted.end(), bytes.begin(),
-                    [](unsigned char a, std::byte b) { return a == std::to_integer<unsigned char>(b); });
-}
-
-void refuse_gzip(std::span<const std::byte> bytes, const std::string& path) {
-  if (starts_with(bytes, {0x1F, 0x8B})) {
-    throw FormatError(path, 0, "compressed with gzip; unpack it first (gzip -d)");
-  }
-}
-
 /// A header of at most 4 GiB in JSON: byte 8 opens it, and the length before it is small.
 bool is_safetensors(std::span<const std::byte> bytes) {
   return bytes.size() > 8 && bytes[8] == std::byte{'{'} &&
@@ -300,7 +276,7 @@ std::string labels_beside(const std::string& images) {
 
 Dataset load_idx(const MappedFile& images, const DatasetOptions& options) {
   const MappedFile labels = MappedFile::open(options.labels.empty() ? labels_beside(images.path()) : options.labels);
-  refuse_gzip(labels.bytes(), labels.path());
+  if (!files::is_idx(labels.bytes())) files::refuse_mistakes(labels.bytes(), labels.path());
   return files::join_idx(files::parse_idx(images.bytes(), images.path()),
                          files::parse_idx(labels.bytes(), labels.path()));
 }
@@ -318,9 +294,9 @@ Dataset load_safetensors(const std::string& path) {
 }
 
 Dataset load_any(const MappedFile& file, const DatasetOptions& options) {
-  refuse_gzip(file.bytes(), file.path());
   if (is_safetensors(file.bytes())) return load_safetensors(file.path());
   if (files::is_idx(file.bytes())) return load_idx(file, options);
+  files::refuse_mistakes(file.bytes(), file.path());
   return files::parse_csv(file.text(), file.path(), options.target_columns);
 }
 

@@ -25,18 +25,15 @@
 // | `split.count`, `split.no`, `split.tensors.count` | any integer type; 0 … 65535, below the count, the tensors of all
 // parts |
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "files/byte_reader.h"
+#include "files/name_index.h"
 #include "imago/data.h"
 
 namespace imago {
@@ -64,6 +61,26 @@ inline constexpr std::uint32_t kMaxGgufAlignment = std::uint32_t{1} << 20;
 inline constexpr std::size_t kMaxGgufParts = 65535;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 
+/// Calls f with a value of the type, for numbers and bools.
+template <class F>
+void with_number_type(GgufType type, F f) {
+  switch (type) {
+    case GgufType::u8: return f(std::uint8_t{});
+    case GgufType::i8: return f(std::int8_t{});
+    case GgufType::u16: return f(std::uint16_t{});
+    case GgufType::i16: return f(std::int16_t{});
+    case GgufType::u32: return f(std::uint32_t{});
+    case GgufType::i32: return f(std::int32_t{});
+    case GgufType::f32: return f(float{});
+    case GgufType::boolean: return f(bool{});
+    case GgufType::u64: return f(std::uint64_t{});
+    case GgufType::i64: return f(std::int64_t{});
+    case GgufType::f64: return f(double{});
+    case GgufType::string:
+    case GgufType::array: break;
+  }
+}
+
 /// Bytes of an element; 0 for strings, arrays and unknown types.
 std::size_t gguf_element_bytes(GgufType type) noexcept;
 
@@ -75,31 +92,6 @@ std::size_t gguf_tensor_bytes(const GgufTensorType& type, const Shape& shape);
 
 /// What is wrong with a key or name, or nothing.
 std::string gguf_name_problem(std::string_view text, std::size_t max_bytes);
-
-/// Indices below `count` in the order of the texts that `text_of` gives them; equal texts in the order of the indices.
-template <class F>
-std::vector<std::size_t> sort_by_text(std::size_t count, F text_of) {
-  std::vector<std::size_t> indices(count);
-  std::iota(indices.begin(), indices.end(), std::size_t{0});
-  std::ranges::stable_sort(indices, {}, text_of);
-  return indices;
-}
-
-/// An index in the sorted `indices` whose text is `text`; none if there is none.
-template <class F>
-std::optional<std::size_t> find_by_text(const std::vector<std::size_t>& indices, std::string_view text, F text_of) {
-  const auto found = std::ranges::lower_bound(indices, text, {}, text_of);
-  if (found == indices.end() || text_of(*found) != text) return std::nullopt;
-  return *found;
-}
-
-/// The second of two indices with the same text; none if all differ.
-template <class F>
-std::optional<std::size_t> find_repeated(const std::vector<std::size_t>& indices, F text_of) {
-  const auto found = std::ranges::adjacent_find(indices, {}, text_of);
-  if (found == indices.end()) return std::nullopt;
-  return *std::next(found);
-}
 
 /// What is left of the limits that hold for a file as a whole.
 struct GgufBudget {
@@ -114,9 +106,9 @@ struct GgufHeader {
   std::uint32_t version = 3;
   std::uint32_t alignment = GgufWriter::kAlignment;
   std::vector<GgufMetadata> metadata;
-  std::vector<std::size_t> by_key;  // indices of metadata, sorted
+  NameIndex<GgufMetadata> by_key;
   std::vector<GgufTensor> tensors;
-  std::vector<std::size_t> by_name;  // indices of tensors, sorted
+  NameIndex<GgufTensor> by_name;
   std::vector<std::string> notes;
 
   const GgufValue* find(std::string_view key) const noexcept;

@@ -28,25 +28,7 @@ constexpr GgufType type_of() {
 static_assert(type_of<bool>() == GgufType::boolean && type_of<GgufArray>() == GgufType::array &&
               type_of<double>() == GgufType::f64);
 
-/// Calls f with a value of the type, for numbers and bools.
-template <class F>
-void with_number_type(GgufType type, F f) {
-  switch (type) {
-    case GgufType::u8: return f(std::uint8_t{});
-    case GgufType::i8: return f(std::int8_t{});
-    case GgufType::u16: return f(std::uint16_t{});
-    case GgufType::i16: return f(std::int16_t{});
-    case GgufType::u32: return f(std::uint32_t{});
-    case GgufType::i32: return f(std::int32_t{});
-    case GgufType::f32: return f(float{});
-    case GgufType::boolean: return f(bool{});
-    case GgufType::u64: return f(std::uint64_t{});
-    case GgufType::i64: return f(std::int64_t{});
-    case GgufType::f64: return f(double{});
-    case GgufType::string:
-    case GgufType::array: break;
-  }
-}
+using files::with_number_type;
 
 template <class T>
 constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
@@ -321,11 +303,8 @@ std::string with_replacements(std::string_view text) {
 template <class T>
 void write_number(JsonWriter& json, T number) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (std::isfinite(number)) {
-      json.value(number);
-    } else {
-      json.value(std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
-    }
+    if (!std::isfinite(number)) return json.value(std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
+    json.value(number);
   } else if constexpr (std::is_same_v<T, bool>) {
     json.value(number);
   } else if constexpr (std::is_signed_v<T>) {
@@ -335,32 +314,15 @@ void write_number(JsonWriter& json, T number) {
   }
 }
 
-/// Element `index` of an array of numbers.
-template <class T>
-void write_element(JsonWriter& json, const GgufArray& array, std::size_t index) {
-  T number{};
-  std::memcpy(&number, array.bytes().data() + index * sizeof(T), sizeof(T));
-  write_number(json, number);
-}
-
 void write_array(JsonWriter& json, const GgufArray& array);
 
 void write_element(JsonWriter& json, const GgufArray& array, std::size_t index) {
-  switch (array.type()) {
-    case GgufType::u8: return write_element<std::uint8_t>(json, array, index);
-    case GgufType::i8: return write_element<std::int8_t>(json, array, index);
-    case GgufType::u16: return write_element<std::uint16_t>(json, array, index);
-    case GgufType::i16: return write_element<std::int16_t>(json, array, index);
-    case GgufType::u32: return write_element<std::uint32_t>(json, array, index);
-    case GgufType::i32: return write_element<std::int32_t>(json, array, index);
-    case GgufType::f32: return write_element<float>(json, array, index);
-    case GgufType::boolean: return write_element<bool>(json, array, index);  // readers have checked that it is 0 or 1
-    case GgufType::string: return json.value(std::string_view(with_replacements(array.strings()[index])));
-    case GgufType::array: return write_array(json, array.arrays()[index]);
-    case GgufType::u64: return write_element<std::uint64_t>(json, array, index);
-    case GgufType::i64: return write_element<std::int64_t>(json, array, index);
-    case GgufType::f64: return write_element<double>(json, array, index);
-  }
+  if (array.type() == GgufType::string) return json.value(with_replacements(array.strings()[index]));
+  if (array.type() == GgufType::array) return write_array(json, array.arrays()[index]);
+  with_number_type(array.type(), [&]<class T>(T number) {  // readers have checked that a bool is 0 or 1
+    std::memcpy(&number, array.bytes().data() + index * sizeof number, sizeof number);
+    write_number(json, number);
+  });
 }
 
 /// Arrays in each other are at most kMaxGgufDepth deep.
@@ -368,10 +330,8 @@ void write_array(JsonWriter& json, const GgufArray& array) {
   const bool whole = array.size() <= kMaxElements;
   if (!whole) {
     json.begin_object();
-    json.key("type");
-    json.value(name(array.type()));
-    json.key("count");
-    json.value(std::uint64_t{array.size()});
+    json.member("type", name(array.type()));
+    json.member("count", array.size());
     json.key("first");
   }
   json.begin_array();
@@ -388,7 +348,7 @@ std::string to_json(const GgufValue& value) {
   std::visit(
       [&]<class T>(const T& any) {
         if constexpr (std::is_same_v<T, std::string_view>) {
-          json.value(std::string_view(with_replacements(any)));
+          json.value(with_replacements(any));
         } else if constexpr (std::is_same_v<T, GgufArray>) {
           write_array(json, any);
         } else {

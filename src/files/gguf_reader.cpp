@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/file.h"
 #include "files/detect.h"
 #include "files/gguf.h"
-#include "imago/codec.h"
+#include "files/tensor_file.h"
 #include "imago/error.h"
 
 namespace imago::files {
@@ -80,10 +81,9 @@ void read_metadata(ByteReader& reader, std::size_t count, GgufHeader& header) {
     }
     header.metadata.push_back({std::string(key), read_gguf_value(reader, key, budget)});
   }
-  const auto key_of = [&](std::size_t i) -> std::string_view { return header.metadata[i].key; };
-  header.by_key = sort_by_text(count, key_of);
-  if (const auto twice = find_repeated(header.by_key, key_of)) {
-    reader.fail(fmt::format("the key '{}' comes twice", key_of(*twice)));
+  header.by_key = {header.metadata, &GgufMetadata::key};
+  if (const GgufMetadata* twice = header.by_key.find_repeated()) {
+    reader.fail(fmt::format("the key '{}' comes twice", twice->key));
   }
 }
 
@@ -196,10 +196,10 @@ void read_tensors(ByteReader& reader, std::span<const std::byte> file, std::size
   std::vector<Placed> placed;
   placed.reserve(count);
   for (std::size_t i = 0; i < count; ++i) placed.push_back(read_tensor(reader, i, header));
-  const auto name_of = [&](std::size_t i) -> std::string_view { return header.tensors[i].name; };
-  header.by_name = sort_by_text(count, name_of);
-  if (const auto twice = find_repeated(header.by_name, name_of)) {
-    throw FormatError(reader.path(), placed[*twice].entry, fmt::format("two tensors are named '{}'", name_of(*twice)));
+  header.by_name = {header.tensors, &GgufTensor::name};
+  if (const GgufTensor* twice = header.by_name.find_repeated()) {
+    const auto place = static_cast<std::size_t>(twice - header.tensors.data());
+    throw FormatError(reader.path(), placed[place].entry, fmt::format("two tensors are named '{}'", twice->name));
   }
   const std::size_t data = checked_align_up<std::size_t>(reader.position(), header.alignment, "the header");
   if (data > file.size()) {
@@ -212,9 +212,8 @@ void read_tensors(ByteReader& reader, std::span<const std::byte> file, std::size
 }  // namespace
 
 const GgufValue* GgufHeader::find(std::string_view key) const noexcept {
-  const auto key_of = [&](std::size_t i) -> std::string_view { return metadata[i].key; };
-  const std::optional<std::size_t> found = find_by_text(by_key, key, key_of);
-  return found ? &metadata[*found].value : nullptr;
+  const GgufMetadata* found = by_key.find(key);
+  return found != nullptr ? &found->value : nullptr;
 }
 
 GgufHeader parse_gguf(std::span<const std::byte> file, std::string_view path) {
@@ -232,10 +231,7 @@ GgufHeader parse_gguf(std::span<const std::byte> file, std::string_view path) {
   return header;
 }
 
-void decode_gguf(const GgufTensor& tensor, std::span<float> out) {
-  constexpr float kOne = 1;
-  decode(*tensor.type.format, tensor.bytes, {.values = {&kOne, 1}, .group = std::max<std::size_t>(out.size(), 1)}, out);
-}
+void decode_gguf(const GgufTensor& tensor, std::span<float> out) { decode_tensor(stored_tensor(tensor), 0, out); }
 
 }  // namespace imago::files
 
@@ -352,8 +348,8 @@ GgufSplit read_gguf_split(const GgufHeader& header, std::string_view path) {
 struct GgufFile::State {
   std::string path;
   std::vector<Part> parts;
-  std::vector<GgufTensor> tensors;   // of all parts
-  std::vector<std::size_t> by_name;  // their indices, sorted
+  std::vector<GgufTensor> tensors;  // of all parts
+  files::NameIndex<GgufTensor> by_name;
   std::vector<std::string> notes;
 };
 
@@ -374,10 +370,9 @@ GgufFile GgufFile::open(const std::string& path, bool eager) {
     }
     part.header.tensors.clear();
   }
-  const auto name_of = [&](std::size_t i) -> std::string_view { return state->tensors[i].name; };
-  state->by_name = files::sort_by_text(state->tensors.size(), name_of);
-  if (const auto twice = files::find_repeated(state->by_name, name_of)) {
-    throw FormatError(path, 0, fmt::format("two parts have a tensor '{}'", name_of(*twice)));
+  state->by_name = {state->tensors, &GgufTensor::name};
+  if (const GgufTensor* twice = state->by_name.find_repeated()) {
+    throw FormatError(path, 0, fmt::format("two parts have a tensor '{}'", twice->name));
   }
   return GgufFile(std::move(state));
 }
@@ -396,11 +391,7 @@ std::span<const GgufTensor> GgufFile::tensors() const noexcept { return state_->
 std::span<const std::string> GgufFile::notes() const noexcept { return state_->notes; }
 const GgufValue* GgufFile::find(std::string_view key) const noexcept { return state_->parts[0].header.find(key); }
 
-const GgufTensor* GgufFile::find_tensor(std::string_view name) const noexcept {
-  const auto name_of = [&](std::size_t i) -> std::string_view { return state_->tensors[i].name; };
-  const std::optional<std::size_t> found = files::find_by_text(state_->by_name, name, name_of);
-  return found ? &state_->tensors[*found] : nullptr;
-}
+const GgufTensor* GgufFile::find_tensor(std::string_view name) const noexcept { return state_->by_name.find(name); }
 
 const GgufValue& GgufFile::require(std::string_view key) const {
   const GgufValue* value = find(key);
@@ -455,10 +446,6 @@ const GgufTensor& GgufFile::require_tensor(std::string_view name) const {
 
 Tensor<float> GgufFile::read_float32(std::string_view name) const {
   const GgufTensor& tensor = require_tensor(name);
-  if (!tensor.type.format) {
-    throw UnsupportedError(fmt::format("{}: tensor '{}' is of type {}, which imago does not compute with", path(), name,
-                                       tensor.type.name));
-  }
   Tensor<float> values(tensor.shape);
   files::decode_gguf(tensor, values.values());
   return values;

@@ -80,22 +80,9 @@ const GgufTensorType& gguf_tensor_type(Format format) {
 namespace files {
 
 std::size_t gguf_element_bytes(GgufType type) noexcept {
-  switch (type) {
-    case GgufType::u8:
-    case GgufType::i8:
-    case GgufType::boolean: return 1;
-    case GgufType::u16:
-    case GgufType::i16: return 2;
-    case GgufType::u32:
-    case GgufType::i32:
-    case GgufType::f32: return 4;
-    case GgufType::u64:
-    case GgufType::i64:
-    case GgufType::f64: return 8;
-    case GgufType::string:
-    case GgufType::array: break;
-  }
-  return 0;
+  std::size_t bytes = 0;
+  with_number_type(type, [&]<class T>(T) { bytes = sizeof(T); });
+  return bytes;
 }
 
 const GgufTensorType* find_gguf_tensor_type(std::uint32_t id) noexcept {

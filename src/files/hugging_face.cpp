@@ -51,12 +51,11 @@ std::string shard_name_problem(std::string_view name) {
 HuggingFaceIndex read_index(const JsonFile& file) {
   const JsonValue root = file.root();
   if (root.kind() != JsonKind::object) root.fail("an index must be an object");
-  const std::optional<JsonValue> map = root.find("weight_map");
-  if (!map) root.fail("the index has no weight_map");
+  const JsonValue map = root.require("weight_map", "the index");
 
   HuggingFaceIndex index;
   std::unordered_map<std::string, std::size_t> places;
-  for (const JsonMember& member : map->members("weight_map")) {
+  for (const JsonMember& member : map.members("weight_map")) {
     std::string shard = member.value.string(fmt::format("the shard of tensor '{}'", member.key));
     auto place = places.find(shard);
     if (place == places.end()) {
@@ -69,7 +68,7 @@ HuggingFaceIndex read_index(const JsonFile& file) {
     }
     index.entries.push_back({member.key, place->second, member.value.offset()});
   }
-  if (index.entries.empty()) map->fail("the weight_map is empty");
+  if (index.entries.empty()) map.fail("the weight_map is empty");
 
   std::ranges::sort(index.shards);
   std::vector<std::size_t> sorted_place(index.shards.size());

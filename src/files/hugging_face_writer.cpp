@@ -89,16 +89,12 @@ std::string index_text(const std::vector<std::vector<SafetensorsEntry>>& shards)
   json.begin_object();
   json.key("metadata");
   json.begin_object();
-  json.key("total_size");
-  json.value(total);
+  json.member("total_size", total);
   json.end_object();
   json.key("weight_map");
   json.begin_object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    for (const SafetensorsEntry& entry : shards[i]) {
-      json.key(entry.name);
-      json.value(shard_name(i, shards.size()));
-    }
+    for (const SafetensorsEntry& entry : shards[i]) json.member(entry.name, shard_name(i, shards.size()));
   }
   json.end_object();
   json.end_object();

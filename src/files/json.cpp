@@ -141,6 +141,12 @@ std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   return std::nullopt;
 }
 
+JsonValue JsonValue::require(std::string_view key, std::string_view owner) const {
+  const std::optional<JsonValue> value = find(key);
+  if (!value) fail(fmt::format("{} has no {}", owner, key));
+  return *value;
+}
+
 // ---- members
 
 JsonMember JsonValue::Members::Iterator::operator*() const {
@@ -167,7 +173,7 @@ std::size_t JsonValue::Members::size() const {
   return count;
 }
 
-// Text to nodes, without recursion: how deep a file nests is its own choice, how deep our stack goes is not.
+// ---- parsing
 
 class JsonParser {
  public:
@@ -278,7 +284,7 @@ class JsonParser {
     skip_space();
   }
 
-  /// Behind a value: closes what ends here. True if another value follows.
+  /// After a value: closes what ends here. True if another value follows.
   bool go_on() {
     while (!open_.empty()) {
       const Node& container = document_.nodes_[open_.back()];

@@ -52,6 +52,9 @@ class JsonValue {
   /// The member of that name of an object; `null` counts as absent.
   std::optional<JsonValue> find(std::string_view key) const;
 
+  /// The same, but throws FormatError, "`owner` has no KEY", if it is absent.
+  JsonValue require(std::string_view key, std::string_view owner) const;
+
   /// Throws FormatError at this value.
   [[noreturn]] void fail(std::string_view problem) const;
 

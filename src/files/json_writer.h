@@ -56,6 +56,12 @@ class JsonWriter {
   void end_array() { end(']'); }
   /// In an object: names the value that the next call writes.
   void key(std::string_view name);
+  /// In an object: a key and a value of any type that value() takes.
+  template <class T>
+  void member(std::string_view name, const T& value_of_it) {
+    key(name);
+    value(value_of_it);
+  }
 
   void value(bool flag);
   void value(std::int64_t number);
@@ -67,6 +73,13 @@ class JsonWriter {
   /// Throws UsageError if it is not UTF-8.
   void value(std::string_view text);
   void value(const char* text) { value(std::string_view(text)); }
+  /// Numbers or flags as an array.
+  template <class Range>
+  void array(const Range& elements) {
+    begin_array();
+    for (const auto& element : elements) value(element);
+    end_array();
+  }
   /// Bytes as base64 text, made piece by piece.
   void base64(std::span<const std::byte> bytes);
   /// A value that is JSON already.

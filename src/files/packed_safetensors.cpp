@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kGranularities = {"tensor", "row", "group"};
 
-std::size_t row_length(const Shape& shape) { return shape.last(); }
 std::size_t row_count(const Shape& shape) {
   return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
 }
@@ -34,18 +33,17 @@ ScaleLayout layout_of(const PackedTensor& tensor) {
   Scheme scheme(tensor.format);
   scheme.granularity = tensor.granularity;
   scheme.group = tensor.group;
-  return scale_layout(checked_scheme(scheme), row_count(tensor.shape), row_length(tensor.shape));
+  return scale_layout(checked_scheme(scheme), row_count(tensor.shape), tensor.shape.last());
 }
 
 // ---- reading an entry
 
 Format read_type(const JsonValue& entry, std::string_view name) {
-  const std::optional<JsonValue> value = entry.find("type");
-  if (!value) entry.fail(fmt::format("tensor '{}' has no type", name));
-  const std::string text = value->string("type");
+  const JsonValue value = entry.require("type", fmt::format("tensor '{}'", name));
+  const std::string text = value.string("type");
   const std::optional<Format> format = find_format(text);
   if (!format || format->name() != text) {
-    value->fail(fmt::format("tensor '{}' is of type '{}', which is not known", name, text));
+    value.fail(fmt::format("tensor '{}' is of type '{}', which is not known", name, text));
   }
   return *format;
 }
@@ -71,9 +69,7 @@ PackedTensor read_entry(const std::string& name, const JsonValue& entry) {
   PackedTensor tensor;
   tensor.name = name;
   tensor.format = read_type(entry, name);
-  const std::optional<JsonValue> shape = entry.find("shape");
-  if (!shape) entry.fail(fmt::format("tensor '{}' has no shape", name));
-  tensor.shape = read_safetensors_shape(*shape);
+  tensor.shape = read_safetensors_shape(entry.require("shape", fmt::format("tensor '{}'", name)));
   tensor.granularity = read_granularity(entry, tensor);
   if (const std::optional<JsonValue> group = entry.find("group")) {
     if (tensor.granularity != Granularity::group) {
@@ -90,21 +86,6 @@ PackedTensor read_entry(const std::string& name, const JsonValue& entry) {
 }
 
 // ---- a file with such entries
-
-StoredTensor plain_tensor(const SafetensorsTensor& tensor, std::string_view path) {
-  StoredTensor stored;
-  stored.name = tensor.name;
-  stored.type = tensor.dtype;
-  stored.safetensors_type = tensor.type;
-  if (tensor.type) {
-    if (const std::optional<DType> dtype = safetensors_dtype(*tensor.type)) stored.format = *dtype;
-  }
-  stored.shape = tensor.shape;
-  stored.bytes = tensor.bytes;
-  stored.offset = tensor.offset;
-  stored.file = path;
-  return stored;
-}
 
 /// Makes the U8 tensor `stored` what `packed` says.
 void unwrap(StoredTensor& stored, const PackedTensor& packed) {
@@ -166,20 +147,13 @@ std::string packed_text(std::span<const PackedTensor> tensors) {
     layout_of(tensor);
     json.key(tensor.name);
     json.begin_object();
-    json.key("type");
-    json.value(tensor.format.name());
+    json.member("type", tensor.format.name());
     json.key("shape");
-    json.begin_array();
-    for (const std::size_t extent : tensor.shape.extents()) json.value(std::uint64_t{extent});
-    json.end_array();
+    json.array(tensor.shape.extents());
     if (tensor.format.has_scales()) {
-      json.key("granularity");
-      json.value(kGranularities[static_cast<std::size_t>(tensor.granularity)]);
+      json.member("granularity", kGranularities[static_cast<std::size_t>(tensor.granularity)]);
     }
-    if (tensor.granularity == Granularity::group) {
-      json.key("group");
-      json.value(tensor.group);
-    }
+    if (tensor.granularity == Granularity::group) json.member("group", tensor.group);
     json.end_object();
   }
   json.end_object();
@@ -233,7 +207,7 @@ std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> te
                         fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensors[i].name,
                                     entry->second->format.name()));
     }
-    list.push_back(plain_tensor(tensors[i], path));
+    list.push_back(stored_tensor(tensors[i], path));
     if (entry == packed_at.end()) continue;
     unwrap(list.back(), *entry->second);
     if (!entry->second->format.has_scales()) continue;

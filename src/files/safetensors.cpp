@@ -6,14 +6,14 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #include "files/detect.h"
 #include "files/json.h"
-#include "imago/codec.h"
+#include "files/name_index.h"
+#include "files/tensor_file.h"
 #include "imago/error.h"
 
 namespace imago {
@@ -24,24 +24,25 @@ struct TypeRow {
   SafetensorsType type;
   std::string_view name;
   int bits;
+  std::optional<DType> dtype = std::nullopt;  // with the same bytes
 };
 
 constexpr std::array<TypeRow, 17> kTypes = {{
-    {SafetensorsType::f64, "F64", 64},
-    {SafetensorsType::f32, "F32", 32},
-    {SafetensorsType::f16, "F16", 16},
-    {SafetensorsType::bf16, "BF16", 16},
-    {SafetensorsType::i64, "I64", 64},
-    {SafetensorsType::i32, "I32", 32},
-    {SafetensorsType::i16, "I16", 16},
-    {SafetensorsType::i8, "I8", 8},
-    {SafetensorsType::u64, "U64", 64},
-    {SafetensorsType::u32, "U32", 32},
-    {SafetensorsType::u16, "U16", 16},
-    {SafetensorsType::u8, "U8", 8},
+    {SafetensorsType::f64, "F64", 64, DType::float64},
+    {SafetensorsType::f32, "F32", 32, DType::float32},
+    {SafetensorsType::f16, "F16", 16, DType::float16},
+    {SafetensorsType::bf16, "BF16", 16, DType::bfloat16},
+    {SafetensorsType::i64, "I64", 64, DType::int64},
+    {SafetensorsType::i32, "I32", 32, DType::int32},
+    {SafetensorsType::i16, "I16", 16, DType::int16},
+    {SafetensorsType::i8, "I8", 8, DType::int8},
+    {SafetensorsType::u64, "U64", 64, DType::uint64},
+    {SafetensorsType::u32, "U32", 32, DType::uint32},
+    {SafetensorsType::u16, "U16", 16, DType::uint16},
+    {SafetensorsType::u8, "U8", 8, DType::uint8},
     {SafetensorsType::boolean, "BOOL", 8},
-    {SafetensorsType::f8_e4m3, "F8_E4M3", 8},
-    {SafetensorsType::f8_e5m2, "F8_E5M2", 8},
+    {SafetensorsType::f8_e4m3, "F8_E4M3", 8, DType::fp8e4m3},
+    {SafetensorsType::f8_e5m2, "F8_E5M2", 8, DType::fp8e5m2},
     {SafetensorsType::f8_e8m0, "F8_E8M0", 8},
     {SafetensorsType::f4, "F4", 4},
 }};
@@ -68,31 +69,25 @@ struct Placed {
   JsonValue offsets;
 };
 
-JsonValue require(const JsonValue& entry, std::string_view tensor, std::string_view key) {
-  const std::optional<JsonValue> value = entry.find(key);
-  if (!value) entry.fail(fmt::format("tensor '{}' has no {}", tensor, key));
-  return *value;
-}
-
 /// The data of all tensors begin at `start`.
 Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<const std::byte> file,
                    std::size_t start) {
   const std::span<const std::byte> data = file.subspan(start);
-  if (entry.kind() != JsonKind::object) entry.fail(fmt::format("tensor '{}' must be an object", name));
+  const std::string called = fmt::format("tensor '{}'", name);
+  if (entry.kind() != JsonKind::object) entry.fail(called + " must be an object");
   SafetensorsTensor tensor;
   tensor.name = name;
-  tensor.dtype = require(entry, name, "dtype").string(fmt::format("the dtype of tensor '{}'", name));
+  tensor.dtype = entry.require("dtype", called).string("the dtype of " + called);
   tensor.type = find_safetensors_type(tensor.dtype);
-  tensor.shape = read_safetensors_shape(require(entry, name, "shape"));
+  tensor.shape = read_safetensors_shape(entry.require("shape", called));
 
-  const JsonValue offsets = require(entry, name, "data_offsets");
+  const JsonValue offsets = entry.require("data_offsets", called);
+  if (offsets.elements("data_offsets").size() != 2) offsets.fail("data_offsets must be two numbers");
   std::vector<std::size_t> ends;
   for (const JsonMember& end : offsets.elements("data_offsets")) {
-    if (ends.size() == 2) offsets.fail("data_offsets must be two numbers");
     ends.push_back(static_cast<std::size_t>(end.value.integer("an offset", 0, kMaxExtent)));
   }
-  if (ends.size() != 2) offsets.fail("data_offsets must be two numbers");
-  if (ends[0] > ends[1]) offsets.fail(fmt::format("tensor '{}' ends before it begins", name));
+  if (ends[0] > ends[1]) offsets.fail(called + " ends before it begins");
   if (ends[1] > data.size()) {
     offsets.fail(fmt::format("tensor '{}' ends {} bytes past the end of the file: it may be cut off", name,
                              ends[1] - data.size()));
@@ -154,10 +149,8 @@ Shape read_safetensors_shape(const JsonValue& value) {
 }
 
 std::optional<SafetensorsType> find_safetensors_type(std::string_view text) noexcept {
-  for (const TypeRow& known : kTypes) {
-    if (known.name == text) return known.type;
-  }
-  return std::nullopt;
+  const auto found = std::ranges::find(kTypes, text, &TypeRow::name);
+  return found == kTypes.end() ? std::nullopt : std::optional(found->type);
 }
 
 std::size_t safetensors_bytes(SafetensorsType type, const Shape& shape) {
@@ -210,10 +203,6 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   return header;
 }
 
-}  // namespace files
-
-namespace files {
-
 namespace {
 
 // Elements per part of the pool: some 20 µs of table look-ups.
@@ -231,7 +220,7 @@ std::array<float, 16> make_fp4_values() {
   return values;
 }
 
-void decode_bool(const NamedBytes& tensor, std::size_t first, std::span<float> out) {
+void decode_bool(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
   const std::span<const std::byte> bytes = tensor.bytes.subspan(first, out.size());
   const auto wrong = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
   if (wrong != bytes.end()) {
@@ -245,30 +234,10 @@ void decode_bool(const NamedBytes& tensor, std::size_t first, std::span<float> o
 
 }  // namespace
 
-std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept {
-  switch (type) {
-    case SafetensorsType::f64: return DType::float64;
-    case SafetensorsType::f32: return DType::float32;
-    case SafetensorsType::f16: return DType::float16;
-    case SafetensorsType::bf16: return DType::bfloat16;
-    case SafetensorsType::i64: return DType::int64;
-    case SafetensorsType::i32: return DType::int32;
-    case SafetensorsType::i16: return DType::int16;
-    case SafetensorsType::i8: return DType::int8;
-    case SafetensorsType::u64: return DType::uint64;
-    case SafetensorsType::u32: return DType::uint32;
-    case SafetensorsType::u16: return DType::uint16;
-    case SafetensorsType::u8: return DType::uint8;
-    case SafetensorsType::f8_e4m3: return DType::fp8e4m3;
-    case SafetensorsType::f8_e5m2: return DType::fp8e5m2;
-    case SafetensorsType::boolean:
-    case SafetensorsType::f8_e8m0:
-    case SafetensorsType::f4: break;
-  }
-  return std::nullopt;
-}
+std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept { return row(type).dtype; }
 
-void decode_special(SafetensorsType type, const NamedBytes& tensor, std::size_t first, std::span<float> out) {
+void decode_special(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
+  const SafetensorsType type = *tensor.safetensors_type;
   if (type == SafetensorsType::boolean) {
     decode_bool(tensor, first, out);
     return;
@@ -288,12 +257,7 @@ void decode_special(SafetensorsType type, const NamedBytes& tensor, std::size_t 
 }
 
 void decode_safetensors(const SafetensorsTensor& tensor, std::string_view path, std::span<float> out) {
-  if (const std::optional<DType> dtype = safetensors_dtype(*tensor.type)) {
-    constexpr float kOne = 1;
-    decode(*dtype, tensor.bytes, {.values = {&kOne, 1}, .group = std::max<std::size_t>(out.size(), 1)}, out);
-  } else {
-    decode_special(*tensor.type, {tensor.name, path, tensor.offset, tensor.bytes}, 0, out);
-  }
+  decode_tensor(stored_tensor(tensor, path), 0, out);
 }
 
 }  // namespace files
@@ -301,7 +265,7 @@ void decode_safetensors(const SafetensorsTensor& tensor, std::string_view path, 
 struct SafetensorsFile::State {
   MappedFile file;
   files::SafetensorsHeader header;
-  std::vector<std::size_t> by_name;  // indices of tensors, sorted by name
+  files::NameIndex<SafetensorsTensor> by_name;
 };
 
 SafetensorsFile::SafetensorsFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -312,9 +276,7 @@ SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile SafetensorsFile::open(const std::string& path, bool eager) {
   MappedFile file = MappedFile::open(path, eager ? Reading::eager : Reading::automatic);
   files::SafetensorsHeader header = files::parse_safetensors(file.bytes(), path);
-  std::vector<std::size_t> by_name(header.tensors.size());
-  std::iota(by_name.begin(), by_name.end(), std::size_t{0});
-  std::ranges::sort(by_name, {}, [&](std::size_t i) -> const std::string& { return header.tensors[i].name; });
+  files::NameIndex<SafetensorsTensor> by_name(header.tensors, &SafetensorsTensor::name);
   return SafetensorsFile(std::make_unique<State>(State{std::move(file), std::move(header), std::move(by_name)}));
 }
 
@@ -327,9 +289,7 @@ std::span<const std::pair<std::string, std::string>> SafetensorsFile::metadata()
 }
 
 const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const noexcept {
-  const auto name_of = [&](std::size_t i) -> std::string_view { return state_->header.tensors[i].name; };
-  const auto found = std::ranges::lower_bound(state_->by_name, name, {}, name_of);
-  return found != state_->by_name.end() && name_of(*found) == name ? &state_->header.tensors[*found] : nullptr;
+  return state_->by_name.find(name);
 }
 
 const SafetensorsTensor& SafetensorsFile::require(std::string_view name) const {

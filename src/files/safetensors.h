@@ -28,6 +28,8 @@
 
 namespace imago::files {
 
+struct StoredTensor;
+
 struct SafetensorsHeader {
   std::vector<SafetensorsTensor> tensors;  // in the order of the data
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -49,19 +51,11 @@ Shape read_safetensors_shape(const JsonValue& value);
 /// The dtype with the same bytes: all types but BOOL, F8_E8M0 and F4 (whose nibbles are in the other order) have one.
 std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept;
 
-/// The bytes of a tensor, and what errors say of it.
-struct NamedBytes {
-  std::string_view name, file;
-  std::uint64_t offset;  // of the bytes in the file
-  std::span<const std::byte> bytes;
-};
-
 /// Elements first … first + out.size() - 1 of a type without a dtype. Throws FormatError for a bool that is neither 0
 /// nor 1. REQUIRES: they are within the bytes.
-void decode_special(SafetensorsType type, const NamedBytes& tensor, std::size_t first, std::span<float> out);
+void decode_special(const StoredTensor& tensor, std::size_t first, std::span<float> out);
 
-/// Decodes into `out`, one value per element. Throws FormatError for a bool that is neither 0 nor 1.
-/// REQUIRES: tensor.type is set, out has as many elements as its shape.
+/// Decodes all elements. Throws like decode_tensor.
 void decode_safetensors(const SafetensorsTensor& tensor, std::string_view path, std::span<float> out);
 
 }  // namespace imago::files

@@ -22,7 +22,7 @@ struct TensorFile::State {
   std::optional<GgufFile> gguf;
   std::optional<HuggingFaceFolder> folder;
   std::vector<StoredTensor> tensors;
-  std::vector<std::size_t> by_name;  // indices of tensors, sorted
+  NameIndex<StoredTensor> by_name;
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
@@ -35,18 +35,7 @@ std::vector<StoredTensor> list_file(const SafetensorsFile& file) {
 std::vector<StoredTensor> list_gguf(const GgufFile& file) {
   std::vector<StoredTensor> list;
   list.reserve(file.tensors().size());
-  for (const GgufTensor& tensor : file.tensors()) {
-    StoredTensor stored;
-    stored.name = tensor.name;
-    stored.type = tensor.type.name;
-    stored.format = tensor.type.format;
-    stored.gguf_type = tensor.type;
-    stored.shape = tensor.shape;
-    stored.bytes = tensor.bytes;
-    stored.offset = tensor.offset;
-    stored.file = tensor.file;
-    list.push_back(std::move(stored));
-  }
+  for (const GgufTensor& tensor : file.tensors()) list.push_back(stored_tensor(tensor));
   return list;
 }
 
@@ -59,6 +48,32 @@ std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {
 }
 
 }  // namespace
+
+StoredTensor stored_tensor(const SafetensorsTensor& tensor, std::string_view path) {
+  StoredTensor stored;
+  stored.name = tensor.name;
+  stored.type = tensor.dtype;
+  stored.safetensors_type = tensor.type;
+  if (tensor.type) stored.format = safetensors_dtype(*tensor.type);
+  stored.shape = tensor.shape;
+  stored.bytes = tensor.bytes;
+  stored.offset = tensor.offset;
+  stored.file = path;
+  return stored;
+}
+
+StoredTensor stored_tensor(const GgufTensor& tensor) {
+  StoredTensor stored;
+  stored.name = tensor.name;
+  stored.type = tensor.type.name;
+  stored.format = tensor.type.format;
+  stored.gguf_type = tensor.type;
+  stored.shape = tensor.shape;
+  stored.bytes = tensor.bytes;
+  stored.offset = tensor.offset;
+  stored.file = tensor.file;
+  return stored;
+}
 
 TensorFile::TensorFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TensorFile::TensorFile(TensorFile&&) noexcept = default;
@@ -91,8 +106,7 @@ TensorFile TensorFile::open(const std::string& path, bool eager) {
       throw UnsupportedError(fmt::format(
           "{}: this is a network ({}), not a file of tensors by name as language models are", path, name(state->form)));
   }
-  state->by_name =
-      sort_by_text(state->tensors.size(), [&](std::size_t i) -> std::string_view { return state->tensors[i].name; });
+  state->by_name = {state->tensors, &StoredTensor::name};
   return TensorFile(std::move(state));
 }
 
@@ -100,11 +114,7 @@ FileForm TensorFile::form() const noexcept { return state_->form; }
 const std::string& TensorFile::path() const noexcept { return state_->path; }
 std::span<const StoredTensor> TensorFile::tensors() const noexcept { return state_->tensors; }
 
-const StoredTensor* TensorFile::find(std::string_view name) const noexcept {
-  const auto name_of = [&](std::size_t i) -> std::string_view { return state_->tensors[i].name; };
-  const std::optional<std::size_t> found = find_by_text(state_->by_name, name, name_of);
-  return found ? &state_->tensors[*found] : nullptr;
-}
+const StoredTensor* TensorFile::find(std::string_view name) const noexcept { return state_->by_name.find(name); }
 
 const StoredTensor& TensorFile::require(std::string_view name) const {
   const StoredTensor* tensor = find(name);
@@ -184,11 +194,7 @@ void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<floa
   }
   check_range(tensor, first, out.size());
   if (out.empty()) return;
-  if (!tensor.format) {
-    decode_special(*tensor.safetensors_type, {tensor.name, tensor.file, tensor.offset, tensor.bytes}, first, out);
-  } else {
-    decode_from(tensor, first, out);
-  }
+  tensor.format ? decode_from(tensor, first, out) : decode_special(tensor, first, out);
 }
 
 }  // namespace imago::files

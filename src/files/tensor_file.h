@@ -48,6 +48,10 @@ struct StoredTensor {
   std::size_t cols() const noexcept { return shape.last(); }
 };
 
+/// A tensor of either format as it stands in its file, which `path` names. The result views both.
+StoredTensor stored_tensor(const SafetensorsTensor& tensor, std::string_view path);
+StoredTensor stored_tensor(const GgufTensor& tensor);
+
 /// Elements first … first + out.size() - 1 as float32, whatever their type. Runs on the pool. `first` and the count
 /// must be whole blocks of a block format; of other types they are any. Throws FormatError for what is not an element
 /// of the type, UnsupportedError, naming tensor and type, for types that cannot be decoded, ShapeError.

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,80 +24,67 @@
 
 namespace imago::files {
 
-/// Checks that tensors come in order and complete, and pads them.
+/// Checks that tensors come in order and complete, and pads them. `Entry` has a name.
+template <class Entry>
 class TensorStream {
  public:
-  /// A tensor that is due: its name and all of its bytes.
-  struct Due {
-    std::string name;
-    std::size_t bytes;
-  };
+  /// Tensor i has `bytes[i]` bytes and is padded with zeros to `alignment`, the last one too. The header stands in
+  /// front of them, padded likewise. Throws IoError.
+  TensorStream(const std::string& path, std::string_view header, std::vector<Entry> entries,
+               std::vector<std::size_t> bytes, std::size_t alignment)
+      : file_(path), entries_(std::move(entries)), bytes_(std::move(bytes)), alignment_(alignment) {
+    file_.write(header);
+    pad();
+  }
 
-  /// Each tensor is padded with zeros to `alignment`, the last one too. Throws IoError.
-  TensorStream(const std::string& path, std::vector<Due> tensors, std::size_t alignment);
+  std::span<const Entry> entries() const noexcept { return entries_; }
 
-  /// What stands in front of the tensors, padded as they are. Call once, first.
-  void write_header(std::string_view header);
   /// Bytes of tensor `name`, all or the next piece of them. Throws UsageError if another tensor is due or there are
   /// more bytes than it has, IoError.
-  void write(std::string_view name, std::span<const std::byte> bytes);
+  void write(std::string_view name, std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
+    skip_complete();
+    if (due_ == entries_.size()) {
+      throw UsageError(fmt::format("all tensors are written already, '{}' is one too many", name));
+    }
+    const std::string& due = entries_[due_].name;
+    if (due != name) throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, due));
+    if (bytes.size() > bytes_[due_] - written_) {
+      throw UsageError(fmt::format("tensor '{}' takes {} bytes, not {}", name, bytes_[due_], written_ + bytes.size()));
+    }
+    file_.write(bytes);
+    written_ += bytes.size();
+  }
+
   /// Throws UsageError if a tensor is not complete, IoError.
-  void commit();
+  void commit() {
+    skip_complete();
+    if (due_ != entries_.size()) {
+      throw UsageError(
+          fmt::format("{} of the {} bytes of tensor '{}' are written", written_, bytes_[due_], entries_[due_].name));
+    }
+    file_.commit();
+  }
 
  private:
-  void pad();
-  void skip_complete();
+  void pad() {
+    const std::uint64_t end = checked_align_up<std::uint64_t>(file_.size(), alignment_, "the file");
+    file_.write(std::string(end - file_.size(), '\0'));
+  }
+  void skip_complete() {
+    for (; due_ < entries_.size() && written_ == bytes_[due_]; ++due_) {
+      pad();
+      written_ = 0;
+    }
+  }
 
   AtomicFile file_;
-  std::vector<Due> tensors_;
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> bytes_;
   std::size_t alignment_;
   std::size_t due_ = 0;      // the tensor whose bytes come next
   std::size_t written_ = 0;  // of that tensor
 };
-
-TensorStream::TensorStream(const std::string& path, std::vector<Due> tensors, std::size_t alignment)
-    : file_(path), tensors_(std::move(tensors)), alignment_(alignment) {}
-
-void TensorStream::pad() {
-  const std::uint64_t end = checked_align_up<std::uint64_t>(file_.size(), alignment_, "the file");
-  file_.write(std::string(end - file_.size(), '\0'));
-}
-
-void TensorStream::skip_complete() {
-  while (due_ < tensors_.size() && written_ == tensors_[due_].bytes) {
-    pad();
-    ++due_;
-    written_ = 0;
-  }
-}
-
-void TensorStream::write_header(std::string_view header) {
-  file_.write(header);
-  pad();
-}
-
-void TensorStream::write(std::string_view name, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  skip_complete();
-  if (due_ == tensors_.size())
-    throw UsageError(fmt::format("all tensors are written already, '{}' is one too many", name));
-  const Due& due = tensors_[due_];
-  if (due.name != name) throw UsageError(fmt::format("tensor '{}' comes where '{}' is due", name, due.name));
-  if (bytes.size() > due.bytes - written_) {
-    throw UsageError(fmt::format("tensor '{}' takes {} bytes, not {}", name, due.bytes, written_ + bytes.size()));
-  }
-  file_.write(bytes);
-  written_ += bytes.size();
-}
-
-void TensorStream::commit() {
-  skip_complete();
-  if (due_ != tensors_.size()) {
-    throw UsageError(fmt::format("{} of the {} bytes of tensor '{}' are written", written_, tensors_[due_].bytes,
-                                 tensors_[due_].name));
-  }
-  file_.commit();
-}
 
 }  // namespace imago::files
 
@@ -108,40 +95,29 @@ namespace {
 constexpr std::string_view kMetadata = "__metadata__";
 
 void check_names(const std::vector<SafetensorsEntry>& sorted) {
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const std::string& name = sorted[i].name;
+  for (const auto& [name, type, shape] : sorted) {
     if (name.empty()) throw UsageError("a tensor of a safetensors file needs a name");
     if (name == kMetadata) throw UsageError("a tensor cannot be named __metadata__");
-    if (i > 0 && name == sorted[i - 1].name) throw UsageError(fmt::format("two tensors are named '{}'", name));
   }
+  const auto twice = std::ranges::adjacent_find(sorted, {}, &SafetensorsEntry::name);
+  if (twice != sorted.end()) throw UsageError(fmt::format("two tensors are named '{}'", twice->name));
 }
 
 void write_entry(files::JsonWriter& json, const SafetensorsEntry& entry, std::size_t begin, std::size_t end) {
   json.key(entry.name);
   json.begin_object();
-  json.key("dtype");
-  json.value(name(entry.type));
+  json.member("dtype", name(entry.type));
   json.key("shape");
-  json.begin_array();
-  for (const std::size_t extent : entry.shape.extents()) json.value(std::uint64_t{extent});
-  json.end_array();
+  json.array(entry.shape.extents());
   json.key("data_offsets");
-  json.begin_array();
-  json.value(std::uint64_t{begin});
-  json.value(std::uint64_t{end});
-  json.end_array();
+  json.array(std::array{begin, end});
   json.end_object();
 }
 
 }  // namespace
 
-struct SafetensorsWriter::State {
-  State(const std::string& path, std::vector<files::TensorStream::Due> due, std::size_t alignment,
-        std::vector<SafetensorsEntry> all)
-      : stream(path, std::move(due), alignment), entries(std::move(all)) {}
-
-  files::TensorStream stream;
-  std::vector<SafetensorsEntry> entries;
+struct SafetensorsWriter::State : files::TensorStream<SafetensorsEntry> {
+  using TensorStream::TensorStream;
 };
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
@@ -156,17 +132,14 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
     std::ranges::sort(metadata);
     json.key(kMetadata);
     json.begin_object();
-    for (const auto& [key, value] : metadata) {
-      json.key(key);
-      json.value(value);
-    }
+    for (const auto& [key, value] : metadata) json.member(key, value);
     json.end_object();
   }
-  std::vector<files::TensorStream::Due> due;
+  std::vector<std::size_t> sizes;
   std::size_t begin = 0;
   for (const SafetensorsEntry& entry : entries) {
-    due.push_back({entry.name, files::safetensors_bytes(entry.type, entry.shape)});
-    const std::size_t end = checked_add(begin, due.back().bytes, "the safetensors file");
+    sizes.push_back(files::safetensors_bytes(entry.type, entry.shape));
+    const std::size_t end = checked_add(begin, sizes.back(), "the safetensors file");
     write_entry(json, entry, begin, end);
     begin = end;
   }
@@ -180,20 +153,17 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
 
   const std::uint64_t length = text.size();
   text.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
-  state_ = std::make_unique<State>(path, std::move(due), 1, std::move(entries));
-  state_->stream.write_header(text);
+  state_ = std::make_unique<State>(path, text, std::move(entries), std::move(sizes), 1);
 }
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 SafetensorsWriter::~SafetensorsWriter() = default;
 
-std::span<const SafetensorsEntry> SafetensorsWriter::entries() const noexcept { return state_->entries; }
+std::span<const SafetensorsEntry> SafetensorsWriter::entries() const noexcept { return state_->entries(); }
 
-void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  state_->stream.write(name, bytes);
-}
+void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) { state_->write(name, bytes); }
 
-void SafetensorsWriter::commit() { state_->stream.commit(); }
+void SafetensorsWriter::commit() { state_->commit(); }
 
 void save_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor<float>>> tensors) {
   std::vector<const std::pair<std::string, Tensor<float>>*> sorted;
@@ -264,18 +234,19 @@ void append_entry(std::string& out, const GgufEntry& entry, std::uint64_t offset
 
 // ---- what the caller asks for
 
-template <class T, class F>
-void check_names(const std::vector<T>& items, F name_of, std::string_view what, std::size_t max_bytes) {
+template <class T>
+void check_names(const std::vector<T>& items, std::string T::*name, std::string_view what, std::size_t max_bytes) {
   if (items.size() > files::kMaxGgufEntries) {
     throw UsageError(
         fmt::format("a GGUF file of {} {}s: at most {} are allowed", items.size(), what, files::kMaxGgufEntries));
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string problem = files::gguf_name_problem(name_of(i), max_bytes);
+    const std::string problem = files::gguf_name_problem(items[i].*name, max_bytes);
     if (!problem.empty()) throw UsageError(fmt::format("the name of {} {} of a GGUF file {}", what, i, problem));
   }
-  const auto twice = files::find_repeated(files::sort_by_text(items.size(), name_of), name_of);
-  if (twice) throw UsageError(fmt::format("the {} '{}' comes twice", what, name_of(*twice)));
+  const files::NameIndex<T> index(items, name);
+  if (const T* twice = index.find_repeated())
+    throw UsageError(fmt::format("the {} '{}' comes twice", what, twice->*name));
 }
 
 void set_alignment(std::vector<GgufMetadata>& metadata, std::uint32_t alignment) {
@@ -307,49 +278,41 @@ std::size_t entry_bytes(const GgufEntry& entry) {
 
 }  // namespace
 
-struct GgufWriter::State {
-  State(const std::string& path, std::vector<files::TensorStream::Due> due, std::size_t alignment,
-        std::vector<GgufEntry> all)
-      : stream(path, std::move(due), alignment), entries(std::move(all)) {}
-
-  files::TensorStream stream;
-  std::vector<GgufEntry> entries;
+struct GgufWriter::State : files::TensorStream<GgufEntry> {
+  using TensorStream::TensorStream;
 };
 
 GgufWriter::GgufWriter(const std::string& path, std::vector<GgufMetadata> metadata, std::vector<GgufEntry> entries,
                        std::uint32_t alignment) {
   set_alignment(metadata, alignment);
-  check_names(
-      metadata, [&](std::size_t i) -> std::string_view { return metadata[i].key; }, "key", files::kMaxGgufKey);
-  check_names(
-      entries, [&](std::size_t i) -> std::string_view { return entries[i].name; }, "tensor", files::kMaxGgufName);
+  check_names(metadata, &GgufMetadata::key, "key", files::kMaxGgufKey);
+  check_names(entries, &GgufEntry::name, "tensor", files::kMaxGgufName);
 
   std::string header = "GGUF";
   append(header, kVersion);
   append(header, std::uint64_t{entries.size()});
   append(header, std::uint64_t{metadata.size()});
   for (const GgufMetadata& entry : metadata) append_metadata(header, entry);
-  std::vector<files::TensorStream::Due> due;
+  std::vector<std::size_t> sizes;
   std::uint64_t offset = 0;
   for (const GgufEntry& entry : entries) {
-    due.push_back({entry.name, entry_bytes(entry)});
+    sizes.push_back(entry_bytes(entry));
     append_entry(header, entry, offset);
-    const std::uint64_t end = checked_add<std::uint64_t>(offset, due.back().bytes, "the GGUF file");
+    const std::uint64_t end = checked_add<std::uint64_t>(offset, sizes.back(), "the GGUF file");
     offset = checked_align_up<std::uint64_t>(end, alignment, "the GGUF file");
   }
 
   // llama.cpp reads the last tensor with its padding too.
-  state_ = std::make_unique<State>(path, std::move(due), alignment, std::move(entries));
-  state_->stream.write_header(header);
+  state_ = std::make_unique<State>(path, header, std::move(entries), std::move(sizes), alignment);
 }
 
 GgufWriter::GgufWriter(GgufWriter&&) noexcept = default;
 GgufWriter::~GgufWriter() = default;
 
-std::span<const GgufEntry> GgufWriter::entries() const noexcept { return state_->entries; }
+std::span<const GgufEntry> GgufWriter::entries() const noexcept { return state_->entries(); }
 
-void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) { state_->stream.write(name, bytes); }
+void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) { state_->write(name, bytes); }
 
-void GgufWriter::commit() { state_->stream.commit(); }
+void GgufWriter::commit() { state_->commit(); }
 
 }  // namespace imago

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/file.h"
+#include "files/json_text.h"
 #include "imago/data.h"
 #include "imago/error.h"
 
@@ -14,27 +15,11 @@ namespace imago {
 
 namespace {
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none.
-std::size_t character_bytes(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return 1;
-  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
-  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return 0;
-  // The first continuation byte also excludes overlong forms, surrogates and what lies past U+10FFFF.
-  const unsigned low = byte(0) == 0xE0 ? 0xA0 : byte(0) == 0xF0 ? 0x90 : 0x80;
-  const unsigned high = byte(0) == 0xED ? 0x9F : byte(0) == 0xF4 ? 0x8F : 0xBF;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  return length;
-}
-
 /// Calls visit(unit) for each byte or character of `text`.
 template <class Visit>
 void for_each_unit(std::string_view text, TextUnit unit, std::string_view file, Visit&& visit) {
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = unit == TextUnit::byte ? 1 : character_bytes(text.substr(at));
+    const std::size_t length = unit == TextUnit::byte ? 1 : files::utf8_length(text, at);
     if (length == 0) throw FormatError(file, at, "this is not UTF-8 text; read it as bytes");
     visit(text.substr(at, length));
     at += length;

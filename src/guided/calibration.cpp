@@ -114,11 +114,7 @@ class CalibrationParser {
     return {value->array()->strings().begin(), value->array()->strings().end()};
   }
 
-  const GgufTensor* find(std::string_view name) const {
-    const auto at = files::find_by_text(header_.by_name, name,
-                                        [&](std::size_t i) { return std::string_view(header_.tensors[i].name); });
-    return at ? &header_.tensors[*at] : nullptr;
-  }
+  const GgufTensor* find(std::string_view name) const { return header_.by_name.find(name); }
 
   std::vector<float> floats(const GgufTensor& tensor) const {
     if (tensor.type.format != Format(DType::float32)) {
