@@ -49,6 +49,7 @@ enum class LayerContent : std::uint8_t {
 };
 
 void write_network(JsonWriter& json, const Network& network, LayerContent content);
+std::string network_text(const Network& network, files::JsonStyle style, LayerContent content);
 
 /// Gives `layer` the weights that a file has for it: `bytes` in the layer's dtype, or in float32 if not `native`.
 /// There is one scale, or as many as the granularity of the layer needs. Throws UsageError or ShapeError if they do not

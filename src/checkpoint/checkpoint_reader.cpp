@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/checked.h"
 #include "checkpoint/checkpoint.h"
@@ -27,24 +29,29 @@ Granularity read_granularity(const JsonValue& value, std::string_view key) {
   value.fail(fmt::format("unknown granularity '{}'; known are tensor, row, group", text));
 }
 
+/// A number, flag or text of a setting.
+template <class T>
+T read_setting(const JsonValue& value, std::string_view key) {
+  if constexpr (std::is_same_v<T, int>) {
+    return static_cast<int>(value.integral(key, -kMaxInt - 1, kMaxInt));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value.boolean(key);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return value.single(key);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return value.number(key);
+  } else {
+    return value.string(key);
+  }
+}
+
 MetaRule read_rule(const JsonValue& value) {
   MetaRule rule;
   for (const JsonMember& member : value.members("a rule")) {
-    if (member.value.is_null()) continue;
-    for (const RuleField& field : rule_fields()) {
-      if (field.key != member.key) continue;
-      struct Setter {
-        MetaRule& rule;
-        const JsonMember& from;
-        void operator()(int MetaRule::*m) const {
-          rule.*m = static_cast<int>(from.value.integral(from.key, -kMaxInt - 1, kMaxInt));
-        }
-        void operator()(double MetaRule::*m) const { rule.*m = from.value.number(from.key); }
-        void operator()(float MetaRule::*m) const { rule.*m = from.value.single(from.key); }
-        void operator()(bool MetaRule::*m) const { rule.*m = from.value.boolean(from.key); }
-      };
-      std::visit(Setter{rule, member}, field.place);
-    }
+    const auto field = std::ranges::find(rule_fields(), member.key, &RuleField::key);
+    if (member.value.is_null() || field == rule_fields().end()) continue;
+    const auto set = [&]<class T>(T MetaRule::*m) { rule.*m = read_setting<T>(member.value, member.key); };
+    std::visit(set, field->place);
   }
   return rule;
 }
@@ -55,9 +62,7 @@ class NetworkReader {
 
   Network network(const JsonValue& object, const std::string& path) {
     const auto size = [&](std::string_view key) {
-      const std::optional<JsonValue> value = object.find(key);
-      if (!value) object.fail(fmt::format("the network has no {}", key));
-      return static_cast<int>(value->integral(key, 1, kMaxInt));
+      return static_cast<int>(object.require(key, "the network").integral(key, 1, kMaxInt));
     };
     const int depth = size("depth"), rows = size("rows"), cols = size("cols"), per_cell = size("layers_per_cell");
     const std::optional<JsonValue> list = object.find("layers");
@@ -163,8 +168,6 @@ class NetworkReader {
     std::string_view key;
     const JsonValue& value;
 
-    int integer() const { return static_cast<int>(value.integral(key, -kMaxInt - 1, kMaxInt)); }
-
     /// A name through its parser, whose complaint gets a place.
     template <class Parse>
     auto named(Parse parse) const {
@@ -176,7 +179,7 @@ class NetworkReader {
       }
     }
 
-    void operator()(int Coordinates::*m) const { layer.at.*m = integer(); }
+    void operator()(int Coordinates::*m) const { layer.at.*m = read_setting<int>(value, key); }
     void operator()(LayerType LayerConfig::*m) const {
       layer.config.*m = named([](const std::string& t) { return t.empty() ? LayerType::dense : parse_layer_type(t); });
     }
@@ -191,20 +194,18 @@ class NetworkReader {
                                                          : named(parse_softmax_type);
     }
     void operator()(Granularity LayerConfig::*m) const { layer.config.*m = read_granularity(value, key); }
-    void operator()(int LayerConfig::*m) const { layer.config.*m = integer(); }
-    void operator()(double LayerConfig::*m) const { layer.config.*m = value.number(key); }
-    void operator()(bool LayerConfig::*m) const { layer.config.*m = value.boolean(key); }
-    void operator()(std::string LayerConfig::*m) const { layer.config.*m = value.string(key); }
     void operator()(std::vector<float> LayerConfig::*m) const { layer.config.*m = read_floats(value, key); }
-    void operator()(std::vector<bool> LayerConfig::*m) const {
-      for (const JsonMember& e : value.elements(key)) (layer.config.*m).push_back(e.value.boolean(key));
+    template <class T>
+    void operator()(std::vector<T> LayerConfig::*m) const {
+      for (const JsonMember& e : value.elements(key)) (layer.config.*m).push_back(read_setting<T>(e.value, key));
     }
-    void operator()(std::vector<int> LayerConfig::*m) const {
-      for (const JsonMember& e : value.elements(key)) {
-        (layer.config.*m).push_back(static_cast<int>(e.value.integral(key, -kMaxInt - 1, kMaxInt)));
-      }
+    template <class T>
+    void operator()(T LayerConfig::*m) const {
+      layer.config.*m = read_setting<T>(value, key);
     }
-    void operator()(const TargetField& field) const { layer.config.target.*field.member = integer(); }
+    void operator()(const TargetField& field) const {
+      layer.config.target.*field.member = read_setting<int>(value, key);
+    }
     void operator()(WeightKey part) const {
       switch (part) {
         case WeightKey::weights: values.weights = value; return;

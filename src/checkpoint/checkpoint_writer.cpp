@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -12,6 +11,7 @@
 #include "checkpoint/layer_fields.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/scheme.h"
 
 namespace imago::checkpoint {
 
@@ -31,54 +31,45 @@ std::vector<float> decode_legacy_fp4(std::span<const std::byte> bytes, std::size
   return values;
 }
 
-void check_scale(float scale) {
-  if (!(scale >= 0) || !std::isfinite(scale)) {
-    throw UsageError(fmt::format("a scale must be finite and not negative, not {}", scale));
-  }
-}
-
 /// How the weights of a layer lie in a file.
 struct Layout {
   WeightShape shape;
-  bool as_float = false;  // float32, whatever the dtype of the layer
+  bool as_float = false;   // float32, whatever the dtype of the layer
+  std::size_t scales = 0;  // of rows or groups
 };
 
-Layout check_sizes(const LayerConfig& config, std::size_t bytes, bool native) {
+/// Throws ShapeError unless the sizes are those that the layer needs.
+Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
   const WeightShape shape = weight_shape(config);
   const std::size_t count = checked_mul(shape.rows, shape.cols, "the number of weights");
   const std::size_t float_bytes = checked_mul(count, sizeof(float), "the size of the weights");
   const bool wide = config.dtype == DType::float16 || config.dtype == DType::bfloat16;
   // An older revision stored the 16-bit floats as float32: told by the length.
-  const bool as_float = !native || (wide && bytes == float_bytes && count != 0);
+  const bool as_float = !stored.native || (wide && stored.bytes == float_bytes && count != 0);
   const std::size_t wanted = as_float ? float_bytes : packed_bytes(config.dtype, count);
-  if (bytes != wanted || count == 0) {
-    throw ShapeError(fmt::format("{} bytes for {} weights in {}, which take {}", bytes, count,
+  if (stored.bytes != wanted || count == 0) {
+    throw ShapeError(fmt::format("{} bytes for {} weights in {}, which take {}", stored.bytes, count,
                                  as_float ? "float32" : name(config.dtype), wanted));
   }
-  return {shape, as_float};
+  if (!stored.native) return {shape, as_float};
+  // Types without scales have none per row either, whatever the setting says.
+  const Scheme scheme = checked_scheme(config.scheme());
+  const bool single = scheme.granularity == Granularity::tensor;
+  const std::size_t scales = single ? 0 : scale_layout(scheme, shape.rows, shape.cols).count;
+  if (single && stored.scales != 0) throw UsageError("scales are given, but this layer has none per row or group");
+  if (!single && stored.scales == 0) throw UsageError("scales per row or group are missing");
+  if (stored.scales != scales) throw ShapeError(fmt::format("{} scales, not {}", stored.scales, scales));
+  return {shape, as_float, scales};
 }
 
 }  // namespace
 
 TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stored, std::string path) {
-  const Layout layout = check_sizes(config, stored.bytes, stored.native);
-  std::size_t scales = 0;
-  const Scheme scheme = config.scheme();
-  if (stored.native) {
-    if (scheme.granularity == Granularity::row) scales = layout.shape.rows;
-    if (scheme.granularity == Granularity::group) {
-      const auto group = static_cast<std::size_t>(scheme.group);
-      if (scheme.group <= 0 || layout.shape.cols % group != 0) {
-        throw ShapeError(fmt::format("groups of {} in rows of {}", scheme.group, layout.shape.cols));
-      }
-      scales = layout.shape.count() / group;
-    }
-    if (stored.scales != scales) throw ShapeError(fmt::format("{} scales, not {}", stored.scales, scales));
-  }
+  const auto [shape, as_float, scales] = check_sizes(config, stored);
   TensorSummary summary;
   summary.name = std::move(path);
-  summary.type = layout.as_float ? name(DType::float32) : name(config.dtype);
-  summary.shape = layout.shape.rows == 1 ? Shape{layout.shape.cols} : Shape{layout.shape.rows, layout.shape.cols};
+  summary.type = as_float ? name(DType::float32) : name(config.dtype);
+  summary.shape = shape.rows == 1 ? Shape{shape.cols} : Shape{shape.rows, shape.cols};
   summary.bytes = stored.bytes + scales * sizeof(float);
   return summary;
 }
@@ -86,24 +77,18 @@ TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stor
 void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
   const LayerConfig& config = layer.config;
   check_scale(stored.scale);
-  const auto [shape, as_float] = check_sizes(config, stored.bytes.size(), stored.native);
-
+  const auto [shape, as_float, scales] =
+      check_sizes(config, {stored.bytes.size(), stored.native, stored.scales.size()});
   WeightStore store(shape.rows, shape.cols);
-  const Scheme scheme = config.scheme();  // types without scales have none per row either, whatever the setting says
-  const bool single = scheme.granularity == Granularity::tensor;
-  if (single != stored.scales.empty() && stored.native) {
-    throw UsageError(single ? "scales are given, but this layer has none per row or group"
-                            : "scales per row or group are missing");
-  }
   if (as_float) {
     std::memcpy(store.edit_master().data(), stored.bytes.data(), stored.bytes.size());
     if (stored.native) store.set_scale(config.dtype, stored.scale);
-  } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy && single) {
+  } else if (scales != 0) {
+    store.set_loaded(config.scheme(), stored.bytes, stored.scales);
+  } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy) {
     store.set_master(decode_legacy_fp4(stored.bytes, shape.count(), stored.scale));
-  } else if (single) {
-    store.set_loaded(config.dtype, stored.bytes, stored.scale);
   } else {
-    store.set_loaded(scheme, stored.bytes, stored.scales);
+    store.set_loaded(config.dtype, stored.bytes, stored.scale);
   }
   layer.weights = std::move(store);
 }
@@ -132,8 +117,7 @@ bool reads_seq_length(LayerType type) {
 void write_rule(JsonWriter& json, const MetaRule& rule) {
   json.begin_object();
   for (const RuleField& field : rule_fields()) {
-    json.key(field.key);
-    std::visit([&](auto member) { json.value(rule.*member); }, field.place);
+    std::visit([&](auto member) { json.member(field.key, rule.*member); }, field.place);
   }
   json.end_object();
 }
@@ -165,13 +149,8 @@ class LayerWriter {
     std::string_view key;
 
     template <class T>
-    void put(const T& value) const {
-      json.key(key);
-      json.value(value);
-    }
-    template <class T>
     void put_if(const T& value) const {
-      if (value != T{}) put(value);
+      if (value != T{}) json.member(key, value);
     }
     template <class Range, class Body>
     void put_list(const Range& range, Body body) const {
@@ -187,36 +166,35 @@ class LayerWriter {
       json.base64(std::as_bytes(values));
     }
 
-    void operator()(int Coordinates::*member) const { put(at.*member); }
-    void operator()(LayerType LayerConfig::*member) const { put(name(layer.config.*member)); }
-    void operator()(Activation LayerConfig::*member) const { put(name(layer.config.*member)); }
-    void operator()(DType LayerConfig::*member) const { put(name(layer.config.*member)); }
-    void operator()(SoftmaxType LayerConfig::*member) const { put(name(layer.config.*member)); }
+    void operator()(int Coordinates::*member) const { json.member(key, at.*member); }
     void operator()(Granularity LayerConfig::*member) const {
       const Granularity granularity = layer.config.*member;
-      if (granularity != Granularity::tensor) put(granularity == Granularity::row ? "row" : "group");
+      if (granularity != Granularity::tensor) json.member(key, granularity == Granularity::row ? "row" : "group");
     }
     void operator()(int LayerConfig::*member) const {
       const bool silent = writer.content_ == LayerContent::topology && member == &LayerConfig::seq_length &&
                           layer.config.seq_length == 1 && !reads_seq_length(layer.config.type);
       if (!silent) put_if(layer.config.*member);
     }
-    void operator()(double LayerConfig::*member) const { put_if(layer.config.*member); }
-    void operator()(bool LayerConfig::*member) const { put_if(layer.config.*member); }
-    void operator()(std::string LayerConfig::*member) const { put_if(layer.config.*member); }
     void operator()(std::vector<float> LayerConfig::*member) const { put_floats(layer.config.*member); }
-    void operator()(std::vector<bool> LayerConfig::*member) const {
-      put_list(layer.config.*member, [&](bool flag) { json.value(flag); });
+    template <class T>
+    void operator()(std::vector<T> LayerConfig::*member) const {
+      put_list(layer.config.*member, [&](T element) { json.value(element); });
     }
-    void operator()(std::vector<int> LayerConfig::*member) const {
-      put_list(layer.config.*member, [&](int number) { json.value(number); });
+    template <class T>
+    void operator()(T LayerConfig::*member) const {
+      if constexpr (std::is_enum_v<T>) {
+        json.member(key, name(layer.config.*member));
+      } else {
+        put_if(layer.config.*member);
+      }
     }
     void operator()(const TargetField& field) const { put_if(layer.config.target.*field.member); }
     void operator()(WeightKey part) const {
       if (weights.bytes.empty()) return;
       switch (part) {
         case WeightKey::weights: json.key(key); return json.base64(weights.bytes);
-        case WeightKey::native: return put(true);
+        case WeightKey::native: return json.member(key, true);
         case WeightKey::scale: return put_if(weights.scale);
         case WeightKey::scales: return put_floats(weights.scales);
       }
@@ -249,16 +227,11 @@ class LayerWriter {
 
 void write_network(JsonWriter& json, const Network& network, LayerContent content) {
   json.begin_object();
-  json.key("id");
-  json.value(network.id);
-  json.key("depth");
-  json.value(network.depth());
-  json.key("rows");
-  json.value(network.rows());
-  json.key("cols");
-  json.value(network.cols());
-  json.key("layers_per_cell");
-  json.value(network.layers_per_cell());
+  json.member("id", network.id);
+  json.member("depth", network.depth());
+  json.member("rows", network.rows());
+  json.member("cols", network.cols());
+  json.member("layers_per_cell", network.layers_per_cell());
   json.key("layers");
   json.begin_array();
   LayerWriter writer(json, content);
@@ -277,15 +250,11 @@ void write_network(JsonWriter& json, const Network& network, LayerContent conten
   json.end_object();
 }
 
-}  // namespace imago::checkpoint
-
-namespace imago {
-
-std::string serialize_network(const Network& network) {
+std::string network_text(const Network& network, files::JsonStyle style, LayerContent content) {
   files::StringSink sink;
-  files::JsonWriter json(sink, files::JsonStyle::indented);
-  checkpoint::write_network(json, network, checkpoint::LayerContent::all);
+  JsonWriter json(sink, style);
+  write_network(json, network, content);
   return std::move(sink.text());
 }
 
-}  // namespace imago
+}  // namespace imago::checkpoint

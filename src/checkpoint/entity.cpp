@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layer_fields.h"
 #include "files/json.h"
+#include "files/name_index.h"
 #include "imago/error.h"
 
 namespace imago::checkpoint {
@@ -129,18 +130,15 @@ bool assign(PartsByPath& layers, const PlacedBlob& placed) {
   const auto parent = layers.find(path.substr(0, dot));
   if (parent != layers.end()) {
     LayerParts& parts = parent->second;
-    LayerConfig& config = parts.layer->config;
     parts.last = &placed;
     if (last == "scales") {
       parts.scales = &placed;
     } else if (last == "biases") {
       parts.biases = &placed;
-    } else if (last == "q_norm") {
-      config.q_norm = floats_of(placed);
-    } else if (last == "k_norm") {
-      config.k_norm = floats_of(placed);
-    } else if (last == "inner_norm") {
-      config.inner_norm = floats_of(placed);
+    } else if (const LayerField* field = find_layer_field(last)) {  // q_norm, k_norm, inner_norm
+      const auto* values = std::get_if<std::vector<float> LayerConfig::*>(&field->place);
+      if (values == nullptr) return false;
+      parts.layer->config.** values = floats_of(placed);
     } else {
       return false;
     }
@@ -209,21 +207,15 @@ void measure(const LayerParts& parts, std::map<const EntityBlob*, TensorSummary>
   }
 }
 
-void check_twice(const std::vector<PlacedBlob>& blobs) {
-  std::vector<const PlacedBlob*> sorted;
-  for (const PlacedBlob& placed : blobs) sorted.push_back(&placed);
-  std::ranges::stable_sort(sorted, {}, [](const PlacedBlob* p) -> const std::string& { return p->blob.path; });
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i]->blob.path != sorted[i - 1]->blob.path) continue;
-    sorted[i]->value.fail(fmt::format("blob {} comes twice", sorted[i]->blob.path));
-  }
-}
-
 /// Files all blobs under the layers of `network`, and calls handle(path, parts) for each layer that has some.
 template <class Handle>
 void assign_all(Network& network, const std::vector<PlacedBlob>& blobs, std::vector<EntityBlob>& decoder_blobs,
                 Handle&& handle) {
-  check_twice(blobs);
+  const files::NameIndex<PlacedBlob> by_path(blobs,
+                                             [](const PlacedBlob& p) -> std::string_view { return p.blob.path; });
+  if (const PlacedBlob* twice = by_path.find_repeated()) {
+    twice->value.fail(fmt::format("blob {} comes twice", twice->blob.path));
+  }
   PartsByPath layers;
   for_each_path(network, [&](const std::string& path, Layer& layer) { layers[path].layer = &layer; });
   for (const PlacedBlob& placed : blobs) {
@@ -344,20 +336,12 @@ void write_blob_list(JsonWriter& json, std::span<const OutgoingBlob> blobs) {
   std::uint64_t offset = 0;
   for (const auto& [blob, version] : blobs) {
     json.begin_object();
-    json.key("path");
-    json.value(blob.path);
-    json.key("offset");
-    json.value(offset);
-    json.key("length");
-    json.value(std::uint64_t{blob.bytes.size()});
-    json.key("dtype");
-    json.value(blob.dtype);
-    if (blob.scale != 0) {
-      json.key("scale");
-      json.value(blob.scale);
-    }
-    json.key("native");
-    json.value(blob.native);
+    json.member("path", blob.path);
+    json.member("offset", offset);
+    json.member("length", blob.bytes.size());
+    json.member("dtype", blob.dtype);
+    if (blob.scale != 0) json.member("scale", blob.scale);
+    json.member("native", blob.native);
     json.end_object();
     offset += blob.bytes.size();
   }
@@ -379,8 +363,7 @@ void write_entity(Sink& sink, const Network& network, std::string_view transform
   StringSink header;
   JsonWriter json(header, files::JsonStyle::compact);
   json.begin_object();
-  json.key("format_version");
-  json.value(1);
+  json.member("format_version", 1);
   json.key("network");
   write_network(json, network, LayerContent::topology);
   if (!transformer.empty()) {
@@ -400,6 +383,14 @@ void write_entity(Sink& sink, const Network& network, std::string_view transform
   for (const auto& [blob, kept] : blobs) {
     sink.write({reinterpret_cast<const char*>(blob.bytes.data()), blob.bytes.size()});
   }
+}
+
+void save_entity(const std::string& path, const Network& network, std::string_view transformer,
+                 std::span<const EntityBlob> decoder_blobs) {
+  AtomicFile file(path);
+  files::FileSink sink(file);
+  write_entity(sink, network, transformer, decoder_blobs);
+  file.commit();
 }
 
 }  // namespace imago::checkpoint

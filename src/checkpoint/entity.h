@@ -64,6 +64,10 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
 void write_entity(Sink& sink, const Network& network, std::string_view transformer = {},
                   std::span<const EntityBlob> decoder_blobs = {});
 
+/// The same into the file `path`, which appears whole or not at all. Throws IoError.
+void save_entity(const std::string& path, const Network& network, std::string_view transformer = {},
+                 std::span<const EntityBlob> decoder_blobs = {});
+
 // Matrices of decoder layers as `.entity` files may pack them: Q4_0 blocks and ternary words.
 
 /// A matrix blob of a layer. For Q4_0 the `key` says which: 200 … 203 are Wq, Wk, Wv, Wo, 100 … 102 are Wg, Wu, Wd;

@@ -61,15 +61,17 @@ void check_scale(const EntityBlob& blob, float scale) {
   }
 }
 
-// ---- Q4_0: u32 blocks, u32 words, float32 scales, u32 words of eight codes, the first in the low bits
-
-struct BlockMatrix {
+/// A packed matrix: its codes lie in words from the low bits on, and each row begins a word.
+struct PackedMatrix {
+  const EntityBlob* blob;
   Place place;
+  std::size_t cols, words_per_row;
   std::vector<float> scales;
   std::vector<std::uint32_t> words;
 };
 
-BlockMatrix read_blocks(const EntityBlob& blob, const Place& place) {
+/// u32 blocks, u32 words, float32 scales, u32 words of eight codes; rows do not matter
+PackedMatrix read_blocks(const EntityBlob& blob, const Place& place) {
   BlobReader reader(blob);
   const std::size_t blocks = reader.take<std::uint32_t>();
   const std::size_t words = reader.take<std::uint32_t>();
@@ -77,30 +79,15 @@ BlockMatrix read_blocks(const EntityBlob& blob, const Place& place) {
     throw ShapeError(
         fmt::format("blob {} has {} blocks and {} words for {} weights", blob.path, blocks, words, place.count));
   }
-  BlockMatrix matrix{place, reader.take_all<float>(blocks), reader.take_all<std::uint32_t>(words)};
+  PackedMatrix matrix{&blob, place, place.count, words, reader.take_all<float>(blocks), {}};
+  matrix.words = reader.take_all<std::uint32_t>(words);
   reader.expect_end();
   for (const float scale : matrix.scales) check_scale(blob, scale);
   return matrix;
 }
 
-void decode(const BlockMatrix& matrix, std::span<float> master) {
-  for (std::size_t i = 0; i < matrix.place.count; ++i) {
-    const std::uint32_t code = matrix.words[i / 8] >> (4 * (i % 8)) & 15;
-    const int value = code < 8 ? static_cast<int>(code) : static_cast<int>(code) - 16;
-    master[matrix.place.first + i] = static_cast<float>(value) * matrix.scales[i / 32];
-  }
-}
-
-// ---- ternary: u32 rows, cols, first weight, float32 scale, u32 words per row, u32 words, words of 16 codes
-
-struct TernaryMatrix {
-  Place place;
-  std::size_t cols, words_per_row;
-  float scale;
-  std::vector<std::uint32_t> words;
-};
-
-TernaryMatrix read_ternary(const EntityBlob& blob) {
+/// u32 rows, cols, first weight, float32 scale, u32 words per row, u32 words, words of 16 codes
+PackedMatrix read_ternary(const EntityBlob& blob) {
   BlobReader reader(blob);
   const std::size_t rows = reader.take<std::uint32_t>(), cols = reader.take<std::uint32_t>();
   const std::size_t first = reader.take<std::uint32_t>();
@@ -111,19 +98,37 @@ TernaryMatrix read_ternary(const EntityBlob& blob) {
     throw ShapeError(fmt::format("blob {} has {} words, {} per row, for {} × {} codes", blob.path, words, words_per_row,
                                  rows, cols));
   }
-  TernaryMatrix matrix{
-      {first, rows * cols, {rows, cols}}, cols, words_per_row, scale, reader.take_all<std::uint32_t>(words)};
+  PackedMatrix matrix{&blob, {first, rows * cols, {rows, cols}}, cols, words_per_row, {scale == 0 ? 1.0f : scale}, {}};
+  matrix.words = reader.take_all<std::uint32_t>(words);
   reader.expect_end();
   return matrix;
 }
 
-void decode(const TernaryMatrix& matrix, const EntityBlob& blob, std::span<float> master) {
-  const float factor = matrix.scale == 0 ? 1.0f : matrix.scale;
-  for (std::size_t i = 0; i < matrix.place.count; ++i) {
-    const std::size_t row = i / matrix.cols, col = i % matrix.cols;
-    const std::uint32_t code = matrix.words[row * matrix.words_per_row + col / 16] >> (2 * (col % 16)) & 3;
-    if (code == 3) throw UsageError(fmt::format("blob {} has the code 3 for weight {}", blob.path, i));
-    master[matrix.place.first + i] = static_cast<float>(static_cast<int>(code) - 1) * factor;
+bool is_ternary(const EntityBlob& blob) { return blob.dtype == "BITNET_TERNARY"; }
+
+/// Weight i is value_of(its code, i).
+template <std::size_t kBits, class ValueOf>
+void decode_codes(const PackedMatrix& matrix, std::span<float> to, ValueOf value_of) {
+  constexpr std::size_t kCodes = 32 / kBits;
+  const std::uint32_t* row = matrix.words.data();
+  for (std::size_t i = 0; i < to.size(); row += matrix.words_per_row) {
+    for (std::size_t col = 0; col < matrix.cols; ++col, ++i) {
+      to[i] = value_of(static_cast<int>(row[col / kCodes] >> (kBits * (col % kCodes)) & ((1u << kBits) - 1)), i);
+    }
+  }
+}
+
+void decode(const PackedMatrix& matrix, std::span<float> master) {
+  const std::span<float> to = master.subspan(matrix.place.first, matrix.place.count);
+  if (is_ternary(*matrix.blob)) {
+    decode_codes<2>(matrix, to, [&](int code, std::size_t i) {
+      if (code == 3) throw UsageError(fmt::format("blob {} has the code 3 for weight {}", matrix.blob->path, i));
+      return static_cast<float>(code - 1) * matrix.scales[0];
+    });
+  } else {
+    decode_codes<4>(matrix, to, [&](int code, std::size_t i) {
+      return static_cast<float>(code < 8 ? code : code - 16) * matrix.scales[i / 32];
+    });
   }
 }
 
@@ -153,21 +158,8 @@ std::vector<Place> places_of(const LayerConfig& config) {
   return places;
 }
 
-/// The matrices must fill their part of the master, each weight once.
-void check_cover(std::vector<Place> filled, std::size_t matrix_weights) {
-  std::ranges::sort(filled, {}, &Place::first);
-  std::size_t covered = 0;
-  for (const Place& place : filled) {
-    if (place.first != covered) throw ShapeError("its packed matrices overlap or leave gaps");
-    covered += place.count;
-  }
-  if (covered != matrix_weights) {
-    throw ShapeError(fmt::format("its packed matrices have {} weights, not {}", covered, matrix_weights));
-  }
-}
-
 /// The place of a Q4_0 matrix, by its key.
-const Place& place_of(const LayerConfig& config, std::span<const Place> places, const DecoderMatrix& matrix) {
+Place place_of(const LayerConfig& config, std::span<const Place> places, const DecoderMatrix& matrix) {
   const int index = matrix.key - (config.type == LayerType::multi_head_attention ? 200 : 100);
   if (index < 0 || index >= static_cast<int>(places.size())) {
     throw UsageError(fmt::format("blob {} names no matrix of {}", matrix.blob->path, name(config.type)));
@@ -175,57 +167,49 @@ const Place& place_of(const LayerConfig& config, std::span<const Place> places, 
   return places[static_cast<std::size_t>(index)];
 }
 
-void check_biases(const LayerConfig& config, std::size_t matrix_weights, std::size_t biases) {
-  const std::size_t wanted = weight_shape(config).count() - matrix_weights;
-  if (biases != 0 && biases != wanted) throw ShapeError(fmt::format("{} biases, not {}", biases, wanted));
+/// The packed matrices, in their order, which must fill their part of the master, each weight once.
+std::vector<PackedMatrix> read_matrices(const LayerConfig& config, std::span<const DecoderMatrix> matrices,
+                                        std::size_t biases) {
+  const std::vector<Place> places = places_of(config);
+  std::vector<PackedMatrix> packed;
+  std::vector<Place> filled;
+  for (const DecoderMatrix& matrix : matrices) {
+    packed.push_back(is_ternary(*matrix.blob) ? read_ternary(*matrix.blob)
+                                              : read_blocks(*matrix.blob, place_of(config, places, matrix)));
+    filled.push_back(packed.back().place);
+  }
+  std::ranges::sort(filled, {}, &Place::first);
+  std::size_t covered = 0;
+  for (const Place& place : filled) {
+    if (place.first != covered) throw ShapeError("its packed matrices overlap or leave gaps");
+    covered += place.count;
+  }
+  const std::size_t wanted = places.back().first + places.back().count;
+  const std::size_t wanted_biases = weight_shape(config).count() - wanted;
+  if (covered != wanted) {
+    throw ShapeError(fmt::format("its packed matrices have {} weights, not {}", covered, wanted));
+  }
+  if (biases != 0 && biases != wanted_biases) throw ShapeError(fmt::format("{} biases, not {}", biases, wanted_biases));
+  return packed;
 }
-
-bool is_ternary(const EntityBlob& blob) { return blob.dtype == "BITNET_TERNARY"; }
 
 }  // namespace
 
 std::vector<Shape> measure_decoder_matrices(const LayerConfig& config, std::span<const DecoderMatrix> matrices,
                                             std::size_t biases) {
-  const std::vector<Place> places = places_of(config);
-  std::vector<Place> filled;
   std::vector<Shape> shapes;
-  for (const DecoderMatrix& matrix : matrices) {
-    filled.push_back(is_ternary(*matrix.blob) ? read_ternary(*matrix.blob).place
-                                              : read_blocks(*matrix.blob, place_of(config, places, matrix)).place);
-    shapes.push_back(filled.back().shape);
-  }
-  const std::size_t matrix_weights = places.back().first + places.back().count;
-  check_cover(std::move(filled), matrix_weights);
-  check_biases(config, matrix_weights, biases);
+  for (const PackedMatrix& matrix : read_matrices(config, matrices, biases)) shapes.push_back(matrix.place.shape);
   return shapes;
 }
 
 void install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices, std::span<const float> biases) {
-  const std::vector<Place> places = places_of(layer.config);
-  const std::size_t matrix_weights = places.back().first + places.back().count;
-
-  std::vector<BlockMatrix> blocks;
-  std::vector<std::pair<TernaryMatrix, const EntityBlob*>> ternary;
-  std::vector<Place> filled;
-  for (const DecoderMatrix& matrix : matrices) {
-    if (is_ternary(*matrix.blob)) {
-      ternary.emplace_back(read_ternary(*matrix.blob), matrix.blob);
-      filled.push_back(ternary.back().first.place);
-    } else {
-      blocks.push_back(read_blocks(*matrix.blob, place_of(layer.config, places, matrix)));
-      filled.push_back(blocks.back().place);
-    }
-  }
-  check_cover(std::move(filled), matrix_weights);
-  check_biases(layer.config, matrix_weights, biases.size());
-
+  const std::vector<PackedMatrix> packed = read_matrices(layer.config, matrices, biases.size());
   const WeightShape shape = weight_shape(layer.config);
   layer.config.dtype = DType::float32;  // no dtype has blocks; the values are kept exactly
   WeightStore store(shape.rows, shape.cols);
   const std::span<float> master = store.edit_master();
-  for (const BlockMatrix& matrix : blocks) decode(matrix, master);
-  for (const auto& [matrix, blob] : ternary) decode(matrix, *blob, master);
-  std::ranges::copy(biases, master.begin() + static_cast<std::ptrdiff_t>(matrix_weights));
+  for (const PackedMatrix& matrix : packed) decode(matrix, master);
+  if (!biases.empty()) std::ranges::copy(biases, master.last(biases.size()).begin());
   layer.weights = std::move(store);
 }
 

@@ -20,6 +20,13 @@ using files::TensorFile;
 constexpr double kGamma = 0.4, kBias = 0.2;  // mean |w|: above the first a scale, below the second an offset
 constexpr std::size_t kFewest = 10;          // smaller tensors are figures about a model, not weights
 
+/// All elements as float32.
+std::vector<float> read_values(const StoredTensor& tensor) {
+  std::vector<float> values(tensor.shape.elements());
+  files::decode_tensor(tensor, 0, values);
+  return values;
+}
+
 struct Candidate {
   const StoredTensor* tensor = nullptr;
   double mean = 0;  // of |w|; of vectors only

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/atomic_file.h"
 #include "base/file.h"
@@ -29,25 +29,16 @@ void save_checkpoint(const Network& network, const std::string& path) {
   file.commit();
 }
 
-void save_entity(const Network& network, const std::string& path) {
-  AtomicFile file(path);
-  files::FileSink sink(file);
-  checkpoint::write_entity(sink, network);
-  file.commit();
-}
-
 void save_masters(const Network& network, const std::string& path) {
   std::vector<SafetensorsEntry> entries;
-  std::vector<std::pair<std::string, const WeightStore*>> stores;
+  std::map<std::string, const WeightStore*> stores;  // in the order of their names, in which they are written
   const std::span<const Layer> layers = network.layers();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!layers[i].weights) continue;
-    const std::string name = fmt::format("layer_{}.weights", i);
-    entries.push_back({name, SafetensorsType::f32, Shape{layers[i].weights->count()}});
-    stores.emplace_back(name, &*layers[i].weights);
+    entries.push_back({fmt::format("layer_{}.weights", i), SafetensorsType::f32, Shape{layers[i].weights->count()}});
+    stores[entries.back().name] = &*layers[i].weights;
   }
   SafetensorsWriter writer(path, std::move(entries));
-  std::ranges::sort(stores);
   for (const auto& [name, store] : stores) writer.write(name, store->master());
   writer.commit();
 }
@@ -57,6 +48,10 @@ void save_masters(const Network& network, const std::string& path) {
 Network deserialize_network(std::string_view json, const LoadOptions& options, std::string_view file) {
   const JsonDocument document = JsonDocument::parse(json, file, kJson);
   return checkpoint::read_network(document.root(), {.fp4 = options.fp4});
+}
+
+std::string serialize_network(const Network& network) {
+  return checkpoint::network_text(network, files::JsonStyle::indented, checkpoint::LayerContent::all);
 }
 
 Network build_network_from_json(std::string_view json, std::uint64_t seed, std::string_view file) {
@@ -91,7 +86,7 @@ Network load_network(const std::string& path, const LoadOptions& options) {
 void save_network(const Network& network, const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".json") return save_checkpoint(network, path);
-  if (extension == ".entity") return save_entity(network, path);
+  if (extension == ".entity") return checkpoint::save_entity(path, network);
   if (extension == ".safetensors") return save_masters(network, path);
   throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
 }

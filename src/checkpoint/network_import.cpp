@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "checkpoint/entity.h"
 #include "files/json_writer.h"
 #include "imago/error.h"
@@ -20,16 +19,9 @@ namespace {
 
 using files::JsonValue;
 
-std::optional<JsonValue> find_set(const JsonValue& object, std::string_view key) {
-  const std::optional<JsonValue> value = object.find(key);
-  return value && !value->is_null() ? value : std::nullopt;
-}
-
 std::size_t size_of(const JsonValue& config, std::string_view key, std::optional<std::size_t> otherwise = {}) {
-  const std::optional<JsonValue> value = find_set(config, key);
-  if (value) return static_cast<std::size_t>(value->integral(key, 1, kMaxImportSize));
-  if (!otherwise) config.fail(fmt::format("there is no {}", key));
-  return *otherwise;
+  if (otherwise && !config.find(key)) return *otherwise;
+  return static_cast<std::size_t>(config.require(key, "config.json").integral(key, 1, kMaxImportSize));
 }
 
 double positive(const JsonValue& value, std::string_view key) {
@@ -54,16 +46,16 @@ void refuse_other_kinds(const JsonValue& config, const std::string& path) {
       {"num_local_experts", 0},      {"num_experts", 0},
       {"sliding_window", 0}};
   for (const auto& [key, neutral] : kNeutral) {
-    const std::optional<JsonValue> value = find_set(config, key);
+    const std::optional<JsonValue> value = config.find(key);
     if (!value || value->number(key) == neutral) continue;
     if (key == "sliding_window") {
-      const std::optional<JsonValue> used = find_set(config, "use_sliding_window");
+      const std::optional<JsonValue> used = config.find("use_sliding_window");
       if (used && !used->boolean("use_sliding_window")) continue;
     }
     cannot(path, fmt::format("{} is {}", key, value->source()));
   }
-  if (find_set(config, "no_rope_layers")) cannot(path, "no_rope_layers is set");
-  const std::optional<JsonValue> type = find_set(config, "model_type");
+  if (config.find("no_rope_layers")) cannot(path, "no_rope_layers is set");
+  const std::optional<JsonValue> type = config.find("model_type");
   const std::string kind = type ? type->string("model_type") : "";
   for (const std::string_view other : {"gemma", "olmo", "gpt2"}) {
     if (kind.starts_with(other)) cannot(path, fmt::format("model_type is '{}'", kind));
@@ -72,12 +64,12 @@ void refuse_other_kinds(const JsonValue& config, const std::string& path) {
 
 bool is_llama_style(const JsonValue& config) {
   std::vector<std::string> names;
-  if (const std::optional<JsonValue> list = find_set(config, "architectures")) {
+  if (const std::optional<JsonValue> list = config.find("architectures")) {
     for (const files::JsonMember& entry : list->elements("architectures")) {
       names.push_back(entry.value.string("architectures"));
     }
   }
-  if (const std::optional<JsonValue> type = find_set(config, "model_type")) names.push_back(type->string("model_type"));
+  if (const std::optional<JsonValue> type = config.find("model_type")) names.push_back(type->string("model_type"));
   for (std::string& text : names) {
     std::ranges::transform(text, text.begin(),
                            [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
@@ -85,25 +77,24 @@ bool is_llama_style(const JsonValue& config) {
       if (text.find(known) != std::string::npos) return true;
     }
   }
-  return find_set(config, "num_hidden_layers") && find_set(config, "hidden_size") &&
-         find_set(config, "num_attention_heads");
+  return config.find("num_hidden_layers") && config.find("hidden_size") && config.find("num_attention_heads");
 }
 
 double rope_base(const JsonValue& config, const std::string& path) {
-  const std::optional<JsonValue> parameters = find_set(config, "rope_parameters");
-  for (const std::optional<JsonValue>& scaling : {parameters, find_set(config, "rope_scaling")}) {
+  const std::optional<JsonValue> parameters = config.find("rope_parameters");
+  for (const std::optional<JsonValue>& scaling : {parameters, config.find("rope_scaling")}) {
     if (!scaling) continue;
     for (const std::string_view key : {"rope_type", "type"}) {
-      const std::optional<JsonValue> type = find_set(*scaling, key);
+      const std::optional<JsonValue> type = scaling->find(key);
       if (type && type->string(key) != "default") {
         cannot(path, fmt::format("the rotary angles are scaled by '{}'", type->string(key)));
       }
     }
   }
   if (parameters) {
-    if (const auto theta = find_set(*parameters, "rope_theta")) return positive(*theta, "rope_theta");
+    if (const auto theta = parameters->find("rope_theta")) return positive(*theta, "rope_theta");
   }
-  const std::optional<JsonValue> theta = find_set(config, "rope_theta");
+  const std::optional<JsonValue> theta = config.find("rope_theta");
   return theta ? positive(*theta, "rope_theta") : 10000;
 }
 
@@ -121,13 +112,13 @@ ImportSizes read_import_sizes(const JsonValue& config, const std::string& path) 
   if (sizes.heads % sizes.kv_heads != 0) {
     config.fail(fmt::format("{} heads cannot share {} heads of keys", sizes.heads, sizes.kv_heads));
   }
-  if (!find_set(config, "head_dim") && sizes.width % sizes.heads != 0) {
+  if (!config.find("head_dim") && sizes.width % sizes.heads != 0) {
     config.fail(fmt::format("hidden_size {} is not a multiple of {} heads", sizes.width, sizes.heads));
   }
   sizes.head_values = size_of(config, "head_dim", sizes.width / sizes.heads);
-  if (const auto eps = find_set(config, "rms_norm_eps")) sizes.eps = positive(*eps, "rms_norm_eps");
+  if (const auto eps = config.find("rms_norm_eps")) sizes.eps = positive(*eps, "rms_norm_eps");
   sizes.rope_base = rope_base(config, path);
-  if (const auto act = find_set(config, "hidden_act")) {
+  if (const auto act = config.find("hidden_act")) {
     const std::string text = act->string("hidden_act");
     if (text == "relu2") {
       sizes.activation = Activation::relu2;
@@ -152,40 +143,30 @@ ImportedNetwork import_network(const files::TensorFile& file, const ImportOption
                   name(file.form())));
 }
 
-std::vector<float> read_values(const files::StoredTensor& tensor) {
-  std::vector<float> values(tensor.shape.elements());
-  files::decode_tensor(tensor, 0, values);
-  return values;
-}
-
 std::string transformer_json(const ImportedNetwork& imported) {
   const std::span<const Layer> layers = imported.network.layers();
   const LayerConfig attention = layers[1].config, feed_forward = layers[3].config;
   files::StringSink sink;
   files::JsonWriter json(sink, files::JsonStyle::compact);
-  const auto put = [&](std::string_view key, const auto& value) {
-    json.key(key);
-    json.value(value);
-  };
   json.begin_object();
-  put("architecture", "llama_style_decoder");
-  put("hidden_size", attention.d_model);
-  put("vocab_size", static_cast<int>(imported.embeddings.shape()[0]));
-  put("lm_head_tied", imported.head.size() == 0);
-  put("has_final_norm", imported.final_norm.size() != 0);
-  put("weight_dtype", name(attention.dtype));
+  json.member("architecture", "llama_style_decoder");
+  json.member("hidden_size", attention.d_model);
+  json.member("vocab_size", imported.embeddings.shape()[0]);
+  json.member("lm_head_tied", imported.head.size() == 0);
+  json.member("has_final_norm", imported.final_norm.size() != 0);
+  json.member("weight_dtype", name(attention.dtype));
   json.key("dims");
   json.begin_object();
-  put("num_layers", static_cast<int>(layers.size() / 4));
-  put("num_heads", attention.num_heads);
-  put("num_kv_heads", attention.num_kv_heads);
-  put("head_dim", attention.head_dim);
-  put("query_dim", attention.query_dim);
-  put("kv_dim", attention.num_kv_heads * attention.head_dim);
-  put("intermediate_size", feed_forward.output_height);
-  put("rms_norm_eps", attention.rms_norm_eps);
-  put("rope_freq_base", attention.rope_freq_base);
-  put("activation", name(feed_forward.activation));
+  json.member("num_layers", layers.size() / 4);
+  json.member("num_heads", attention.num_heads);
+  json.member("num_kv_heads", attention.num_kv_heads);
+  json.member("head_dim", attention.head_dim);
+  json.member("query_dim", attention.query_dim);
+  json.member("kv_dim", attention.num_kv_heads * attention.head_dim);
+  json.member("intermediate_size", feed_forward.output_height);
+  json.member("rms_norm_eps", attention.rms_norm_eps);
+  json.member("rope_freq_base", attention.rope_freq_base);
+  json.member("activation", name(feed_forward.activation));
   json.end_object();
   json.end_object();
   return std::move(sink.text());
@@ -210,10 +191,7 @@ void save_network(const ImportedNetwork& imported, const std::string& path) {
   add("embeddings", imported.embeddings);
   add("lm_head", imported.head);
   add("final_norm", imported.final_norm);
-  AtomicFile file(path);
-  files::FileSink sink(file);
-  checkpoint::write_entity(sink, imported.network, checkpoint::transformer_json(imported), blobs);
-  file.commit();
+  checkpoint::save_entity(path, imported.network, checkpoint::transformer_json(imported), blobs);
 }
 
 }  // namespace imago

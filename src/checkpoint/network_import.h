@@ -20,9 +20,6 @@ ImportedNetwork import_network(const files::TensorFile& file, const ImportOption
 ImportedNetwork import_decoder(const files::TensorFile& file, const ImportOptions& options);
 ImportedNetwork import_guessed(const files::TensorFile& file, const ImportOptions& options);
 
-/// All elements as float32.
-std::vector<float> read_values(const files::StoredTensor& tensor);
-
 /// The `transformer` section of an `.entity` file. REQUIRES: a decoder.
 std::string transformer_json(const ImportedNetwork& imported);
 

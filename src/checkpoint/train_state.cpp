@@ -1,4 +1,21 @@
-// The layers in a file of training: see train_state.cpp for what it holds.
+// Training on disk: a safetensors file, since it holds floats by name and other programs can look into it.
+//
+// | tensor | content |
+// |---|---|
+// | `counters` U64 [5] | steps, optimizer steps, skipped steps, seed, epochs without gain |
+// | `losses` F64 [2] | sum of the unfinished epoch, best validation |
+// | `epoch_loss`, `validation_loss` F64 [n] | of the epochs so far |
+// | `memory` U64 [n] | Network::memory, where there is one |
+// | `moments.00000003.NAME` F32 | of the optimizer, in its order |
+// | `best.00000003.NAME` F32 | weights of the best epoch, with patience |
+// | `weights.PATH` F32 | master of a layer |
+// | `scales.PATH` F32 | its scales, where they are fixed: derived ones are derived again |
+// | `scale.PATH.TYPE` F32 [1] | its fixed scale of a type that it does not have now, but may get back by a rule |
+//
+// `__metadata__` has `imago` = "train state 1", `dtype.PATH` for each layer with weights and, beside a `memory`,
+// `settings`: the network as a checkpoint without weights.
+
+#include "imago/files.h"
 
 #include <fmt/format.h>
 
@@ -16,43 +33,57 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layer_fields.h"
 #include "imago/error.h"
-#include "imago/files.h"
 #include "imago/network.h"
 #include "imago/train.h"
 
 namespace imago {
 
+namespace {
+
+constexpr std::string_view kMark = "train state 1";
+
+/// Of the three types of values in such a file.
+template <class T>
+constexpr SafetensorsType kTypeOf = std::is_same_v<T, float>    ? SafetensorsType::f32
+                                    : std::is_same_v<T, double> ? SafetensorsType::f64
+                                                                : SafetensorsType::u64;
+
+FormatError wrong(const SafetensorsFile& file, const std::string& problem) {
+  return FormatError(file.path(), 8, problem);
+}
+
 /// All values of a tensor. Throws FormatError if it is absent or of another type.
 template <class T>
-std::vector<T> read_list(const SafetensorsFile& file, const std::string& name, SafetensorsType type) {
+std::vector<T> read_list(const SafetensorsFile& file, const std::string& name) {
   const SafetensorsTensor& tensor = file.require(name);
-  if (tensor.type != type) {
-    throw FormatError(file.path(), 8, fmt::format("{} is {}, not {}", name, tensor.dtype, imago::name(type)));
+  if (tensor.type != kTypeOf<T>) {
+    throw wrong(file, fmt::format("{} is {}, not {}", name, tensor.dtype, imago::name(kTypeOf<T>)));
   }
   std::vector<T> values(tensor.bytes.size() / sizeof(T));
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
 }
 
+void expect_finite(const SafetensorsFile& file, std::span<const float> values, std::string_view what) {
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
+  throw wrong(file, fmt::format("{} are not all finite", what));
+}
+
 /// Empty if there is none.
-std::string metadata_of(const SafetensorsFile& file, std::string_view key);
+std::string metadata_of(const SafetensorsFile& file, std::string_view key) {
+  for (const auto& [name, value] : file.metadata()) {
+    if (name == key) return value;
+  }
+  return {};
+}
 
 /// The tensor with the scale of a type that a layer does not have now.
-std::string other_scale(std::string_view path, DType dtype);
-
-/// The network as a checkpoint without weights, in one line.
-std::string settings_text(const Network& network);
-
-/// Gives every layer its weights, scales and type; its settings too, where the file has them. Throws FormatError, and
-/// changes nothing, if they belong to another network.
-void restore_layers(const SafetensorsFile& file, Network& network);
-
-namespace {
+std::string other_scale(std::string_view path, DType dtype) { return fmt::format("scale.{}.{}", path, name(dtype)); }
 
 using Settings = std::map<std::string, LayerConfig>;
 
 FormatError other_network(const SafetensorsFile& file, const std::string& problem) {
-  return FormatError(file.path(), 8, fmt::format("this state belongs to another network: {}", problem));
+  return wrong(file, fmt::format("this state belongs to another network: {}", problem));
 }
 
 /// The settings of all layers by their paths; empty if the file has none.
@@ -81,7 +112,7 @@ WeightShape shape_of(const SafetensorsFile& file, const std::string& path, const
   try {
     return weight_shape(restored.config);
   } catch (const Error& error) {
-    throw FormatError(file.path(), 8, fmt::format("settings of {}: {}", path, error.what()));
+    throw wrong(file, fmt::format("settings of {}: {}", path, error.what()));
   }
 }
 
@@ -104,54 +135,36 @@ Restored read_layer(const SafetensorsFile& file, const std::string& path, LayerC
   const std::string dtype = metadata_of(file, "dtype." + path);
   if (dtype.empty()) throw other_network(file, fmt::format("it knows no weights of {}", path));
   const std::optional<DType> type = find_dtype(dtype);
-  if (!type) throw FormatError(file.path(), 8, fmt::format("dtype.{} is '{}', which is not a type", path, dtype));
+  if (!type) throw wrong(file, fmt::format("dtype.{} is '{}', which is not a type", path, dtype));
   config.dtype = *type;
-  const std::vector<float> master = read_list<float>(file, "weights." + path, SafetensorsType::f32);
+  const std::vector<float> master = read_list<float>(file, "weights." + path);
   Restored restored{&layer, std::move(config), {}};
   const WeightShape shape = shape_of(file, path, restored);
   if (shape.cols == 0 || master.size() % shape.cols != 0 || master.size() / shape.cols != shape.rows) {
     throw other_network(file, fmt::format("it has {} weights of {}, not {}", master.size(), path, shape.count()));
   }
-  if (!std::ranges::all_of(master, [](float weight) { return std::isfinite(weight); })) {
-    throw FormatError(file.path(), 8, fmt::format("weights.{} are not all finite", path));
-  }
+  expect_finite(file, master, "weights." + path);
   restored.weights.emplace(shape.rows, shape.cols).set_master(master);
   try {
     if (file.find("scales." + path) != nullptr) {
-      restore_scales(read_list<float>(file, "scales." + path, SafetensorsType::f32), master, restored);
+      restore_scales(read_list<float>(file, "scales." + path), master, restored);
     }
     for (const DTypeInfo& other : kDTypes) {
       if (file.find(other_scale(path, other.id)) == nullptr) continue;
-      const auto scale = read_list<float>(file, other_scale(path, other.id), SafetensorsType::f32);
+      const auto scale = read_list<float>(file, other_scale(path, other.id));
       if (scale.size() != 1) throw UsageError(fmt::format("{} scales of {}, not 1", scale.size(), other.name));
       restored.weights->set_scale(other.id, scale.front());
     }
   } catch (const FormatError&) {
     throw;
   } catch (const Error& error) {
-    throw FormatError(file.path(), 8, fmt::format("scales.{} do not fit: {}", path, error.what()));
+    throw wrong(file, fmt::format("scales.{} do not fit: {}", path, error.what()));
   }
   return restored;
 }
 
-}  // namespace
-
-std::string metadata_of(const SafetensorsFile& file, std::string_view key) {
-  for (const auto& [name, value] : file.metadata()) {
-    if (name == key) return value;
-  }
-  return {};
-}
-
-std::string other_scale(std::string_view path, DType dtype) { return fmt::format("scale.{}.{}", path, name(dtype)); }
-
-std::string settings_text(const Network& network) {
-  files::StringSink sink;
-  files::JsonWriter json(sink, files::JsonStyle::compact);
-  checkpoint::write_network(json, network, checkpoint::LayerContent::settings);
-  return std::move(sink.text());
-}
-
+/// Gives every layer its weights, scales and type; its settings too, where the file has them. Throws FormatError, and
+/// changes nothing, if they belong to another network.
 void restore_layers(const SafetensorsFile& file, Network& network) {
   const Settings settings = read_settings(file);
   std::vector<Restored> layers;
@@ -186,27 +199,6 @@ void restore_layers(const SafetensorsFile& file, Network& network) {
   }
 }
 
-// Training on disk: a safetensors file, since it holds floats by name and other programs can look into it.
-//
-// | tensor | content |
-// |---|---|
-// | `counters` U64 [5] | steps, optimizer steps, skipped steps, seed, epochs without gain |
-// | `losses` F64 [2] | sum of the unfinished epoch, best validation |
-// | `epoch_loss`, `validation_loss` F64 [n] | of the epochs so far |
-// | `memory` U64 [n] | Network::memory, where there is one |
-// | `moments.00000003.NAME` F32 | of the optimizer, in its order |
-// | `best.00000003.NAME` F32 | weights of the best epoch, with patience |
-// | `weights.PATH` F32 | master of a layer |
-// | `scales.PATH` F32 | its scales, where they are fixed: derived ones are derived again |
-// | `scale.PATH.TYPE` F32 [1] | its fixed scale of a type that it does not have now, but may get back by a rule |
-//
-// `__metadata__` has `imago` = "train state 1", `dtype.PATH` for each layer with weights and, beside a `memory`,
-// `settings`: the network as a checkpoint without weights.
-
-namespace {
-
-constexpr std::string_view kMark = "train state 1";
-
 /// The scales that the master does not determine; those of types without scales are carried along.
 std::vector<float> fixed_scales(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
@@ -220,15 +212,16 @@ std::vector<float> fixed_scales(const Layer& layer) {
 /// What to write, and how it comes about when its turn comes: entries are written in the order of their names.
 class StateWriter {
  public:
-  template <class T>
-  void add(const std::string& name, SafetensorsType type, std::span<const T> values) {
-    entries_.push_back({name, type, Shape{values.size()}});
-    bytes_[name] = std::as_bytes(values);
+  /// The values must outlive the writer.
+  template <class Values>
+  void add(const std::string& name, const Values& values) {
+    const std::span all(values);
+    entries_.push_back({name, kTypeOf<std::ranges::range_value_t<Values>>, Shape{all.size()}});
+    bytes_[name] = std::as_bytes(all);
   }
   void add_numbered(std::string_view prefix, std::span<const Optimizer::Moment> list) {
     for (std::size_t i = 0; i < list.size(); ++i) {
-      add(fmt::format("{}{:08}.{}", prefix, i, list[i].name), SafetensorsType::f32,
-          std::span<const float>(list[i].values));
+      add(fmt::format("{}{:08}.{}", prefix, i, list[i].name), list[i].values);
     }
   }
   void write(const std::string& path, std::vector<std::pair<std::string, std::string>> metadata) {
@@ -242,13 +235,13 @@ class StateWriter {
   std::map<std::string, std::span<const std::byte>> bytes_;
 };
 
-template <std::size_t Count, class T>
-std::array<T, Count> read_array(const SafetensorsFile& file, const std::string& name, SafetensorsType type) {
-  const std::vector<T> values = read_list<T>(file, name, type);
-  if (values.size() != Count) {
-    throw FormatError(file.path(), 8, fmt::format("{} has {} values, not {}", name, values.size(), Count));
+template <class T, std::size_t kCount>
+std::array<T, kCount> read_array(const SafetensorsFile& file, const std::string& name) {
+  const std::vector<T> values = read_list<T>(file, name);
+  if (values.size() != kCount) {
+    throw wrong(file, fmt::format("{} has {} values, not {}", name, values.size(), kCount));
   }
-  std::array<T, Count> array;
+  std::array<T, kCount> array;
   std::ranges::copy(values, array.begin());
   return array;
 }
@@ -259,37 +252,36 @@ std::vector<Optimizer::Moment> read_numbered(const SafetensorsFile& file, std::s
   std::vector<Optimizer::Moment> all;
   for (const SafetensorsTensor& tensor : file.tensors()) {  // sorted by name, so by their number
     if (!tensor.name.starts_with(prefix) || tensor.name.size() < start) continue;
-    all.push_back({tensor.name.substr(start), read_list<float>(file, tensor.name, SafetensorsType::f32)});
+    all.push_back({tensor.name.substr(start), read_list<float>(file, tensor.name)});
   }
   return all;
 }
 
 TrainState read_state(const SafetensorsFile& file) {
   TrainState state;
-  const auto counters = read_array<5, std::uint64_t>(file, "counters", SafetensorsType::u64);
-  state.steps = counters[0];
-  state.optimizer_steps = counters[1];
-  state.skipped_steps = counters[2];
-  state.seed = counters[3];
+  const auto [steps, optimizer_steps, skipped_steps, seed, without_gain] =
+      read_array<std::uint64_t, 5>(file, "counters");
+  state.steps = steps;
+  state.optimizer_steps = optimizer_steps;
+  state.skipped_steps = skipped_steps;
+  state.seed = seed;
   const bool plausible = state.optimizer_steps <= state.steps && state.skipped_steps <= state.steps &&
-                         counters[4] <= static_cast<std::uint64_t>(std::numeric_limits<int>::max());
-  if (!plausible) throw FormatError(file.path(), 8, "counters contradict each other");
-  state.epochs_without_gain = static_cast<int>(counters[4]);
-  const auto losses = read_array<2, double>(file, "losses", SafetensorsType::f64);
-  state.epoch_loss_sum = losses[0];
-  state.best_validation = losses[1];
-  state.epoch_loss = read_list<double>(file, "epoch_loss", SafetensorsType::f64);
-  state.validation_loss = read_list<double>(file, "validation_loss", SafetensorsType::f64);
+                         without_gain <= static_cast<std::uint64_t>(std::numeric_limits<int>::max());
+  if (!plausible) throw wrong(file, "counters contradict each other");
+  state.epochs_without_gain = static_cast<int>(without_gain);
+  const auto [loss_sum, best_validation] = read_array<double, 2>(file, "losses");
+  state.epoch_loss_sum = loss_sum;
+  state.best_validation = best_validation;
+  state.epoch_loss = read_list<double>(file, "epoch_loss");
+  state.validation_loss = read_list<double>(file, "validation_loss");
   if (state.validation_loss.size() > state.epoch_loss.size()) {
-    throw FormatError(file.path(), 8, "there are more validation losses than epochs");
+    throw wrong(file, "there are more validation losses than epochs");
   }
-  if (file.find("memory") != nullptr) state.memory = read_list<std::uint64_t>(file, "memory", SafetensorsType::u64);
+  if (file.find("memory") != nullptr) state.memory = read_list<std::uint64_t>(file, "memory");
   state.moments = read_numbered(file, "moments.");
   state.best_weights = read_numbered(file, "best.");
   for (const Optimizer::Moment& best : state.best_weights) {
-    if (!std::ranges::all_of(best.values, [](float weight) { return std::isfinite(weight); })) {
-      throw FormatError(file.path(), 8, fmt::format("the best weights {} are not all finite", best.name));
-    }
+    expect_finite(file, best.values, "the best weights " + best.name);
   }
   return state;
 }
@@ -301,22 +293,22 @@ void save_train_state(const std::string& path, const Network& network, const Tra
                                                  static_cast<std::uint64_t>(state.epochs_without_gain)};
   const std::array<double, 2> losses = {state.epoch_loss_sum, state.best_validation};
   StateWriter writer;
-  writer.add("counters", SafetensorsType::u64, std::span<const std::uint64_t>(counters));
-  writer.add("losses", SafetensorsType::f64, std::span<const double>(losses));
-  writer.add("epoch_loss", SafetensorsType::f64, std::span<const double>(state.epoch_loss));
-  writer.add("validation_loss", SafetensorsType::f64, std::span<const double>(state.validation_loss));
+  writer.add("counters", counters);
+  writer.add("losses", losses);
+  writer.add("epoch_loss", state.epoch_loss);
+  writer.add("validation_loss", state.validation_loss);
   writer.add_numbered("moments.", state.moments);
   writer.add_numbered("best.", state.best_weights);
   std::vector<std::pair<std::string, std::string>> metadata = {{"imago", std::string(kMark)}};
   std::map<std::string, std::vector<float>> scales;  // until they are written
   const auto add_scales = [&](const std::string& place, std::vector<float> values) {
     const std::vector<float>& kept = scales[place] = std::move(values);
-    writer.add(place, SafetensorsType::f32, std::span<const float>(kept));
+    writer.add(place, kept);
   };
   checkpoint::for_each_path(network, [&](const std::string& place, const Layer& layer) {
     if (!layer.weights) return;
     metadata.emplace_back("dtype." + place, name(layer.config.dtype));
-    writer.add("weights." + place, SafetensorsType::f32, layer.weights->master());
+    writer.add("weights." + place, layer.weights->master());
     std::vector<float> fixed = fixed_scales(layer);
     if (!fixed.empty()) add_scales("scales." + place, std::move(fixed));
     for (const DTypeInfo& other : kDTypes) {
@@ -325,8 +317,9 @@ void save_train_state(const std::string& path, const Network& network, const Tra
     }
   });
   if (!state.memory.empty()) {
-    writer.add("memory", SafetensorsType::u64, std::span<const std::uint64_t>(state.memory));
-    metadata.emplace_back("settings", settings_text(network));
+    writer.add("memory", state.memory);
+    metadata.emplace_back(
+        "settings", checkpoint::network_text(network, files::JsonStyle::compact, checkpoint::LayerContent::settings));
   }
   writer.write(path, std::move(metadata));
 }
