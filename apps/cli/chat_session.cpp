@@ -43,17 +43,18 @@ ChatSession::ChatSession(const LanguageModel& model, const SequenceOptions& sequ
   generation_.stop.insert(generation_.stop.end(), {"\nUser:", "\nAssistant:"});
 }
 
-std::vector<TokenId> ChatSession::prompt() const {
+std::vector<TokenId> ChatSession::prompt(const std::vector<ChatMessage>& messages) const {
   const Tokenizer& tokenizer = model_.require_tokenizer();
-  if (!template_) return encode_prompt(tokenizer, plain_format(messages_));
+  if (!template_) return encode_prompt(tokenizer, plain_format(messages));
   ChatTemplate::Variables variables;
   if (tokenizer.bos()) variables.bos_token = tokenizer.piece(*tokenizer.bos(), true);
   if (tokenizer.eos()) variables.eos_token = tokenizer.piece(*tokenizer.eos(), true);
-  return encode_prompt(tokenizer, template_->render(messages_, variables));
+  return encode_prompt(tokenizer, template_->render(messages, variables));
 }
 
-bool ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_token) {
-  const std::vector<TokenId> ids = prompt();
+bool ChatSession::answer(std::vector<ChatMessage> messages,
+                         const std::function<bool(const GeneratedToken&)>& on_token) {
+  const std::vector<TokenId> ids = prompt(messages);
   if (ids.empty()) throw UsageError("the conversation has no tokens");
   if (ids.size() >= sequence_.capacity()) {
     throw UsageError(
@@ -71,36 +72,22 @@ bool ChatSession::answer(const std::function<bool(const GeneratedToken&)>& on_to
   if (last_.prompt_tokens == 0) return false;
   std::string text = last_.text;
   if (!template_) text.erase(0, text.find_first_not_of(' '));
-  messages_.push_back({"assistant", std::move(text)});
+  messages.push_back({"assistant", std::move(text)});
+  messages_ = std::move(messages);
   return true;
 }
 
 bool ChatSession::say(std::string content, const std::function<bool(const GeneratedToken&)>& on_token) {
-  messages_.push_back({"user", std::move(content)});
-  bool answered = false;
-  try {
-    answered = answer(on_token);
-  } catch (...) {
-    messages_.pop_back();
-    throw;
-  }
-  if (!answered) messages_.pop_back();
-  return answered;
+  std::vector<ChatMessage> messages = messages_;
+  messages.push_back({"user", std::move(content)});
+  return answer(std::move(messages), on_token);
 }
 
 bool ChatSession::again(const std::function<bool(const GeneratedToken&)>& on_token) {
   if (messages_.empty() || messages_.back().role != "assistant") throw UsageError("there is no answer yet");
-  ChatMessage old = std::move(messages_.back());
-  messages_.pop_back();
-  bool answered = false;
-  try {
-    answered = answer(on_token);
-  } catch (...) {
-    messages_.push_back(std::move(old));
-    throw;
-  }
-  if (!answered) messages_.push_back(std::move(old));
-  return answered;
+  std::vector<ChatMessage> messages = messages_;
+  messages.pop_back();
+  return answer(std::move(messages), on_token);
 }
 
 void ChatSession::set_system(std::string text) {

@@ -37,8 +37,9 @@ class ChatSession {
   void load(const std::string& path);
 
  private:
-  std::vector<TokenId> prompt() const;
-  bool answer(const std::function<bool(const GeneratedToken&)>& on_token);
+  std::vector<TokenId> prompt(const std::vector<ChatMessage>& messages) const;
+  /// Adds the answer to `messages`, which are then the conversation.
+  bool answer(std::vector<ChatMessage> messages, const std::function<bool(const GeneratedToken&)>& on_token);
 
   const LanguageModel& model_;
   std::optional<ChatTemplate> template_;
