@@ -8,9 +8,10 @@ namespace imago::cli {
 
 namespace {
 
-/// Words that can follow an option: its choices, or all types; none if it takes a file or anything else.
-std::vector<std::string> words_after(const OptionReference& option) {
-  return option.takes_type() ? type_names() : option.choices();
+std::string names_of(const std::vector<CommandReference>& commands) {
+  std::string names;
+  for (const CommandReference& command : commands) names += (names.empty() ? "" : " ") + command.name;
+  return names;
 }
 
 // Plain bash, which does not need the bash-completion package.
@@ -39,24 +40,19 @@ constexpr const char* kBashTail = R"(  if [[ -n $files ]]; then
 complete -F _imago imago
 )";
 
-/// One line of a case statement: the words that follow an option.
-std::string bash_case(const OptionReference& option) {
-  const std::string names = join(option.names, "|");
-  if (option.takes_file()) return fmt::format("        {}) files=1 ;;\n", names);
-  return fmt::format("        {}) words='{}' ;;\n", names, join(words_after(option), " "));
-}
-
 std::string bash_case(const CommandReference& command) {
-  std::string values, flags;
+  std::string values;
   bool files = false;
-  std::vector<std::string> words;
+  std::vector<std::string> flags, words;
   for (const OptionReference& option : command.options) {
-    for (const std::string& name : option.names) flags += (flags.empty() ? "" : " ") + name;
-    if (!option.value.empty()) values += bash_case(option);
+    flags.insert(flags.end(), option.names.begin(), option.names.end());
+    if (option.value.empty()) continue;
+    const std::string next = option.takes_file() ? "files=1" : "words='" + join(option.words(), " ") + "'";
+    values += fmt::format("        {}) {} ;;\n", join(option.names, "|"), next);
   }
   for (const OptionReference& argument : command.positionals) {
     files = files || argument.takes_file();
-    for (const std::string& word : words_after(argument)) words.push_back(word);
+    for (const std::string& word : argument.words()) words.push_back(word);
   }
   return fmt::format(
       "    {})\n"
@@ -65,31 +61,21 @@ std::string bash_case(const CommandReference& command) {
       "        *)\n"
       "          if [[ $current == -* ]]; then words='{}'; else words='{}' files={}; fi ;;\n"
       "      esac ;;\n",
-      command.name, values, flags, join(words, " "), files ? "1" : "");
+      command.name, values, join(flags, " "), join(words, " "), files ? "1" : "");
 }
 
 std::string bash_completion(const std::vector<CommandReference>& commands) {
-  std::string names, cases;
-  for (const CommandReference& command : commands) {
-    names += (names.empty() ? "" : " ") + command.name;
-    cases += bash_case(command);
-  }
+  std::string cases;
+  for (const CommandReference& command : commands) cases += bash_case(command);
   return fmt::format("{}  case $command in\n{}    help) words=$_imago_commands ;;\n  esac\n{}_imago_commands='{}'\n",
-                     kBashHead, cases, kBashTail, names);
+                     kBashHead, cases, kBashTail, names_of(commands));
 }
 
-std::string fish_quoted(const std::string& text) {
-  std::string made = "'";
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') made += '\\';
-    made += c;
-  }
-  return made + "'";
-}
+std::string fish_quoted(const std::string& text) { return "'" + escaped(text, {{'\'', "\\'"}, {'\\', "\\\\"}}) + "'"; }
 
 /// The value of an option or argument: -x one value, -r -F a file, -a one of these words.
 std::string fish_value(const OptionReference& option) {
-  const std::vector<std::string> words = words_after(option);
+  const std::vector<std::string> words = option.words();
   if (!words.empty()) return " -x -a " + fish_quoted(join(words, " "));
   if (option.takes_file()) return " -r -F";
   return option.value.empty() ? "" : " -x";
@@ -106,16 +92,15 @@ std::string fish_lines(const CommandReference& command) {
     lines += fmt::format("{} -d {}\n", fish_value(option), fish_quoted(option.about));
   }
   for (const OptionReference& argument : command.positionals) {
-    const std::vector<std::string> words = words_after(argument);
+    const std::vector<std::string> words = argument.words();
     lines += condition + (words.empty() ? " -F\n" : " -a " + fish_quoted(join(words, " ")) + "\n");
   }
   return lines;
 }
 
 std::string fish_completion(const std::vector<CommandReference>& commands) {
-  std::string names, lines;
+  std::string lines;
   for (const CommandReference& command : commands) {
-    names += (names.empty() ? "" : " ") + command.name;
     lines += fmt::format("complete -c imago -n \"not __fish_seen_subcommand_from $imago_commands\" -a {} -d {}\n",
                          command.name, fish_quoted(command.about));
   }
@@ -128,26 +113,16 @@ std::string fish_completion(const std::vector<CommandReference>& commands) {
       "exit'\n"
       "complete -c imago -n \"not __fish_seen_subcommand_from $imago_commands\" -l version -d 'Show the version and "
       "exit'\n{}",
-      names, lines);
+      names_of(commands), lines);
 }
 
 /// For text inside single quotes, where brackets and colons are special to zsh.
 std::string zsh_quoted(const std::string& text) {
-  std::string made;
-  for (const char c : text) {
-    if (c == '\'') {
-      made += "'\\''";
-    } else if (c == '[' || c == ']' || c == ':' || c == '\\') {
-      made += std::string("\\") + c;
-    } else {
-      made += c;
-    }
-  }
-  return made;
+  return escaped(text, {{'\'', "'\\''"}, {'[', "\\["}, {']', "\\]"}, {':', "\\:"}, {'\\', "\\\\"}});
 }
 
 std::string zsh_value(const OptionReference& option, const std::string& label) {
-  const std::vector<std::string> words = words_after(option);
+  const std::vector<std::string> words = option.words();
   if (option.takes_file()) return fmt::format(":{}:_files", zsh_quoted(label));
   return words.empty() ? fmt::format(":{}: ", zsh_quoted(label))
                        : fmt::format(":{}:({})", zsh_quoted(label), join(words, " "));
@@ -208,8 +183,7 @@ Command add_completion(CLI::App& program) {
   add_value(*command, "SHELL", *shell, "bash|zsh|fish", "The shell")->required();
   command->footer(
       "An installed imago has them in place. Otherwise put the first line into ~/.bashrc, or write the others where "
-      "the "
-      "shell looks.\n"
+      "the shell looks.\n"
       "Examples:\n  eval \"$(imago completion bash)\"\n  imago completion zsh > ~/.zfunc/_imago\n"
       "  imago completion fish > ~/.config/fish/completions/imago.fish");
   return {command, [shell, &program] {

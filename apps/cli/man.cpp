@@ -9,21 +9,10 @@ namespace imago::cli {
 
 namespace {
 
-/// Escapes text for troff: backslashes, hyphens, and dots at the start of a line.
-std::string literal(const std::string& text) {
-  std::string made;
-  for (const char c : text) {
-    if (c == '\\') {
-      made += "\\e";
-    } else if (c == '-') {
-      made += "\\-";
-    } else if ((c == '.' || c == '\'') && (made.empty() || made.back() == '\n')) {
-      made += std::string("\\&") + c;
-    } else {
-      made += c;
-    }
-  }
-  return made;
+/// Escapes a line for troff: backslashes, hyphens, and a dot or quote at its start.
+std::string literal(const std::string& line) {
+  const std::string made = escaped(line, {{'\\', "\\e"}, {'-', "\\-"}});
+  return made.starts_with('.') || made.starts_with('\'') ? "\\&" + made : made;
 }
 
 std::string paragraphs(const std::string& text) {

@@ -57,13 +57,17 @@ bool OptionReference::takes_file() const {
   return value == "FILE" || (positional && value.empty());
 }
 
-bool OptionReference::takes_type() const { return value == "TYPE"; }
-
-std::vector<std::string> OptionReference::choices() const {
+std::vector<std::string> OptionReference::words() const {
   std::vector<std::string> found;
-  if (value.find('|') == std::string::npos) return found;
-  std::istringstream words(value);
-  for (std::string word; std::getline(words, word, '|');) found.push_back(word);
+  if (value == "TYPE") {
+    for (const DTypeInfo& type : kDTypes) found.emplace_back(type.name);
+    for (const BlockFormatInfo& block : kBlockFormats) {
+      if (block.in_gguf()) found.emplace_back(block.name);
+    }
+  } else if (value.find('|') != std::string::npos) {
+    std::istringstream choices(value);
+    for (std::string word; std::getline(choices, word, '|');) found.push_back(word);
+  }
   return found;
 }
 
@@ -102,13 +106,13 @@ std::vector<CommandReference> describe_commands(const CLI::App& program) {
   return commands;
 }
 
-std::vector<std::string> type_names() {
-  std::vector<std::string> names;
-  for (const DTypeInfo& type : kDTypes) names.emplace_back(type.name);
-  for (const BlockFormatInfo& block : kBlockFormats) {
-    if (block.in_gguf()) names.emplace_back(block.name);
+std::string escaped(std::string_view text, const std::map<char, std::string_view>& replacements) {
+  std::string made;
+  for (const char c : text) {
+    const auto found = replacements.find(c);
+    made += found == replacements.end() ? std::string_view(&c, 1) : found->second;
   }
-  return names;
+  return made;
 }
 
 namespace {

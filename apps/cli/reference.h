@@ -2,7 +2,9 @@
 
 // The commands and their options as plain data, from which help texts, the man page and shell completions are made.
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -18,9 +20,8 @@ struct OptionReference {
   bool required = false;
   bool repeatable = false;
 
-  bool takes_file() const;                   ///< the value is a file or folder
-  bool takes_type() const;                   ///< the value is a type of `imago dtypes`
-  std::vector<std::string> choices() const;  ///< the allowed values, if they are listed
+  bool takes_file() const;                 ///< the value is a file or folder
+  std::vector<std::string> words() const;  ///< the values it can have, if these are types or listed
 };
 
 struct CommandReference {
@@ -39,8 +40,8 @@ CommandReference describe(const CLI::App& command);
 /// All commands of a program, in order.
 std::vector<CommandReference> describe_commands(const CLI::App& program);
 
-/// Names of all types that weights can be converted to.
-std::vector<std::string> type_names();
+/// `text` with each of some characters replaced, for the language of a shell or of man.
+std::string escaped(std::string_view text, const std::map<char, std::string_view>& replacements);
 
 /// The text of --help for a command or the program, wrapped to the width of the terminal.
 std::string help_text(const CLI::App& command);
