@@ -9,15 +9,10 @@ namespace imago::cli {
 
 namespace {
 
-struct BenchCommand {
+struct BenchCommand : CommonOptions {
   std::string what;
-  std::size_t batch = 1;
-  std::vector<std::string> formats;
+  KernelBenchOptions kernels;
   std::size_t mebibytes = 0;
-  double seconds = 1.0;
-  int threads = 0;
-  bool json = false;
-  bool quiet = false;
   ModelBench model;
 };
 
@@ -100,18 +95,13 @@ void bench_matrix_kernels(const BenchCommand& options) {
   if (!options.model.model.device.empty() && options.model.model.device != "cpu") {
     throw UsageError("'imago bench kernels' measures the CPU; bench/gpu measures a GPU");
   }
-  KernelBenchOptions bench;
-  for (const std::string& name : options.formats) bench.formats.push_back(parse_format(name));
-  bench.batch = options.batch;
+  KernelBenchOptions bench = options.kernels;
   bench.matrix_bytes = options.mebibytes << 20;
-  bench.seconds = options.seconds;
   set_thread_count(options.threads);
-  KernelFindings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = options.batch};
+  KernelFindings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = bench.batch};
   {
     Progress progress(options.quiet);
-    bench.progress = [&](const std::string& name, std::size_t done, std::size_t total) {
-      progress.show(done, total, name);
-    };
+    bench.progress = std::ref(progress);
     findings.bench = bench_kernels(bench);
   }
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
@@ -148,16 +138,15 @@ Command add_bench(CLI::App& program) {
            "'kernels': products of packed matrices, for every type; or a language model: a GGUF file or a Hugging Face "
            "folder (default: IMAGO_MODEL, else the bundled model)");
   add_model_bench(*command, options->model);
-  add_number(*command, "--batch", options->batch, 1, 65536, "Kernels: tokens per product (default: 1)");
-  add_value(*command, "--format", options->formats, "TYPE", "Kernels: only this type; may be repeated (default: all)")
+  add_number(*command, "--batch", options->kernels.batch, 1, 65536, "Kernels: tokens per product (default: 1)");
+  add_parsed(*command, "--format", options->kernels.formats, parse_format, "TYPE",
+             "Kernels: only this type; may be repeated (default: all)")
       ->expected(1)
       ->take_all();
   add_number(*command, "--mib", options->mebibytes, 0, 65536,
              "Kernels: size of a matrix (default: 0, four times the last-level cache, at least 256)", "MIB");
-  add_number(*command, "--seconds", options->seconds, 0.0, 3600.0, "Kernels: time for each (default: 1)", "S");
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  add_number(*command, "--seconds", options->kernels.seconds, 0.0, 3600.0, "Kernels: time for each (default: 1)", "S");
+  add_common(*command, *options);
   command->footer(
       "Examples:\n  imago bench\n  imago bench kernels\n  imago bench kernels --batch 512 --json\n"
       "  imago bench kernels --format q4_0 --format int8 -t 1\n"

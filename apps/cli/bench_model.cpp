@@ -29,11 +29,12 @@ Json to_json(const ModelBench& options, const LanguageModel& model, const std::v
 std::string to_text(const ModelBench& options, const LanguageModel& model,
                     const std::vector<ModelBenchResult>& results) {
   using enum Table::Align;
-  const bool splits = !options.model.gpu_layers.empty() && options.model.gpu_layers != "all";
-  const std::string device =
-      options.model.device.empty()
-          ? ""
-          : fmt::format(", {}{}", splits ? options.model.gpu_layers + " layers on " : "on ", options.model.device);
+  const std::optional<std::size_t> layers = options.model.gpu_layers;
+  const bool splits = layers && *layers != std::numeric_limits<std::size_t>::max();
+  std::string device;
+  if (!options.model.device.empty()) {
+    device = fmt::format(", {}on {}", splits ? fmt::format("{} layers ", *layers) : "", options.model.device);
+  }
   Table table({{"test"}, {"tokens/s", right}, {"±", right}, {"GB/s", right}});
   for (const ModelBenchResult& result : results) {
     table.add({result.test, fmt::format("{:.2f}", result.tokens_per_second), fmt::format("{:.2f}", result.stddev),
@@ -47,11 +48,11 @@ std::string to_text(const ModelBench& options, const LanguageModel& model,
 }  // namespace
 
 void add_model_bench(CLI::App& command, ModelBench& options) {
-  add_number(command, "-p,--prompt,--n-prompt", options.prompt, 0, 1 << 24,
+  add_number(command, "-p,--prompt,--n-prompt", options.bench.prompt, 0, 1 << 24,
              "Models: tokens of a prompt (default: 512)");
-  add_number(command, "-n,--generate,--n-gen", options.generate, 0, 1 << 24,
+  add_number(command, "-n,--generate,--n-gen", options.bench.generate, 0, 1 << 24,
              "Models: tokens to generate (default: 128)");
-  add_number(command, "-r,--repeats,--repetitions", options.repeats, 1, 1000, "Models: repetitions (default: 3)");
+  add_number(command, "-r,--repeats,--repetitions", options.bench.repeats, 1, 1000, "Models: repetitions (default: 3)");
   add_model_settings(command, options.model);
 }
 
@@ -60,10 +61,8 @@ void bench_language_model(const ModelBench& options, bool json) {
   std::vector<ModelBenchResult> results;
   {
     Progress progress(options.model.quiet);
-    ModelBenchOptions bench{.prompt = options.prompt, .generate = options.generate, .repeats = options.repeats};
-    bench.progress = [&](const std::string& test, std::size_t done, std::size_t total) {
-      progress.show(done, total, test);
-    };
+    ModelBenchOptions bench = options.bench;
+    bench.progress = std::ref(progress);
     results = bench_model(model, bench);
   }
   json ? print_json(to_json(options, model, results)) : print(to_text(options, model, results));

@@ -8,11 +8,10 @@ namespace imago::cli {
 
 namespace {
 
-struct CalibrateCommand {
+struct CalibrateCommand : CommonOptions {
   std::string model, text, data, out;
-  std::size_t context = 512, targets = 1;
-  int threads = 0;
-  bool products = false, json = false, quiet = false;
+  CalibrateOptions request;
+  DatasetOptions columns;
 };
 
 CalibrateReport run(const CalibrateCommand& options) {
@@ -21,9 +20,7 @@ CalibrateReport run(const CalibrateCommand& options) {
     throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE"
                              : "a language model is calibrated on a text: give --text FILE");
   }
-  CalibrateOptions calibrate;
-  calibrate.context = options.context;
-  calibrate.products = options.products;
+  CalibrateOptions calibrate = options.request;
   std::unique_ptr<Progress> progress;
   calibrate.progress = [&](std::size_t done, std::size_t total) {
     // The first call includes what an earlier run did.
@@ -32,7 +29,7 @@ CalibrateReport run(const CalibrateCommand& options) {
   };
   CalibrateReport report;
   if (network) {
-    const Dataset data = load_dataset(options.data, {.target_columns = options.targets});
+    const Dataset data = load_dataset(options.data, options.columns);
     blame(options.data, [&] { report = calibrate_network(options.model, data, options.data, options.out, calibrate); });
   } else {
     const std::string text = read_text(options.text);
@@ -53,7 +50,7 @@ void calibrate(const CalibrateCommand& options) {
                 {"rows", report.rows},
                 {"matrices", report.matrices},
                 {"resumed", report.resumed},
-                {"products", options.products},
+                {"products", options.request.products},
                 {"bytes", report.bytes},
                 {"seconds", seconds}});
     return;
@@ -74,14 +71,12 @@ Command add_calibrate(CLI::App& program) {
   add_file(*command, "--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX");
   add_file(*command, "-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
       ->required();
-  command->add_flag("--products", options->products,
+  command->add_flag("--products", options->request.products,
                     "Also record products of columns, for 'morph --method gptq' (default: squares only)");
-  add_number(*command, "--ctx", options->context, 1, 1 << 24, "Tokens per window (default: 512)");
-  add_value(*command, "--targets", options->targets, "N",
+  add_number(*command, "--ctx", options->request.context, 1, 1 << 24, "Tokens per window (default: 512)");
+  add_value(*command, "--targets", options->columns.target_columns, "N",
             "CSV: number of last columns that are targets, not inputs (default: 1)");
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  add_common(*command, *options);
   command->footer(
       "An interrupted run continues where it stopped.\n"
       "Examples:\n  imago calibrate model.gguf --text book.txt -o book.calibration.gguf --products\n"

@@ -215,9 +215,7 @@ class Chat {
 void chat(const ChatCommand& options) {
   constexpr std::size_t kUsualContext = 4096;  // few conversations need the memory of a longer cache
   GenerateOptions generation = generate_options(options.generation);
-  SequenceOptions sequence{.context = options.generation.context,
-                           .cache = cache_kind(options.generation.cache),
-                           .batch = options.generation.batch};
+  SequenceOptions sequence = options.generation.sequence;
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
   set_thread_count(options.generation.threads);

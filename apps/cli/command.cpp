@@ -17,6 +17,12 @@ std::string seed_problem(const std::string& text) {
 
 }  // namespace
 
+void add_common(CLI::App& command, CommonOptions& options) {
+  add_threads(command, options.threads);
+  add_json(command, options.json);
+  add_quiet(command, options.quiet);
+}
+
 void add_threads(CLI::App& command, int& threads) {
   add_number(command, "-t,--threads", threads, 0, 1024, "Number of threads (default: 0, one per usable core)");
 }
@@ -33,8 +39,15 @@ void add_seed(CLI::App& command, std::uint64_t& seed, const std::string& what) {
   add_value(command, "-s,--seed", seed, "N", what)->check(seed_problem);
 }
 
-void add_fp4_legacy(CLI::App& command, bool& legacy) {
-  command.add_flag("--fp4-legacy", legacy, "Read fp4 codes as the original engine does (default: as OCP defines them)");
+void add_fp4_legacy(CLI::App& command, LoadOptions& load) {
+  const auto choose = [&load] { load.fp4 = Fp4Table::legacy; };
+  command.add_flag_callback("--fp4-legacy", choose,
+                            "Read fp4 codes as the original engine does (default: as OCP defines them)");
+}
+
+void add_granularity(CLI::App& command, Granularity& granularity, const std::string& about) {
+  add_choice(command, "--granularity", granularity,
+             {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}}, about);
 }
 
 void add_device(CLI::App& command, std::string& device) {
@@ -54,45 +67,49 @@ std::shared_ptr<Device> open_chosen(const std::string& device) {
   }
 }
 
-void add_data_columns(CLI::App& command, DataOptions& options, CLI::Option* data) {
-  add_number(command, "--targets", options.targets, 1, 1 << 24,
+void add_data_columns(CLI::App& command, DatasetOptions& columns, CLI::Option* data) {
+  add_number(command, "--targets", columns.target_columns, 1, 1 << 24,
              "CSV: how many of the last columns are targets (default: 1)")
       ->needs(data);
-  add_file(command, "--labels", options.labels, "IDX: the labels (default: the file beside the images)")->needs(data);
-  command.add_flag("--one-hot", options.one_hot, "Turn class numbers into rows with a single 1 (default: keep them)")
+  add_file(command, "--labels", columns.labels, "IDX: the labels (default: the file beside the images)")->needs(data);
+  command.add_flag("--one-hot", columns.one_hot, "Turn class numbers into rows with a single 1 (default: keep them)")
       ->needs(data);
 }
 
 void add_data(CLI::App& command, DataOptions& options) {
   CLI::Option* data =
       add_file(command, "--data", options.path, "Networks: CSV, IDX images, or safetensors with 'x' and 'y'");
-  add_data_columns(command, options, data);
-  add_value(command, "--loss", options.loss, "NAME",
-            "mse, cross_entropy or cross_entropy_logits (default: cross entropy if targets are classes)")
+  add_data_columns(command, options.columns, data);
+  const auto parse = [](const std::string& text) {
+    const Loss loss{.kind = parse_loss(text)};
+    if (loss.kind != LossKind::multi_head_softmax_ce) return loss;
+    throw UsageError("--loss multi_head_softmax_ce is only for training; use mse or cross_entropy_logits");
+  };
+  add_parsed(command, "--loss", options.loss, parse, "NAME",
+             "mse, cross_entropy or cross_entropy_logits (default: cross entropy if targets are classes)")
       ->needs(data);
 }
 
 std::optional<Dataset> load_data(const DataOptions& options) {
   if (options.path.empty()) return std::nullopt;
   std::optional<Dataset> data;
-  blame(options.path, [&] {
-    data = load_dataset(options.path,
-                        {.target_columns = options.targets, .labels = options.labels, .one_hot = options.one_hot});
-    for (const Tensor<float>* values : {&data->x, &data->y}) {
-      if (std::ranges::all_of(values->values(), [](float value) { return std::isfinite(value); })) continue;
-      throw Error(ErrorKind::format, "some values are not finite; leave out those examples or replace the values");
-    }
-  });
+  blame(options.path, [&] { data = load_dataset(options.path, options.columns); });
+  check_finite(*data, options.path);
   return data;
 }
 
-std::optional<Loss> loss_of(const DataOptions& options) {
-  if (options.loss.empty()) return std::nullopt;
-  const LossKind kind = parse_loss(options.loss);
-  if (kind == LossKind::multi_head_softmax_ce) {
-    throw UsageError("--loss multi_head_softmax_ce is only for training; use mse or cross_entropy_logits");
-  }
-  return Loss{.kind = kind};
+void check_finite(const Dataset& data, const std::string& file) {
+  const auto check = [&](const Tensor<float>& values, std::string_view what) {
+    const auto wrong = std::ranges::find_if_not(values.values(), [](float value) { return std::isfinite(value); });
+    if (wrong == values.values().end()) return;
+    const auto place = static_cast<std::size_t>(wrong - values.values().begin());
+    const std::size_t example = place / (values.size() / values.shape()[0]);
+    throw Error(ErrorKind::format,
+                fmt::format("{}: the {} of example {} (counted from 0) hold {}; leave it out or replace it", file, what,
+                            example, *wrong));
+  };
+  check(data.x, "inputs");
+  check(data.y, "targets");
 }
 
 }  // namespace imago::cli

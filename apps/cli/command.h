@@ -61,44 +61,89 @@ CLI::Option* add_number(CLI::App& command, const std::string& names, T& target, 
   return add_value(command, names, target, value, about)->check(CLI::Range(least, most));
 }
 
-/// The value of the choice that `text` names. Throws UsageError that lists the choices.
-template <class T>
-T one_of(std::string_view option, const std::string& text, const std::vector<std::pair<std::string, T>>& choices) {
-  std::string known;
-  for (const auto& [name, value] : choices) {
-    if (name == text) return value;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
-  }
-  throw UsageError(fmt::format("{} {}: choose one of {}", option, text, known));
+/// An option whose text `parse` turns into the value; it throws UsageError for a wrong one.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& command, const std::string& names, T& target, const Parse& parse, const char* value,
+                        const std::string& about) {
+  const auto read = [&target, parse](const std::string& text) {
+    if (!text.empty()) target = parse(text);  // read_command_line refuses empty ones, naming the option
+  };
+  return command.add_option_function<std::string>(names, read, about)->type_name(value);
 }
 
+/// The same for an option with several values.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& command, const std::string& names, std::vector<T>& targets, const Parse& parse,
+                        const char* value, const std::string& about) {
+  const auto read = [&targets, parse](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      if (!text.empty()) targets.push_back(parse(text));
+    }
+  };
+  return command.add_option_function<std::vector<std::string>>(names, read, about)->type_name(value);
+}
+
+/// Values by the names that they have on the command line.
+template <class T>
+using Choices = std::vector<std::pair<std::string, T>>;
+
+/// The value of the choice that `text` names. Throws UsageError that lists the choices.
+template <class T>
+T one_of(std::string_view option, const std::string& text, const Choices<T>& choices) {
+  std::vector<std::string> known;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    known.push_back(name);
+  }
+  throw UsageError(fmt::format("{} is '{}'; it can be {}", option, printable(text), join(known, ", ")));
+}
+
+/// An option with one of a few values, which help texts list.
+template <class T>
+CLI::Option* add_choice(CLI::App& command, const std::string& name, T& target, const Choices<T>& choices,
+                        const std::string& about) {
+  std::vector<std::string> known;
+  for (const auto& choice : choices) known.push_back(choice.first);
+  const auto parse = [name, choices](const std::string& text) { return one_of(name, text, choices); };
+  return add_parsed(command, name, target, parse, join(known, "|").c_str(), about);
+}
+
+/// What most commands have.
+struct CommonOptions {
+  int threads = 0;
+  bool json = false, quiet = false;
+};
+
+/// `--threads`, `--json` and `--quiet`.
+void add_common(CLI::App& command, CommonOptions& options);
 void add_threads(CLI::App& command, int& threads);
 void add_json(CLI::App& command, bool& json);
 void add_quiet(CLI::App& command, bool& quiet);
 /// `-s,--seed N`, an unsigned 64-bit integer. `what` says what it seeds and names the default.
 void add_seed(CLI::App& command, std::uint64_t& seed, const std::string& what);
-void add_fp4_legacy(CLI::App& command, bool& legacy);
+void add_fp4_legacy(CLI::App& command, LoadOptions& load);
+void add_granularity(CLI::App& command, Granularity& granularity, const std::string& about);
 /// `--device cpu|cuda|cuda:N`; empty means the CPU.
 void add_device(CLI::App& command, std::string& device);
 /// The device of that name, null for the CPU. Throws UsageError for an invalid name, DeviceError for a device that does
 /// not exist; both name the option.
 std::shared_ptr<Device> open_chosen(const std::string& device);
 
-/// How to read a dataset.
+/// A dataset, and what networks are judged by on it.
 struct DataOptions {
-  std::string path, labels, loss;
-  std::size_t targets = 1;
-  bool one_hot = false;
+  std::string path;
+  DatasetOptions columns;
+  std::optional<Loss> loss;  ///< none: chosen by the data
 };
 
 /// `--targets`, `--labels` and `--one-hot`; each needs the option `data`.
-void add_data_columns(CLI::App& command, DataOptions& options, CLI::Option* data);
+void add_data_columns(CLI::App& command, DatasetOptions& columns, CLI::Option* data);
 /// `--data`, its columns and `--loss`, for commands that evaluate networks.
 void add_data(CLI::App& command, DataOptions& options);
-/// No dataset without --data. Throws like load_dataset, and FormatError for values that are not finite.
+/// No dataset without --data. Throws like load_dataset, and for values that are not finite.
 std::optional<Dataset> load_data(const DataOptions& options);
-/// None: chosen by the data. Throws UsageError.
-std::optional<Loss> loss_of(const DataOptions& options);
+/// Throws Error, naming the first example, for values that are not finite: they make every loss NaN.
+void check_finite(const Dataset& data, const std::string& file);
 
 // ---- the commands
 

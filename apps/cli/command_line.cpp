@@ -115,7 +115,7 @@ std::optional<std::string> explain_foreign(int argc, const char* const* argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string_view flag(argv[i]), name = flag.substr(0, flag.find('='));
     for (const Foreign& foreign : kForeign) {
-      if (std::find(foreign.flags.begin(), foreign.flags.end(), name) == foreign.flags.end()) continue;
+      if (std::ranges::find(foreign.flags, name) == foreign.flags.end()) continue;
       return fmt::format("'{}' is a flag of llama.cpp: {}", name, foreign.answer);
     }
   }
@@ -145,23 +145,15 @@ void refuse_empty_values(const CLI::App& program) {
 
 /// Rewrites a message of CLI11: which option, what was given, what is allowed.
 std::string in_plain_words(const std::string& problem) {
-  static const std::regex kConversion("Could not convert: (\\S+) = (.*)");
-  static const std::regex kRange("(\\S+): Value (.*) not in range (\\S+) to (\\S+)");
-  static const std::regex kMember("(\\S+): (.*) not in \\{(.*)\\}");
-  static const std::regex kMissing("(\\S+): 1 required (\\S+) missing");
+  static const std::pair<std::regex, const char*> kMessages[] = {
+      {std::regex("Could not convert: (\\S+) = (.*)"), "$1: '$2' is not a number"},
+      {std::regex("(\\S+): Value (.*) not in range (\\S+) to (\\S+)"), "$1: '$2' is not a number from $3 to $4"},
+      {std::regex("(\\S+): (.*) not in \\{(.*)\\}"), "$1 is '$2'; it can be $3"},
+      {std::regex("(\\S+): 1 required ([^\\s:]*)\\S* missing"), "$1 needs a value, $2"},
+  };
   std::smatch match;
-  if (std::regex_match(problem, match, kConversion)) {
-    return fmt::format("{}: '{}' is not a number", match.str(1), match.str(2));
-  }
-  if (std::regex_match(problem, match, kRange)) {
-    return fmt::format("{}: '{}' is not a number from {} to {}", match.str(1), match.str(2), match.str(3),
-                       match.str(4));
-  }
-  if (std::regex_match(problem, match, kMember)) {
-    return fmt::format("{} is '{}'; it can be {}", match.str(1), match.str(2), match.str(3));
-  }
-  if (std::regex_match(problem, match, kMissing)) {
-    return fmt::format("{} needs a value, {}", match.str(1), match.str(2).substr(0, match.str(2).find(':')));
+  for (const auto& [message, plain] : kMessages) {
+    if (std::regex_match(problem, match, message)) return match.format(plain);
   }
   return problem;
 }
@@ -191,6 +183,8 @@ std::optional<std::string> read_command_line(CLI::App& program, int argc, const 
     problem = repeated.empty() ? in_plain_words(error.what()) : repeated;
   } catch (const CLI::ParseError& error) {
     problem = in_plain_words(error.what());
+  } catch (const UsageError&) {  // a value that its option refused
+    if (program.remaining(true).empty()) throw;
   }
   // An unknown argument explains more than whatever is missing because of it.
   const std::vector<std::string> unknown = program.remaining(true);

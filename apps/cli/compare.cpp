@@ -7,14 +7,12 @@ namespace imago::cli {
 
 namespace {
 
-struct CompareCommand {
+struct CompareCommand : CommonOptions {
   std::string a, b, text, html;
+  CompareOptions request;
   DataOptions data;
-  std::size_t context = 512;
-  int threads = 0;
-  bool strict = false, exact = false;
-  bool fp4_legacy = false;
-  bool json = false, quiet = false;
+  LoadOptions load;
+  bool strict = false;
 };
 
 // ---- as JSON
@@ -164,30 +162,28 @@ ModelComparison compare_network_files(const CompareCommand& options) {
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
-  const LoadOptions load{.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp};
-  Network a = load_runnable(options.a, load), b = load_runnable(options.b, load);
-  const std::optional<Loss> loss = loss_of(options.data);
+  Network a = load_runnable(options.a, options.load), b = load_runnable(options.b, options.load);
   const std::optional<Dataset> data = load_data(options.data);
   ModelComparison comparison = compare_layers(a, b, options.strict);
   comparison.a.path = options.a;
   comparison.b.path = options.b;
   if (data) {
-    blame(fmt::format("{} on {}", options.a, options.data.path),
-          [&] { comparison.a.score = score_network(a, *data, loss); });
-    blame(fmt::format("{} on {}", options.b, options.data.path),
-          [&] { comparison.b.score = score_network(b, *data, loss); });
+    const auto score = [&](Network& network, ComparedModel& compared) {
+      blame(fmt::format("{} on {}", compared.path, options.data.path),
+            [&] { compared.score = score_network(network, *data, options.data.loss); });
+    };
+    score(a, comparison.a);
+    score(b, comparison.b);
   }
   return comparison;
 }
 
 ModelComparison compare_tensor_files(const CompareCommand& options) {
   if (!options.data.path.empty()) throw UsageError("--data is for networks of layers; language models take --text");
-  CompareOptions request{.context = options.context, .fast = !options.exact};
+  CompareOptions request = options.request;
   if (!options.text.empty()) request.text = read_text(options.text);
   PhasedProgress progress(options.quiet);
-  request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
-    progress.show(what, done, total);
-  };
+  request.progress = std::ref(progress);
   ModelComparison comparison;
   const auto work = [&] { comparison = compare_models(options.a, options.b, request); };
   options.text.empty() ? work() : blame(fmt::format("{} and {} on {}", options.a, options.b, options.text), work);
@@ -220,16 +216,14 @@ Command add_compare(CLI::App& program) {
   command->add_option("A", options->a, "The original: a model in any format")->required();
   command->add_option("B", options->b, "Another version of it")->required();
   add_file(*command, "--text", options->text, "For language models: a text on which predictions are compared");
-  add_number(*command, "--ctx", options->context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
+  add_number(*command, "--ctx", options->request.context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
   add_data(*command, options->data);
   add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
   command->add_flag("--strict", options->strict, "Do not compare layers of different types (default: compare them)");
-  command->add_flag("--exact", options->exact,
+  command->add_flag("!--exact", options->request.fast,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
-  add_fp4_legacy(*command, options->fp4_legacy);
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  add_fp4_legacy(*command, options->load);
+  add_common(*command, *options);
   command->footer(
       "A is the reference. Tensors of language models are matched by their role, whatever the file format.\n"
       "Examples:\n  imago compare folder small.gguf --text book.txt --html report.html\n"

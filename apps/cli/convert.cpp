@@ -7,16 +7,10 @@ namespace imago::cli {
 
 namespace {
 
-struct ConvertCommand {
-  std::string in, out, to, calibrate = "absmax", granularity = "tensor", importance, method = "auto";
-  double percentile = 0.999;
-  int group = 32;
-  std::vector<std::string> tensor_types;
-  std::string plan;
-  bool pure = false, dry_run = false, allow_nonfinite = false, eager = false;
-  bool fp4_legacy = false, json = false, quiet = false;
+struct ConvertCommand : CommonOptions {
+  std::string in, out, method = "auto";
+  ConvertOptions request;
   bool morph = false;
-  int threads = 0;
 };
 
 // ---- from the command line
@@ -39,35 +33,16 @@ std::optional<Rounding> rounding_of(const ConvertCommand& options) {
                                           {"plain", Rounding::nearest},
                                           {"compensated", Rounding::compensated},
                                           {"scaled", Rounding::scaled}});
-  if (rounding != Rounding::nearest && options.importance.empty()) {
+  if (rounding != Rounding::nearest && options.request.calibration.empty()) {
     throw UsageError(fmt::format("--method {} needs --importance FILE: 'imago calibrate' makes one", options.method));
   }
   return rounding;
 }
 
 ConvertOptions to_library(const ConvertCommand& options) {
-  ConvertOptions request;
-  if (!options.to.empty()) request.type = parse_format(options.to);
-  request.calibrator = one_of<Calibrator>("--calibrate", options.calibrate,
-                                          {{"absmax", Calibrator::absmax},
-                                           {"percentile", Calibrator::percentile},
-                                           {"mse", Calibrator::mse},
-                                           {"absmean", Calibrator::absmean}});
-  request.granularity =
-      one_of<Granularity>("--granularity", options.granularity,
-                          {{"tensor", Granularity::tensor}, {"row", Granularity::row}, {"block", Granularity::group}});
+  ConvertOptions request = options.request;
   request.rounding = rounding_of(options);
-  request.calibration = options.importance;
-  request.percentile = options.percentile;
-  request.group = options.group;
-  for (const std::string& text : options.tensor_types) request.tensor_types.push_back(tensor_type(text));
-  request.plan = options.plan;
-  request.pure = options.pure;
-  request.allow_nonfinite = options.allow_nonfinite;
-  request.dry_run = options.dry_run;
   request.measure_error = options.morph || options.json;
-  request.load.eager = options.eager;
-  if (options.fp4_legacy) request.load.fp4 = Fp4Table::legacy;
   return request;
 }
 
@@ -102,7 +77,7 @@ Json to_json(const ConvertReport& report, const ConvertCommand& options, double 
           {"out", options.out},
           {"from", name(report.from)},
           {"to", name(report.to)},
-          {"dry_run", options.dry_run},
+          {"dry_run", options.request.dry_run},
           {"parameters", report.parameters},
           {"bytes_before", report.from_bytes},
           {"bytes_after", report.to_bytes},
@@ -134,20 +109,20 @@ std::string to_text(const ConvertReport& report, const ConvertCommand& options, 
                                               bits_per_weight(report.to_bytes, report.parameters)));
   if (report.relative_rmse)
     text += fact("relative error", fmt::format("{:.4g}, where the type changed", *report.relative_rmse));
-  if (!options.dry_run) {
+  if (!options.request.dry_run) {
     text += fact("time", fmt::format("{:.2f} s, {}/s", seconds,
                                      format_bytes(static_cast<std::uint64_t>(static_cast<double>(report.from_bytes) /
                                                                              std::max(seconds, 1e-6)))));
   }
   text += fmt::format("\n{}\n{}", bold("By type"), totals_by_type(report).table());
-  if (options.dry_run) text += fmt::format("\n{}\n{}", bold("Plan"), plan_table(report));
+  if (options.request.dry_run) text += fmt::format("\n{}\n{}", bold("Plan"), plan_table(report));
   for (const std::string& note : report.notes) text += fmt::format("\nnote: {}\n", printable(note));
-  if (options.dry_run) text += dim("\nnothing was written: this was a dry run\n");
+  if (options.request.dry_run) text += dim("\nnothing was written: this was a dry run\n");
   return text;
 }
 
 void convert(const ConvertCommand& options) {
-  if (options.morph && options.to.empty() && options.plan.empty()) {
+  if (options.morph && !options.request.type && options.request.plan.empty()) {
     throw UsageError("--to is required: give a type, or a plan with --plan; see 'imago morph --help'");
   }
   ConvertOptions request = to_library(options);
@@ -155,9 +130,9 @@ void convert(const ConvertCommand& options) {
   const auto start = std::chrono::steady_clock::now();
   ConvertReport report;
   {
-    Progress progress(options.quiet || options.dry_run);
+    Progress progress(options.quiet || request.dry_run);
     request.progress = [&](std::uint64_t done, std::uint64_t total) {
-      if (total != 0) progress.show(done, total, printable(options.out), Progress::Unit::bytes);
+      progress.show(done, total, printable(options.out), Progress::Unit::bytes);
     };
     report = convert_model(options.in, options.out, request);
   }
@@ -174,42 +149,43 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   options->morph = morph;
   command->add_option("IN", options->in, "A model in any format, recognized by its content")->required();
   command->add_option("OUT", options->out, "The file or folder to write; may be IN")->required();
-  CLI::Option* to = command->add_option("--to", options->to,
-                                        morph ? "The type that weights take ('imago dtypes' lists them)"
-                                              : "The type that weights take (default: each keeps its own where OUT can "
-                                                "hold it)");
-  to->type_name("TYPE");
+  ConvertOptions& request = options->request;
+  add_parsed(*command, "--to", request.type, parse_format, "TYPE",
+             morph ? "The type that weights take ('imago dtypes' lists them)"
+                   : "The type that weights take (default: each keeps its own where OUT can hold it)");
   if (morph) {
-    add_value(*command, "--plan", options->plan, "PLAN.json",
+    add_value(*command, "--plan", request.plan, "PLAN.json",
               "Types from a file of 'imago plan'; --to is for what it does not name");
   }
-  add_value(*command, "--tensor-type", options->tensor_types, "REGEX=TYPE",
-            "Tensors whose name matches REGEX take TYPE, before every other rule; repeatable")
+  add_parsed(*command, "--tensor-type", request.tensor_types, tensor_type, "REGEX=TYPE",
+             "Tensors whose name matches REGEX take TYPE, before every other rule; repeatable")
       ->allow_extra_args(false);
-  command->add_flag("--pure", options->pure,
+  command->add_flag("--pure", request.pure,
                     "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
-  add_value(*command, "--calibrate", options->calibrate, "absmax|percentile|mse|absmean",
-            "How scales are found (default: absmax)");
-  add_value(*command, "--percentile", options->percentile, "P", "With --calibrate percentile (default: 0.999)");
-  add_value(*command, "--granularity", options->granularity, "tensor|row|block",
-            "One scale per tensor, row or block (default: tensor)");
-  add_value(*command, "--group", options->group, "N",
+  add_choice(*command, "--calibrate", request.calibrator,
+             {{"absmax", Calibrator::absmax},
+              {"percentile", Calibrator::percentile},
+              {"mse", Calibrator::mse},
+              {"absmean", Calibrator::absmean}},
+             "How scales are found (default: absmax)");
+  add_value(*command, "--percentile", request.percentile, "P", "With --calibrate percentile (default: 0.999)");
+  add_granularity(*command, request.granularity, "One scale per tensor, row or block (default: tensor)");
+  add_value(*command, "--group", request.group, "N",
             "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)");
   if (morph) {
-    add_file(*command, "--importance", options->importance,
+    add_file(*command, "--importance", request.calibration,
              "A file of 'imago calibrate' or llama-imatrix (default: all weights matter alike)");
     add_value(*command, "--method", options->method, "METHOD",
               "nearest, gptq (later columns compensate for the errors of earlier ones) or awq (important columns "
               "are scaled up) (default: gptq if the file has products, else nearest)");
   }
-  command->add_flag("--dry-run", options->dry_run, "Print the plan and sizes, write nothing (default: write)");
-  command->add_flag("--allow-nonfinite", options->allow_nonfinite,
+  command->add_flag("--dry-run", request.dry_run, "Print the plan and sizes, write nothing (default: write)");
+  command->add_flag("--allow-nonfinite", request.allow_nonfinite,
                     "Accept weights that are NaN or infinite (default: refuse)");
-  command->add_flag("--eager", options->eager, "Read IN to memory first (default: mapped; network disks always so)");
-  add_fp4_legacy(*command, options->fp4_legacy);
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  command->add_flag("--eager", request.load.eager,
+                    "Read IN to memory first (default: mapped; network disks always so)");
+  add_fp4_legacy(*command, request.load);
+  add_common(*command, *options);
   command->footer(std::string(kFormats) + examples);
   return {command, [options] { convert(*options); }};
 }

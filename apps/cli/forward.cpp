@@ -9,8 +9,8 @@ namespace {
 struct ForwardCommand {
   std::string network, input, output, grad_output, device;
   std::uint64_t seed = 0;
+  LoadOptions load;
   int threads = 0;
-  bool fp4_legacy = false;
   bool quiet = false;
 };
 
@@ -35,9 +35,7 @@ void forward(const ForwardCommand& options) {
   const bool backward = !options.grad_output.empty();
   const std::shared_ptr<Device> device = open_chosen(options.device);
   if (backward && device) throw UsageError("--grad-output only works on the CPU; leave out --device");
-  LoadOptions load;
-  if (options.fp4_legacy) load.fp4 = Fp4Table::legacy;
-  Network network = load_runnable(options.network, load);
+  Network network = load_runnable(options.network, options.load);
   network.set_run_seed(options.seed);
   network.run_on(device);
   const Tensor<float> x = read_tensor(options.input, "x");
@@ -62,7 +60,7 @@ Command add_forward(CLI::App& program) {
   add_file(*command, "--grad-output", options->grad_output,
            "Safetensors file with 'dy': also write 'dx' and 'dw.PATH' of each layer (default: none)");
   add_seed(*command, options->seed, "Of random numbers in layers (default: 0)");
-  add_fp4_legacy(*command, options->fp4_legacy);
+  add_fp4_legacy(*command, options->load);
   add_device(*command, options->device);
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);

@@ -11,7 +11,7 @@ namespace imago::cli {
 namespace {
 
 std::size_t parse_gpu_layers(const std::string& text) {
-  if (text.empty() || text == "all") return std::numeric_limits<std::size_t>::max();
+  if (text == "all") return std::numeric_limits<std::size_t>::max();
   std::size_t layers = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layers);
   if (error != std::errc() || end != text.data() + text.size()) {
@@ -22,14 +22,9 @@ std::size_t parse_gpu_layers(const std::string& text) {
 
 /// Everything except the progress bar.
 LanguageModelOptions load_options(const ModelOptions& options) {
-  LanguageModelOptions load;
-  if (!options.type.empty()) load.type = parse_format(options.type);
-  load.fast = !options.exact;
-  load.gpu_layers = parse_gpu_layers(options.gpu_layers);
-  load.device = open_chosen(options.device);
-  if (!options.gpu_layers.empty() && !load.device) {
-    throw UsageError("--gpu-layers needs a GPU: add --device cuda");
-  }
+  LanguageModelOptions load{.type = options.type, .fast = options.fast, .device = open_chosen(options.device)};
+  if (options.gpu_layers && !load.device) throw UsageError("--gpu-layers needs a GPU: add --device cuda");
+  load.gpu_layers = options.gpu_layers.value_or(load.gpu_layers);
   return load;
 }
 
@@ -45,13 +40,13 @@ void add_model(CLI::App& command, ModelOptions& options) {
 }
 
 void add_model_settings(CLI::App& command, ModelOptions& options) {
-  add_value(command, "--type", options.type, "TYPE",
-            "Convert matrices to this type while loading (default: as stored)");
-  command.add_flag("--exact", options.exact,
+  add_parsed(command, "--type", options.type, parse_format, "TYPE",
+             "Convert matrices to this type while loading (default: as stored)");
+  command.add_flag("!--exact", options.fast,
                    "Keep activations in float32 (default: int8 or bfloat16 for types that allow it)");
   add_device(command, options.device);
-  add_value(command, "--gpu-layers", options.gpu_layers, "N|all",
-            "How many of the last layers the GPU computes; the CPU computes the others (default: all)");
+  add_parsed(command, "--gpu-layers", options.gpu_layers, parse_gpu_layers, "N|all",
+             "How many of the last layers the GPU computes; the CPU computes the others (default: all)");
 }
 
 LanguageModel load_model(const ModelOptions& options) {
@@ -120,11 +115,11 @@ std::pair<TokenId, float> parse_bias(const std::string& text) {
 
 void add_generation(CLI::App& command, GenerationOptions& options, long long predict) {
   options.predict = predict;
-  SamplerOptions& sampler = options.sampler;
+  SamplerOptions& sampler = options.generate.sampler;
   add_model_argument(command, options.model.path, "A GGUF file or a Hugging Face folder");
   add_number(command, "-n,--predict,--n-predict", options.predict, -1LL, 1LL << 40,
              fmt::format("Most tokens to generate; -1: until the model stops (default: {})", predict));
-  add_number(command, "-c,--ctx-size", options.context, 0, 1 << 24,
+  add_number(command, "-c,--ctx-size", options.sequence.context, 0, 1 << 24,
              predict < 0 ? "Tokens of context (default: 0, that of the model, at most 4096)"
                          : "Tokens of context (default: 0, what prompt and -n need, at most that of the model)");
   command.add_option("--temp,--temperature", sampler.temperature,
@@ -144,15 +139,17 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
                      "Subtract this from the logits of earlier tokens (default: 0)");
   command.add_option("--frequency-penalty", sampler.frequency_penalty,
                      "The same for each time a token occurred (default: 0)");
-  add_value(command, "-l,--logit-bias", options.bias, "ID=X",
-            "Add a number to the logit of a token; -inf forbids it (repeatable)")
+  add_parsed(command, "-l,--logit-bias", sampler.bias, parse_bias, "ID=X",
+             "Add a number to the logit of a token; -inf forbids it (repeatable)")
       ->allow_extra_args(false);
   add_seed(command, sampler.seed, "Makes sampling repeatable (default: 0, from the clock)");
-  add_value(command, "-r,--reverse-prompt,--stop", options.stop, "TEXT", "Stop before this text (repeatable)")
+  add_value(command, "-r,--reverse-prompt,--stop", options.generate.stop, "TEXT", "Stop before this text (repeatable)")
       ->allow_extra_args(false);
-  command.add_flag("--ignore-eos", options.ignore_end, "Continue after an end token (default: stop)");
-  add_value(command, "--cache-type", options.cache, "f32|f16|q8_0", "Type of cached keys and values (default: f16)");
-  add_number(command, "-b,--batch-size", options.batch, 1, 65536,
+  command.add_flag("--ignore-eos", options.generate.ignore_end, "Continue after an end token (default: stop)");
+  add_choice(command, "--cache-type", options.sequence.cache,
+             {{"f32", CacheKind::float32}, {"f16", CacheKind::float16}, {"q8_0", CacheKind::q8_0}},
+             "Type of cached keys and values (default: f16)");
+  add_number(command, "-b,--batch-size", options.sequence.batch, 1, 65536,
              "Tokens of a prompt that run together (default: 512; 2048 if all layers are on a GPU)");
   add_model_settings(command, options.model);
   add_threads(command, options.threads);
@@ -160,22 +157,11 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
 }
 
 GenerateOptions generate_options(const GenerationOptions& options) {
-  GenerateOptions made;
+  GenerateOptions made = options.generate;
   made.max_tokens =
       options.predict < 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(options.predict);
-  made.sampler = options.sampler;
-  for (const std::string& bias : options.bias) made.sampler.bias.push_back(parse_bias(bias));
-  made.stop = options.stop;
-  made.ignore_end = options.ignore_end;
   const Sampler checked(made.sampler);
   return made;
-}
-
-CacheKind cache_kind(const std::string& name) {
-  if (name == "f32") return CacheKind::float32;
-  if (name == "f16") return CacheKind::float16;
-  if (name == "q8_0") return CacheKind::q8_0;
-  throw UsageError(fmt::format("--cache-type is '{}'; it can be f32, f16 or q8_0", printable(name)));
 }
 
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {

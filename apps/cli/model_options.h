@@ -10,10 +10,10 @@ namespace imago::cli {
 
 struct ModelOptions {
   std::string path;
-  std::string type;  ///< empty: as stored
-  bool exact = false;
-  std::string device;      ///< empty: the CPU
-  std::string gpu_layers;  ///< "all" or a number; empty: all
+  std::optional<Format> type;  ///< none: as stored
+  bool fast = true;
+  std::string device;                     ///< empty: the CPU
+  std::optional<std::size_t> gpu_layers;  ///< none: all, and the option was not given
   bool quiet = false;
 };
 
@@ -25,7 +25,7 @@ void add_model(CLI::App& command, ModelOptions& options);
 void add_model_settings(CLI::App& command, ModelOptions& options);
 
 /// Loads the model, or the default model, with a progress bar. Throws like LanguageModel::load, and UsageError or
-/// DeviceError for an invalid type, device or number of layers before anything is read.
+/// DeviceError for an invalid device before anything is read.
 LanguageModel load_model(const ModelOptions& options);
 
 /// Warns, unless `quiet`, that the model was not trained for so long a context.
@@ -37,14 +37,9 @@ std::vector<TokenId> parse_ids(const std::string& text);
 /// What `run` and `chat` share.
 struct GenerationOptions {
   ModelOptions model;
-  SamplerOptions sampler;
-  std::vector<std::string> bias;  ///< "ID=NUMBER"
-  std::vector<std::string> stop;
+  GenerateOptions generate;  ///< except max_tokens and prompt_progress
+  SequenceOptions sequence;
   long long predict = 256;  ///< -1: until the model stops or the context is full
-  std::size_t context = 0;
-  std::string cache = "f16";
-  std::optional<std::size_t> batch;  ///< none: chosen by the device
-  bool ignore_end = false;
   int threads = 0;
 };
 
@@ -53,7 +48,6 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
 
 /// Throws UsageError for values out of range, before any model is loaded.
 GenerateOptions generate_options(const GenerationOptions& options);
-CacheKind cache_kind(const std::string& name);
 
 /// Encodes special tokens, adds BOS if the tokenizer says so, and never adds EOS.
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
@@ -71,8 +65,7 @@ std::string_view end_name(EndReason reason);
 /// imago bench MODEL
 struct ModelBench {
   ModelOptions model;
-  std::size_t prompt = 512, generate = 128;
-  int repeats = 3;
+  ModelBenchOptions bench;
 };
 
 void add_model_bench(CLI::App& command, ModelBench& options);

@@ -12,36 +12,15 @@ namespace imago::cli {
 
 namespace {
 
-struct PlanCommand {
-  std::string model, text, data, importance, method, out;
-  std::vector<std::string> types;
-  std::optional<double> bits;
-  std::optional<std::uint64_t> size;
-  std::size_t context = 512, windows = 8;
-  bool plain = false, one_hot = false, json = false, quiet = false;
-  int threads = 0;
+struct PlanCommand : CommonOptions {
+  std::string model, text, data, out;
+  PlanOptions request;
+  bool one_hot = false;
 };
 
 std::string duration(double seconds) {
   if (seconds < 90) return fmt::format("{:.0f} s", seconds);
   return fmt::format("{:.0f} min", seconds / 60);
-}
-
-PlanOptions to_library(const PlanCommand& options) {
-  PlanOptions request;
-  request.bits = options.bits;
-  request.size = options.size;
-  for (const std::string& type : options.types) request.types.push_back(parse_format(type));
-  request.calibration = options.importance;
-  request.plain = options.plain;
-  if (!options.method.empty()) {
-    request.rounding = one_of<Rounding>(
-        "--method", options.method,
-        {{"nearest", Rounding::nearest}, {"gptq", Rounding::compensated}, {"compensated", Rounding::compensated}});
-  }
-  request.context = options.context;
-  request.windows = options.windows;
-  return request;
 }
 
 // ---- the report
@@ -112,8 +91,8 @@ std::string tensor_table(const PlanReport& report) {
 /// The commands that convert the model as it was measured.
 std::string next_step(const PlanReport& report, const PlanCommand& options) {
   const std::string model = printable(options.model), plan = printable(options.out);
-  if (of_network(report) || options.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
-  std::string text = "\n", calibration = printable(options.importance);
+  if (of_network(report) || options.request.plain) return fmt::format("\nimago morph {} OUT --plan {}\n", model, plan);
+  std::string text = "\n", calibration = printable(options.request.calibration);
   if (calibration.empty()) {
     calibration = "CALIBRATION.gguf";
     text += fmt::format("imago calibrate {} --text {} {}-o {}\n", model, printable(options.text),
@@ -150,7 +129,7 @@ std::string to_text(const PlanReport& report, const PlanCommand& options) {
 
 // ---- the work
 
-PlanReport make_plan(const PlanCommand& options, PlanOptions request) {
+PlanReport make_plan(const PlanCommand& options, const PlanOptions& request) {
   const FileForm form = detect_form(options.model);
   if (form == FileForm::architecture) {
     throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", options.model));
@@ -172,7 +151,7 @@ PlanReport make_plan(const PlanCommand& options, PlanOptions request) {
 }
 
 void plan(const PlanCommand& options) {
-  PlanOptions request = to_library(options);
+  PlanOptions request = options.request;
   set_thread_count(options.threads);
   PlanReport report;
   {
@@ -182,9 +161,7 @@ void plan(const PlanCommand& options) {
       fmt::print(stderr, "{} measurements: about {} and {} of memory\n", format_count(estimate.measurements),
                  duration(estimate.seconds), format_bytes(estimate.memory_bytes));
     };
-    request.progress = [&](std::string_view step, std::size_t done, std::size_t total) {
-      if (total != 0) progress.show(done, total, step);
-    };
+    request.progress = std::ref(progress);
     report = make_plan(options, request);
   }
   write_plan(report.plan, options.out);
@@ -198,29 +175,32 @@ Command add_plan(CLI::App& program) {
   const auto options = std::make_shared<PlanCommand>();
   command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or .entity file")
       ->required();
-  CLI::Option* bits = command->add_option("--bits", options->bits, "The budget: bits per weight of the matrices");
-  bits->type_name("X");
-  add_value(*command, "--size", options->size, "BYTES", "The budget: bytes of all tensors")->excludes(bits);
+  PlanOptions& request = options->request;
+  CLI::Option* bits = add_value(*command, "--bits", request.bits, "X", "The budget: bits per weight of the matrices");
+  add_value(*command, "--size", request.size, "BYTES", "The budget: bytes of all tensors")->excludes(bits);
   add_file(*command, "--text", options->text, "Text that a language model is measured on");
   add_file(*command, "--data", options->data, "Dataset that a network of layers is measured on");
   command->add_flag("--one-hot", options->one_hot, "Class numbers of --data become one-hot rows (default: no)");
-  add_value(*command, "--types", options->types, "A,B,…",
-            "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
-            "dtypes)")
+  add_parsed(*command, "--types", request.types, parse_format, "A,B,…",
+             "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
+             "dtypes)")
       ->delimiter(',');
-  command->add_option("--importance", options->importance,
+  command->add_option("--importance", request.calibration,
                       "A file of 'imago calibrate' (default: collected from the text)");
-  command->add_flag("--plain", options->plain, "Round without importance (default: with)");
-  add_value(*command, "--method", options->method, "METHOD",
-            "nearest, or gptq: later columns compensate for the errors of earlier ones (default: gptq if the "
-            "calibration allows it)");
-  add_number(*command, "--ctx", options->context, 4, 1 << 20, "Tokens per window (default: 512)");
-  add_number(*command, "--windows", options->windows, 1, 1 << 20,
+  command->add_flag("--plain", request.plain, "Round without importance (default: with)");
+  const auto rounding = [](const std::string& text) {
+    return one_of<Rounding>(
+        "--method", text,
+        {{"nearest", Rounding::nearest}, {"gptq", Rounding::compensated}, {"compensated", Rounding::compensated}});
+  };
+  add_parsed(*command, "--method", request.rounding, rounding, "METHOD",
+             "nearest, or gptq: later columns compensate for the errors of earlier ones (default: gptq if the "
+             "calibration allows it)");
+  add_number(*command, "--ctx", request.context, 4, 1 << 20, "Tokens per window (default: 512)");
+  add_number(*command, "--windows", request.windows, 1, 1 << 20,
              "Windows to measure on; twice as many others judge the plan (default: 8)");
   add_value(*command, "-o,--output", options->out, "PLAN.json", "The plan file to write (JSON)")->required();
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  add_common(*command, *options);
   command->footer(
       "The plan is JSON that can be edited; 'imago morph IN OUT --plan PLAN.json' follows it.\n"
       "Examples:\n  imago plan model/ --bits 4.5 --text book.txt -o plan.json\n"

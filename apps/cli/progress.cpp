@@ -34,10 +34,14 @@ Progress::~Progress() {
   if (drawn_) std::fputs(kEraseLine, stderr);
 }
 
+bool Progress::is_due(std::size_t done, std::size_t total) const {
+  if (!visible_ || total == 0) return false;
+  return !drawn_ || done >= total || std::chrono::steady_clock::now() - drawn_at_ >= std::chrono::milliseconds(50);
+}
+
 void Progress::show(std::size_t done, std::size_t total, std::string_view label, Unit unit) {
-  if (!visible_) return;
+  if (!is_due(done, total)) return;
   const auto now = std::chrono::steady_clock::now();
-  if (drawn_ && done < total && now - drawn_at_ < std::chrono::milliseconds(50)) return;
   drawn_at_ = now;
   constexpr std::size_t kBarWidth = 24;
   const std::size_t filled = kBarWidth * done / total;
@@ -58,7 +62,7 @@ void Progress::show(std::size_t done, std::size_t total, std::string_view label,
   drawn_ = true;
 }
 
-void PhasedProgress::show(std::string_view phase, std::size_t done, std::size_t total) {
+void PhasedProgress::operator()(std::string_view phase, std::size_t done, std::size_t total) {
   if (!progress_ || phase != phase_) {
     phase_ = phase;
     progress_.emplace(quiet_);

@@ -22,8 +22,12 @@ class Progress {
   ~Progress();
 
   enum class Unit : std::uint8_t { steps, bytes };
-  /// REQUIRES: done <= total, total > 0.
+  /// Whether `show` would draw now: for work in steps of microseconds, where making the label takes time.
+  bool is_due(std::size_t done, std::size_t total) const;
+  /// Draws nothing if `total` is 0, which means unknown. REQUIRES: done <= total.
   void show(std::size_t done, std::size_t total, std::string_view label, Unit unit = Unit::steps);
+  /// As functions of the library report progress; pass them std::ref of this object.
+  void operator()(std::string_view label, std::size_t done, std::size_t total) { show(done, total, label); }
 
  private:
   bool visible_;
@@ -37,8 +41,8 @@ class Progress {
 class PhasedProgress {
  public:
   explicit PhasedProgress(bool quiet) : quiet_(quiet) {}
-  /// REQUIRES: done <= total, total > 0.
-  void show(std::string_view phase, std::size_t done, std::size_t total);
+  /// Draws nothing if `total` is 0, which means unknown. REQUIRES: done <= total.
+  void operator()(std::string_view phase, std::size_t done, std::size_t total);
 
  private:
   bool quiet_;

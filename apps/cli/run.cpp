@@ -16,7 +16,6 @@ struct RunCommand {
   GenerationOptions generation;
   std::string prompt, file, prompt_cache;
   bool prompt_given = false;
-  std::size_t log_probabilities = 0;
   bool escape = false;
   bool special = false;
   bool json = false;
@@ -68,7 +67,7 @@ std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const std::string& t
 /// -c, else what prompt and answer need, limited by the model.
 std::size_t context_for(const RunCommand& options, const LanguageModel& model, std::size_t prompt) {
   constexpr std::size_t kOpenEnd = 4096;  // if the length is not limited
-  if (options.generation.context != 0) return options.generation.context;
+  if (options.generation.sequence.context != 0) return options.generation.sequence.context;
   const bool open = options.generation.predict < 0 || !options.prompt_cache.empty();
   const std::size_t more = open ? kOpenEnd : static_cast<std::size_t>(options.generation.predict);
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
@@ -118,10 +117,8 @@ void print_result(const GenerateResult& result, const Json& log_probabilities, c
 }
 
 void run(const RunCommand& options) {
-  if (options.log_probabilities > 0 && !options.json) throw UsageError("--logprobs needs --json");
-  GenerateOptions generation = generate_options(options.generation);
-  generation.log_probabilities = options.log_probabilities;
-  const CacheKind cache = cache_kind(options.generation.cache);
+  const GenerateOptions generation = generate_options(options.generation);
+  if (generation.log_probabilities > 0 && !options.json) throw UsageError("--logprobs needs --json");
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
   const std::string text = options.escape ? unescaped(prompt_text(options)) : prompt_text(options);
@@ -130,8 +127,9 @@ void run(const RunCommand& options) {
   const Tokenizer& tokenizer = model.require_tokenizer();
   const std::vector<TokenId> ids = prompt_ids(tokenizer, text);
 
-  Sequence sequence(
-      model, {.context = context_for(options, model, ids.size()), .cache = cache, .batch = options.generation.batch});
+  SequenceOptions room = options.generation.sequence;
+  room.context = context_for(options, model, ids.size());
+  Sequence sequence(model, room);
   if (ids.size() > sequence.capacity()) {
     throw UsageError(fmt::format("the prompt has {} tokens, but the context has room for {}; shorten it, or raise -c",
                                  ids.size(), sequence.capacity()));
@@ -151,7 +149,7 @@ void run(const RunCommand& options) {
       for (const TokenProbability& top : token.top) {
         if (top.id == token.id) entry = describe(tokenizer, top);
       }
-      for (std::size_t i = 0; i < std::min(options.log_probabilities, token.top.size()); ++i) {
+      for (std::size_t i = 0; i < std::min(generation.log_probabilities, token.top.size()); ++i) {
         entry["top"].push_back(describe(tokenizer, token.top[i]));
       }
       log_probabilities.push_back(std::move(entry));
@@ -186,7 +184,7 @@ Command add_run(CLI::App& program) {
                     "Interpret \\n, \\t, \\r, \\\\, \\' and \\\" in the text (default: off)");
   add_file(*command, "--prompt-cache", options->prompt_cache,
            "Save the state after the prompt in this file, and start from it (default: none)");
-  add_number(*command, "--logprobs", options->log_probabilities, 0, 1000,
+  add_number(*command, "--logprobs", options->generation.generate.log_probabilities, 0, 1000,
              "Number of most likely tokens to report, with --json (default: 0)");
   command->add_flag("--special", options->special, "Show special tokens by name (default: hide them)");
   add_json(*command, options->json);

@@ -7,29 +7,12 @@ namespace imago::cli {
 
 namespace {
 
-struct SweepCommand {
-  std::string model, text, html, importance, granularity = "tensor";
-  std::vector<std::string> types, plans;
-  DataOptions data;
-  std::size_t context = 512;
-  int group = 32, threads = 0;
-  bool mix = false, exact = false, fp4_legacy = false, json = false, quiet = false;
-};
-
-SweepOptions to_library(const SweepCommand& options) {
+struct SweepCommand : CommonOptions {
+  std::string model, text, html;
   SweepOptions request;
-  for (const std::string& type : options.types) request.types.push_back(parse_format(type));
-  request.plans = options.plans;
-  request.calibration = options.importance;
-  request.mix = options.mix;
-  request.granularity = options.granularity == "block" ? Granularity::group
-                        : options.granularity == "row" ? Granularity::row
-                                                       : Granularity::tensor;
-  request.group = options.group;
-  request.context = options.context;
-  request.fast = !options.exact;
-  return request;
-}
+  DataOptions data;
+  LoadOptions load;
+};
 
 // ---- the report
 
@@ -103,16 +86,13 @@ SweepReport sweep_network_file(const SweepCommand& options, SweepOptions request
   if (!options.text.empty()) {
     throw UsageError("--text is for language models; networks of layers are judged on --data");
   }
-  Network network = load_runnable(options.model, {.fp4 = options.fp4_legacy ? Fp4Table::legacy : Fp4Table::ocp});
-  const std::optional<Loss> loss = loss_of(options.data);
+  Network network = load_runnable(options.model, options.load);
   const std::optional<Dataset> data = load_data(options.data);
   Progress progress(options.quiet);
-  request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
-    progress.show(done, total, what);
-  };
+  request.progress = std::ref(progress);
   SweepReport report;
   const std::string where = data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
-  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, loss, request); });
+  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, options.data.loss, request); });
   report.model = options.model;
   return report;
 }
@@ -138,11 +118,10 @@ SweepReport sweep_language_model(const SweepCommand& options, SweepOptions reque
 }
 
 void run_sweep(const SweepCommand& options) {
-  const SweepOptions request = to_library(options);
   set_thread_count(options.threads);
   if (!options.html.empty()) check_folder(options.html);
-  const SweepReport report = is_network(detect_form(options.model)) ? sweep_network_file(options, request)
-                                                                    : sweep_language_model(options, request);
+  const SweepReport report = is_network(detect_form(options.model)) ? sweep_network_file(options, options.request)
+                                                                    : sweep_language_model(options, options.request);
   if (!options.html.empty()) write_report_html(report_of(report), options.html);
   options.json ? print_json(to_json(report)) : print(to_text(report));
 }
@@ -154,30 +133,26 @@ Command add_sweep(CLI::App& program) {
   const auto options = std::make_shared<SweepCommand>();
   command->add_option("MODEL", options->model, "A GGUF file, a Hugging Face folder, a checkpoint or an .entity file")
       ->required();
-  add_value(*command, "--types", options->types, "TYPE,TYPE",
-            "Types to try, for example q4_k,q6_k (default: the usual ones; for networks the 21 dtypes)")
+  SweepOptions& request = options->request;
+  add_parsed(*command, "--types", request.types, parse_format, "TYPE,TYPE",
+             "Types to try, for example q4_k,q6_k (default: the usual ones; for networks the 21 dtypes)")
       ->delimiter(',');
-  add_file(*command, "--plan", options->plans, "A plan to try as well; repeatable")->allow_extra_args(false);
+  add_file(*command, "--plan", request.plans, "A plan to try as well; repeatable")->allow_extra_args(false);
   add_file(*command, "--text", options->text,
            "For language models: a text to judge by (default: errors of the weights)");
-  add_number(*command, "--ctx", options->context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
+  add_number(*command, "--ctx", request.context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
   add_data(*command, options->data);
-  add_file(*command, "--importance", options->importance, "A file of 'imago calibrate' (default: round without it)");
-  command->add_flag("--mix", options->mix,
+  add_file(*command, "--importance", request.calibration, "A file of 'imago calibrate' (default: round without it)");
+  command->add_flag("--mix", request.mix,
                     "The usual mix of each type (default: every matrix takes it, as with --pure)");
-  command
-      ->add_option("--granularity", options->granularity,
-                   "Dtypes have one scale per tensor, row or block (default: tensor)")
-      ->check(CLI::IsMember({"tensor", "row", "block"}));
-  command->add_option("--group", options->group, "Weights per scale with --granularity block (default: 32)")
+  add_granularity(*command, request.granularity, "Dtypes have one scale per tensor, row or block (default: tensor)");
+  command->add_option("--group", request.group, "Weights per scale with --granularity block (default: 32)")
       ->check(CLI::IsMember({32, 64, 128}));
   add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
-  command->add_flag("--exact", options->exact,
+  command->add_flag("!--exact", request.fast,
                     "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
-  add_fp4_legacy(*command, options->fp4_legacy);
-  add_threads(*command, options->threads);
-  add_json(*command, options->json);
-  add_quiet(*command, options->quiet);
+  add_fp4_legacy(*command, options->load);
+  add_common(*command, *options);
   command->footer(
       "Only the page is written. Sizes are those of the tensors that 'imago morph --pure' would write.\n"
       "Examples:\n  imago sweep folder --text book.txt --html sweep.html\n"

@@ -166,10 +166,11 @@ TEST_F(Convert, WrongCommandLinesGiveTwo) {
   expect_error(convert("bag.safetensors", "out.gguf", {"--to", "q9_9"}), 2, "q9_9");
   expect_error(convert("bag.safetensors", "out.gguf", {"--tensor-type", "ffn"}), 2, "ffn_down=q6_k");
   expect_error(convert("bag.safetensors", "out.gguf", {"--tensor-type", "(=q4_0"}), 2, "regular expression");
-  expect_error(convert("bag.safetensors", "out.gguf", {"--to", "q4_0", "--calibrate", "best"}), 2, "--calibrate best");
+  expect_error(convert("bag.safetensors", "out.gguf", {"--to", "q4_0", "--calibrate", "best"}), 2,
+               "--calibrate is 'best'");
   expect_error(convert("bag.safetensors", "out.gguf", {"--to", "q4_0", "--calibrate", "mse"}), 2, "q4_0");
   expect_error(convert("bag.safetensors", "o.safetensors", {"--to", "int8", "--granularity", "channel"}), 2,
-               "--granularity channel");
+               "--granularity is 'channel'");
   expect_error(convert("bag.safetensors", "o.safetensors", {"--to", "int8", "--granularity", "block", "--group", "33"}),
                2, "33");
   expect_error(convert("bag.safetensors", "out.gguf", {"--pure"}), 2, "needs a type");
