@@ -74,10 +74,10 @@ std::string table_of(const KernelFindings& findings, std::string_view activation
 std::string to_text(const KernelFindings& findings) {
   const KernelBench& bench = findings.bench;
   std::string text = fmt::format(
-      "{}, {} thread{}, imago {}\n"
+      "{}, {}, imago {}\n"
       "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f}{} Gop/s\n",
-      findings.cpu, findings.threads, findings.threads == 1 ? "" : "s", version(), bench.read_gb_per_s,
-      bench.float32_peak_gflops, bench.int8_peak_gops,
+      findings.cpu, counted(findings.threads, "thread"), version(), bench.read_gb_per_s, bench.float32_peak_gflops,
+      bench.int8_peak_gops,
       bench.bfloat16_peak_gflops == 0 ? "" : fmt::format(", tiles of bfloat16 {:.0f}", bench.bfloat16_peak_gflops));
   const auto section = [&](std::string_view title, std::string_view activation) {
     const bool empty = std::none_of(bench.kernels.begin(), bench.kernels.end(),

@@ -40,9 +40,9 @@ std::string to_text(const ModelBench& options, const LanguageModel& model,
     table.add({result.test, fmt::format("{:.2f}", result.tokens_per_second), fmt::format("{:.2f}", result.stddev),
                result.gb_per_s == 0 ? "" : fmt::format("{:.1f}", result.gb_per_s)});
   }
-  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {} thread{}{}\n{}", options.model.path,
-                     model.architecture(), model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
-                     thread_count(), thread_count() == 1 ? "" : "s", device, table.text());
+  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {}{}\n{}", options.model.path, model.architecture(),
+                     model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
+                     counted(thread_count(), "thread"), device, table.text());
 }
 
 }  // namespace

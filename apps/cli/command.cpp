@@ -98,6 +98,14 @@ std::optional<Dataset> load_data(const DataOptions& options) {
   return data;
 }
 
+void add_group(CLI::App& program, std::vector<Command>& commands, const char* heading,
+               std::initializer_list<Command (*)(CLI::App&)> adds) {
+  for (const auto add : adds) {
+    commands.push_back(add(program));
+    commands.back().options->group(heading);
+  }
+}
+
 void check_finite(const Dataset& data, const std::string& file) {
   const auto check = [&](const Tensor<float>& values, std::string_view what) {
     const auto wrong = std::ranges::find_if_not(values.values(), [](float value) { return std::isfinite(value); });

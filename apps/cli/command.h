@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
@@ -150,6 +151,10 @@ void check_finite(const Dataset& data, const std::string& file);
 /// Parses the command line. Returns the text to print if it asks for help or the version. Throws UsageError, with a
 /// suggestion for a misspelled name.
 std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv);
+
+/// Adds commands under a heading of the list of commands.
+void add_group(CLI::App& program, std::vector<Command>& commands, const char* heading,
+               std::initializer_list<Command (*)(CLI::App&)> adds);
 
 /// The commands for language models; none in a build without them.
 std::vector<Command> add_language_commands(CLI::App& program);

@@ -56,10 +56,6 @@ TypeTotals totals_by_type(const ConvertReport& report) {
   return totals;
 }
 
-double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
-  return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
-}
-
 Json to_json(const ConvertReport& report, const ConvertCommand& options, double seconds) {
   Json tensors = Json::array();
   for (const ConvertedTensor& tensor : report.tensors) {

@@ -1,7 +1,5 @@
 // imago demo: a tour of a minute or two. Every number is computed on the spot.
 
-#include <cstdlib>
-
 #include "command.h"
 #include "demo_network.h"
 #include "imago/precision.h"
@@ -13,11 +11,21 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 std::string percent_of(double share) { return percent(share) + " %"; }
+std::string same_or_not(const DemoRow& row) { return row.same_bytes ? "same" : "DIFFERS"; }
+
+CurvePoint point(std::string name, std::uint64_t bytes, std::uint64_t weights, double cost,
+                 std::vector<std::string> cells) {
+  return {.name = std::move(name),
+          .bytes = bytes,
+          .bits_per_weight = bits_per_weight(bytes, weights),
+          .cost = cost,
+          .cells = std::move(cells)};
+}
 
 /// Marks the points that no other beats in both size and cost.
 void mark_front(std::vector<CurvePoint>& points) {
   for (CurvePoint& point : points) {
-    point.on_front = std::none_of(points.begin(), points.end(), [&](const CurvePoint& other) {
+    point.on_front = std::ranges::none_of(points, [&](const CurvePoint& other) {
       return other.bytes <= point.bytes && other.cost <= point.cost &&
              (other.bytes < point.bytes || other.cost < point.cost);
     });
@@ -25,44 +33,37 @@ void mark_front(std::vector<CurvePoint>& points) {
 }
 
 QualityCurve network_curve(const std::vector<DemoRow>& rows, std::size_t weights) {
-  QualityCurve curve;
-  curve.heading = "A network in 21 types";
-  curve.explanation =
-      "Each point is the network in one type, after a little training with rounded weights. The table has the share of "
-      "digits that it reads correctly before and after that, and whether its file is identical after a round trip.";
-  curve.cost_name = "share misread";
-  curve.columns = {"cosine", "rounded", "trained", "µs", "file"};
+  QualityCurve curve{
+      .heading = "A network in 21 types",
+      .explanation =
+          "Each point is the network in one type, after a little training with rounded weights. The table has the "
+          "share of digits that it reads correctly before and after that, and whether its file is identical after a "
+          "round trip.",
+      .cost_name = "share misread",
+      .columns = {"cosine", "rounded", "trained", "µs", "file"},
+      .points = {}};
   for (const DemoRow& row : rows) {
-    CurvePoint point;
-    point.name = std::string(name(row.type));
-    point.bytes = row.bytes;
-    point.bits_per_weight = 8.0 * static_cast<double>(row.bytes) / static_cast<double>(weights);
-    point.cost = 1 - row.trained;
-    point.cells = {fmt::format("{:.5f}", row.cosine), percent_of(row.rounded), percent_of(row.trained),
-                   fmt::format("{:.1f}", row.microseconds), row.same_bytes ? "same" : "DIFFERS"};
-    curve.points.push_back(std::move(point));
+    curve.points.push_back(point(std::string(name(row.type)), row.bytes, weights, 1 - row.trained,
+                                 {fmt::format("{:.5f}", row.cosine), percent_of(row.rounded), percent_of(row.trained),
+                                  fmt::format("{:.1f}", row.microseconds), same_or_not(row)}));
   }
   mark_front(curve.points);
   return curve;
 }
 
 QualityCurve model_curve(const std::vector<DemoModel>& models) {
-  QualityCurve curve;
-  curve.heading = "A language model at several precisions";
-  curve.explanation = fmt::format(
-      "How far predictions move from those of the model as stored, and how each continues \"{}\".", kDemoPrompt);
-  curve.cost_name = "mean KL divergence (nats)";
-  curve.columns = {"perplexity", "same first choice", "tokens/s", "it writes"};
+  QualityCurve curve{
+      .heading = "A language model at several precisions",
+      .explanation = fmt::format(
+          "How far predictions move from those of the model as stored, and how each continues \"{}\".", kDemoPrompt),
+      .cost_name = "mean KL divergence (nats)",
+      .columns = {"perplexity", "same first choice", "tokens/s", "it writes"},
+      .points = {}};
   for (const DemoModel& model : models) {
-    CurvePoint point;
-    point.name = model.type;
-    point.bytes = model.bytes;
-    point.bits_per_weight =
-        8.0 * static_cast<double>(model.bytes) / static_cast<double>(std::max<std::uint64_t>(1, model.parameters));
-    point.cost = model.divergence.mean;
-    point.cells = {fmt::format("{:.1f}", model.divergence.perplexity), percent_of(model.divergence.same_top),
-                   fmt::format("{:.0f}", model.tokens_per_second), printable(shortened(model.text, 90))};
-    curve.points.push_back(std::move(point));
+    curve.points.push_back(
+        point(model.type, model.bytes, model.parameters, model.divergence.mean,
+              {fmt::format("{:.1f}", model.divergence.perplexity), percent_of(model.divergence.same_top),
+               fmt::format("{:.0f}", model.tokens_per_second), printable(shortened(model.text, 90))}));
   }
   mark_front(curve.points);
   return curve;
@@ -73,12 +74,10 @@ PrecisionReport demo_report(const DemoNetwork& demo, const std::vector<DemoRow>&
   PrecisionReport report;
   report.title = "imago demo";
   report.subtitle = fmt::format("imago {}, {}, {} threads", version(), inspect_system().cpu, thread_count());
-  const auto smallest =
-      std::min_element(rows.begin(), rows.end(), [](const DemoRow& a, const DemoRow& b) { return a.bytes < b.bytes; });
+  const auto smallest = std::ranges::min_element(rows, {}, &DemoRow::bytes);
   report.summary = fmt::format(
       "A network of {} weights learned to read digits and was then converted to every scalar type. Every number on "
-      "this "
-      "page was computed on this machine.",
+      "this page was computed on this machine.",
       format_count(demo.network.parameters()));
   report.facts = {{"float32", percent_of(demo.accuracy),
                    fmt::format("of {} new digits read correctly", format_count(demo.unseen.size()))},
@@ -104,17 +103,6 @@ struct DemoCommand {
   bool quiet = false;
 };
 
-/// A numbered heading and a sentence about what follows.
-class Steps {
- public:
-  void begin(std::string_view heading, std::string_view meaning) {
-    print(fmt::format("{}\n{}\n\n", bold(fmt::format("{}. {}", ++number_, heading)), meaning));
-  }
-
- private:
-  int number_ = 0;
-};
-
 void show_training(const DemoNetwork& demo) {
   std::string picture;
   for (const std::string& line : draw_digits(demo.unseen, 0, 5)) picture += line + "\n";
@@ -136,15 +124,13 @@ void show_types(const std::vector<DemoRow>& rows) {
   for (const DemoRow& row : rows) {
     table.add({std::string(name(row.type)), std::to_string(bits(row.type)), format_count(row.bytes),
                fmt::format("{:.5f}", row.cosine), percent(row.rounded), percent(row.trained),
-               fmt::format("{:.1f}", row.microseconds), row.same_bytes ? "same" : "DIFFERS"});
+               fmt::format("{:.1f}", row.microseconds), same_or_not(row)});
   }
   print(table.text() + "\n");
-  const auto same = std::count_if(rows.begin(), rows.end(), [](const DemoRow& row) { return row.same_bytes; });
   print(
       fmt::format("{} of the {} files are identical after a round trip. Unsigned types cannot hold negative weights, "
-                  "so those networks "
-                  "have to learn again; µs are for one digit with one thread.\n\n",
-                  same, rows.size()));
+                  "so those networks have to learn again; µs are for one digit with one thread.\n\n",
+                  std::ranges::count(rows, true, &DemoRow::same_bytes), rows.size()));
 }
 
 void show_models(const std::vector<DemoModel>& models) {
@@ -169,31 +155,29 @@ void show_models(const std::vector<DemoModel>& models) {
   print("\n");
 }
 
-std::string language_model_or_none() {
-  const char* const named = std::getenv("IMAGO_MODEL");
-  return named != nullptr && *named != '\0' ? named : bundled_model();
-}
-
 void tour(const DemoCommand& options) {
   const auto start = std::chrono::steady_clock::now();
   check_folder(options.page);
   set_thread_count(options.threads);
-  Steps steps;
-  steps.begin("A network learns to read digits",
-              "Three layers, trained on digits that are drawn on the spot: nothing is downloaded.");
+  int number = 0;
+  const auto begin = [&](std::string_view heading, std::string_view meaning) {
+    print(fmt::format("{}\n{}\n\n", bold(fmt::format("{}. {}", ++number, heading)), meaning));
+  };
+  begin("A network learns to read digits",
+        "Three layers, trained on digits that are drawn on the spot: nothing is downloaded.");
   const DemoNetwork demo = train_demo_network(options.digits, options.quiet);
   show_training(demo);
 
-  steps.begin("The same network in all 21 scalar types",
-              "Fewer bits make it smaller. Rounding costs accuracy below 4 bits, and a little training with rounded "
-              "weights recovers most of it.");
+  begin("The same network in all 21 scalar types",
+        "Fewer bits make it smaller. Rounding costs accuracy below 4 bits, and a little training with rounded "
+        "weights recovers most of it.");
   const std::vector<DemoRow> rows = measure_demo_types(demo, options.quiet);
   show_types(rows);
 
-  steps.begin("A language model at several precisions",
-              "The same weights, rounded more and more: how far its predictions move from the original, and what it "
-              "writes.");
-  const std::string path = language_model_or_none();
+  begin("A language model at several precisions",
+        "The same weights, rounded more and more: how far its predictions move from the original, and what it "
+        "writes.");
+  const std::string path = default_model();
   const std::vector<DemoModel> models =
       path.empty() ? std::vector<DemoModel>() : measure_demo_models(path, options.quiet);
   if (models.empty()) {
@@ -218,8 +202,7 @@ Command add_demo(CLI::App& program) {
   add_quiet(*command, options->quiet);
   command->footer(
       "Takes a minute or two; every number is computed on the spot. The language model is IMAGO_MODEL, else the "
-      "bundled "
-      "one.\nExamples:\n  imago demo\n  imago demo -o tour.html -t 1");
+      "bundled one.\nExamples:\n  imago demo\n  imago demo -o tour.html -t 1");
   return {command, [options] { tour(*options); }};
 }
 

@@ -188,10 +188,6 @@ std::string words_or(const std::vector<std::string>& words, std::string_view oth
   return words.empty() ? std::string(otherwise) : join(words, " ");
 }
 
-std::string counted(int count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string core_line(const Findings& findings) {
   const SystemReport& system = findings.system;
   std::string line = counted(system.usable_cores, "usable core");

@@ -113,17 +113,20 @@ std::string bundled_model() {
   return {};
 }
 
+std::string default_model() {
+  const char* const named = std::getenv("IMAGO_MODEL");
+  return named != nullptr && *named != '\0' ? named : bundled_model();
+}
+
 std::string model_path(const std::string& given) {
   if (!given.empty()) return given;
-  if (const char* named = std::getenv("IMAGO_MODEL"); named != nullptr && *named != '\0') return named;
-  std::string bundled = bundled_model();
-  if (!bundled.empty()) return bundled;
+  std::string path = default_model();
+  if (!path.empty()) return path;
   std::vector<std::string> places;
   for (const fs::path& place : bundled_places()) places.push_back(place.string());
   throw UsageError(
       fmt::format("no MODEL given; name a GGUF file or a Hugging Face folder, or set IMAGO_MODEL (the bundled model is "
-                  "missing: there "
-                  "is no {})",
+                  "missing: there is no {})",
                   join(places, " and no ")));
 }
 

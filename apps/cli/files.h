@@ -34,8 +34,10 @@ void check_output(const std::string& path);
 /// Tensor `name` of a safetensors file as float32. Throws FormatError for NaN in it.
 Tensor<float> read_tensor(const std::string& path, const std::string& name);
 
-/// `given`, else IMAGO_MODEL, else the bundled model. Throws UsageError that lists the places it looked at if there is
-/// none.
+/// IMAGO_MODEL, else the bundled model; empty if there is none.
+std::string default_model();
+
+/// `given`, else the default model. Throws UsageError that lists the places it looked at if there is none.
 std::string model_path(const std::string& given);
 
 /// The bundled model: in the source tree for a program in its build folder, in share/imago for an installed one. Empty

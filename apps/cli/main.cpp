@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <exception>
-#include <initializer_list>
 #include <new>
 
 #include "command.h"
@@ -17,21 +16,13 @@ constexpr int kDone = 0;
 constexpr int kWorkFailed = 1;
 constexpr int kUsage = 2;
 
-using Add = Command (*)(CLI::App&);
-
 std::vector<Command> add_commands(CLI::App& program) {
   std::vector<Command> commands = add_language_commands(program);
-  const auto add_group = [&](const char* group, std::initializer_list<Add> adds) {
-    for (const Add add : adds) {
-      commands.push_back(add(program));
-      commands.back().options->group(group);
-    }
-  };
-  add_group("Model files", {add_inspect, add_convert, add_morph});
-  add_group("What precision costs", {add_compare, add_sweep});
-  add_group("Networks of layers", {add_train, add_forward});
-  add_group("This machine", {add_doctor, add_bench, add_synth, add_dtypes});
-  add_group("The program", {add_demo, add_man, add_completion});
+  add_group(program, commands, "Model files", {add_inspect, add_convert, add_morph});
+  add_group(program, commands, "What precision costs", {add_compare, add_sweep});
+  add_group(program, commands, "Networks of layers", {add_train, add_forward});
+  add_group(program, commands, "This machine", {add_doctor, add_bench, add_synth, add_dtypes});
+  add_group(program, commands, "The program", {add_demo, add_man, add_completion});
   return commands;
 }
 
@@ -45,8 +36,7 @@ int run(int argc, const char* const* argv) {
       "'imago COMMAND --help' describes a command, 'imago man' all of them.\n"
       "Exit codes: 0 success, 1 the work failed, 2 the command line is wrong.\n"
       "Environment: IMAGO_MODEL names the default model, IMAGO_KERNELS=ref|avx2|avx512|amx|neon limits the kernels "
-      "used, "
-      "NO_COLOR=1 turns colours off.\n"
+      "used, NO_COLOR=1 turns colours off.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago morph folder model.gguf --to q4_k\n  imago doctor");
   const std::vector<Command> commands = add_commands(program);
 

@@ -212,14 +212,8 @@ std::string_view end_name(EndReason reason) {
 
 std::vector<Command> add_language_commands(CLI::App& program) {
   std::vector<Command> commands;
-  for (const auto add : {add_run, add_chat, add_tokenize, add_logits, add_eval}) {
-    commands.push_back(add(program));
-    commands.back().options->group("Language models");
-  }
-  for (const auto add : {add_calibrate, add_plan}) {
-    commands.push_back(add(program));
-    commands.back().options->group("What precision costs");
-  }
+  add_group(program, commands, "Language models", {add_run, add_chat, add_tokenize, add_logits, add_eval});
+  add_group(program, commands, "What precision costs", {add_calibrate, add_plan});
   return commands;
 }
 

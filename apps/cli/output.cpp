@@ -128,6 +128,14 @@ std::string format_count(std::uint64_t count) {
   return text;
 }
 
+std::string counted(int count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) {
+  return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
+}
+
 std::string format_shape(const Shape& shape) {
   std::string text;
   for (const std::size_t extent : shape.extents()) text += fmt::format("{}{}", text.empty() ? "" : " × ", extent);

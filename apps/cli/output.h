@@ -53,6 +53,12 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1,234,567"
 std::string format_count(std::uint64_t count);
 
+/// "1 thread", "3 threads"
+std::string counted(int count, std::string_view noun);
+
+/// 0 without weights.
+double bits_per_weight(std::uint64_t bytes, std::uint64_t weights);
+
 /// "512 × 64"; "scalar" without extents.
 std::string format_shape(const Shape& shape);
 

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
-#include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 
 #include "command.h"
 #include "model_options.h"
@@ -35,15 +37,9 @@ std::string unescaped(const std::string& text) {
 }
 
 std::string read_standard_input() {
-  std::string text;
-  char buffer[65536];
-  for (;;) {
-    const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError("standard input", "cannot be read; give the prompt with -p");
-    if (got == 0) return text;
-    text.append(buffer, static_cast<std::size_t>(got));
-  }
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::ferror(stdin) != 0) throw IoError("standard input", "cannot be read; give the prompt with -p");
+  return text;
 }
 
 std::string prompt_text(const RunCommand& options) {
@@ -192,8 +188,7 @@ Command add_run(CLI::App& program) {
       "Prints only the continuation, as it is generated. The newline that ends a file or standard input is not part of "
       "the prompt.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago "
-      "run folder --temp 0 --type q4_k < "
-      "text.txt");
+      "run folder --temp 0 --type q4_k < text.txt");
   return {command, [options, prompt] {
             options->prompt_given = prompt->count() > 0;
             run(*options);

@@ -11,7 +11,9 @@ namespace imago::cli {
 namespace {
 
 struct SynthCommand {
-  std::string output, type = "q4_k", output_type;
+  std::string output;
+  Format type = BlockFormat::q4_k;    ///< of the matrices
+  std::optional<Format> output_type;  ///< of embedding and output; none: the same
   std::size_t width = 2048, blocks = 16, feed_forward = 8192, heads = 32, kv_heads = 8;
   std::size_t vocabulary = 32000, context = 4096;
   std::uint64_t seed = 1;
@@ -80,9 +82,8 @@ std::vector<GgufMetadata> metadata_of(const SynthCommand& options) {
 }
 
 std::vector<GgufEntry> entries_of(const SynthCommand& options) {
-  const GgufTensorType type = gguf_tensor_type(parse_format(options.type));
-  const GgufTensorType ends =
-      gguf_tensor_type(parse_format(options.output_type.empty() ? options.type : options.output_type));
+  const GgufTensorType type = gguf_tensor_type(options.type);
+  const GgufTensorType ends = gguf_tensor_type(options.output_type.value_or(options.type));
   const GgufTensorType norm = gguf_tensor_type(DType::float32);
   const std::size_t width = options.width, keys = width / options.heads * options.kv_heads;
   std::vector<GgufEntry> entries = {{"token_embd.weight", ends, Shape{options.vocabulary, width}}};
@@ -146,15 +147,14 @@ void check(const SynthCommand& options) {
     throw UsageError(
         fmt::format("--vocabulary: {} tokens are too few; it needs at least {}", options.vocabulary, kFewestTokens));
   }
-  for (const std::string& name : {options.type, options.output_type.empty() ? options.type : options.output_type}) {
-    const Format format = parse_format(name);
+  for (const Format format : {options.type, options.output_type.value_or(options.type)}) {
     if (format.has_scales()) {
-      throw UsageError(fmt::format("--type: GGUF has no {} with scales; use a float or a block format", name));
+      throw UsageError(fmt::format("--type: GGUF has no {} with scales; use a float or a block format", format.name()));
     }
     const auto block = static_cast<std::size_t>(format.block_values());
     if (options.width % block != 0 || options.feed_forward % block != 0) {
       throw UsageError(fmt::format("--type: rows of {} and {} weights are not multiples of {}, the block of {}",
-                                   options.width, options.feed_forward, block, name));
+                                   options.width, options.feed_forward, block, format.name()));
     }
   }
 }
@@ -164,8 +164,7 @@ void synth(const SynthCommand& options) {
   set_thread_count(options.threads);
   std::mt19937_64 random(options.seed);
   const double deviation = 1 / std::sqrt(static_cast<double>(options.width));
-  const Format format = parse_format(options.type);
-  const Format ends = parse_format(options.output_type.empty() ? options.type : options.output_type);
+  const Format format = options.type, ends = options.output_type.value_or(format);
   const Tile tile(format, deviation, random);
   const Tile end_tile(ends, deviation, random);
   const std::vector<float> ones(options.width, 1.0f);
@@ -191,9 +190,9 @@ Command add_synth(CLI::App& program) {
   CLI::App* command = program.add_subcommand("synth", "Write a language model with random weights, to measure speed");
   const auto options = std::make_shared<SynthCommand>();
   command->add_option("OUT", options->output, "GGUF file to write")->required();
-  add_value(*command, "--type", options->type, "TYPE", "Type of the matrices (default: q4_k)");
-  add_value(*command, "--output-type", options->output_type, "TYPE",
-            "Type of embedding and output (default: that of --type)");
+  add_parsed(*command, "--type", options->type, parse_format, "TYPE", "Type of the matrices (default: q4_k)");
+  add_parsed(*command, "--output-type", options->output_type, parse_format, "TYPE",
+             "Type of embedding and output (default: that of --type)");
   const auto size = [&](const char* name, std::size_t& value, const char* what, std::size_t most) {
     add_number(*command, name, value, std::size_t{1}, most, fmt::format("{} (default: {})", what, value));
   };
