@@ -16,16 +16,9 @@ struct BenchCommand : CommonOptions {
   ModelBench model;
 };
 
-struct KernelFindings {
-  KernelBench bench;
-  std::string cpu;
-  int threads = 0;
-  std::size_t batch = 1;
-};
-
-Json to_json(const KernelFindings& findings) {
+Json to_json(const KernelBench& bench) {
   Json kernels = Json::array();
-  for (const KernelSpeed& speed : findings.bench.kernels) {
+  for (const KernelSpeed& speed : bench.kernels) {
     kernels.push_back({{"name", speed.name},
                        {"format", speed.format},
                        {"op", speed.operation},
@@ -42,26 +35,25 @@ Json to_json(const KernelFindings& findings) {
                        {"spread", speed.spread}});
   }
   return {{"version", version()},
-          {"cpu", findings.cpu},
-          {"threads", findings.threads},
-          {"read_gb_per_s", findings.bench.read_gb_per_s},
-          {"float32_peak_gflops", findings.bench.float32_peak_gflops},
-          {"int8_peak_gops", findings.bench.int8_peak_gops},
-          {"bfloat16_peak_gflops", findings.bench.bfloat16_peak_gflops},
+          {"cpu", inspect_system().cpu},
+          {"threads", thread_count()},
+          {"read_gb_per_s", bench.read_gb_per_s},
+          {"float32_peak_gflops", bench.float32_peak_gflops},
+          {"int8_peak_gops", bench.int8_peak_gops},
+          {"bfloat16_peak_gflops", bench.bfloat16_peak_gflops},
           {"kernels", kernels}};
 }
 
 /// The rows with these activations. One token is limited by memory, several by arithmetic.
-std::string table_of(const KernelFindings& findings, std::string_view activation) {
+std::string table_of(const KernelBench& bench, bool single, std::string_view activation) {
   using enum Table::Align;
-  const bool single = findings.batch == 1;
   Table table({{"kernel"},
                {"rows × columns", right},
                {single ? "of read" : "of peak", right},
                {"spread", right},
                {"GB/s", right},
                {"Gop/s", right}});
-  for (const KernelSpeed& speed : findings.bench.kernels) {
+  for (const KernelSpeed& speed : bench.kernels) {
     if (speed.activation != activation) continue;
     table.add({speed.name, fmt::format("{} × {}", speed.rows, speed.cols),
                fmt::format("{:.2f}", single ? speed.fraction_of_read : speed.fraction_of_peak),
@@ -71,23 +63,22 @@ std::string table_of(const KernelFindings& findings, std::string_view activation
   return table.text();
 }
 
-std::string to_text(const KernelFindings& findings) {
-  const KernelBench& bench = findings.bench;
+std::string to_text(const KernelBench& bench, std::size_t batch) {
   std::string text = fmt::format(
       "{}, {}, imago {}\n"
       "memory reads {:.1f} GB/s; peak of multiply-adds, 2 operations each: float32 {:.0f}, int8 {:.0f}{} Gop/s\n",
-      findings.cpu, counted(findings.threads, "thread"), version(), bench.read_gb_per_s, bench.float32_peak_gflops,
-      bench.int8_peak_gops,
+      inspect_system().cpu, counted(thread_count(), "thread"), version(), bench.read_gb_per_s,
+      bench.float32_peak_gflops, bench.int8_peak_gops,
       bench.bfloat16_peak_gflops == 0 ? "" : fmt::format(", tiles of bfloat16 {:.0f}", bench.bfloat16_peak_gflops));
   const auto section = [&](std::string_view title, std::string_view activation) {
-    const bool empty = std::none_of(bench.kernels.begin(), bench.kernels.end(),
-                                    [&](const KernelSpeed& speed) { return speed.activation == activation; });
-    if (!empty) text += fmt::format("\n{}\n{}", bold(title), table_of(findings, activation));
+    if (std::ranges::count(bench.kernels, activation, &KernelSpeed::activation) == 0) return;
+    const std::string tokens = batch == 1 ? "one token" : fmt::format("{} tokens", batch);
+    text += fmt::format("\n{}\n{}", bold(fmt::format("{} activations, {}", title, tokens)),
+                        table_of(bench, batch == 1, activation));
   };
-  const std::string batch = findings.batch == 1 ? "one token" : fmt::format("{} tokens", findings.batch);
-  section(fmt::format("Exact: float32 activations, {}", batch), "f32");
-  section(fmt::format("Fast: int8 activations, {}", batch), "int8");
-  section(fmt::format("Fast: bfloat16 activations, {}", batch), "bf16");
+  section("Exact: float32", "f32");
+  section("Fast: int8", "int8");
+  section("Fast: bfloat16", "bf16");
   return text;
 }
 
@@ -95,16 +86,16 @@ void bench_matrix_kernels(const BenchCommand& options) {
   if (!options.model.model.device.empty() && options.model.model.device != "cpu") {
     throw UsageError("'imago bench kernels' measures the CPU; bench/gpu measures a GPU");
   }
-  KernelBenchOptions bench = options.kernels;
-  bench.matrix_bytes = options.mebibytes << 20;
+  KernelBenchOptions request = options.kernels;
+  request.matrix_bytes = options.mebibytes << 20;
   set_thread_count(options.threads);
-  KernelFindings findings{.bench = {}, .cpu = inspect_system().cpu, .threads = thread_count(), .batch = bench.batch};
+  KernelBench bench;
   {
     Progress progress(options.quiet);
-    bench.progress = std::ref(progress);
-    findings.bench = bench_kernels(bench);
+    request.progress = std::ref(progress);
+    bench = bench_kernels(request);
   }
-  options.json ? print_json(to_json(findings)) : print(to_text(findings));
+  options.json ? print_json(to_json(bench)) : print(to_text(bench, request.batch));
 }
 
 void bench_model_at(const std::string& path, const BenchCommand& options) {

@@ -79,16 +79,13 @@ std::string help_of(const CLI::App& program) {
   return &command == &program ? "imago --help" : fmt::format("imago {} --help", command.get_name());
 }
 
-std::vector<std::string> command_names(const CLI::App& program) {
+/// The names that an unknown argument may have meant.
+std::vector<std::string> known_names(const CLI::App& command, bool options) {
   std::vector<std::string> names;
-  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
+  if (!options) {
+    for (const CommandReference& known : describe_commands(command)) names.push_back(known.name);
+    return names;
   }
-  return names;
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
@@ -103,7 +100,7 @@ std::string explain_unknown(const CLI::App& program, const std::string& argument
     return fmt::format("unexpected argument '{}'; see '{}'", argument, help_of(program));
   }
   const std::string name = is_option ? argument.substr(0, argument.find('=')) : argument;
-  const std::string near = nearest(name, is_option ? option_names(command) : command_names(program));
+  const std::string near = nearest(name, known_names(command, is_option));
   return fmt::format(
       "unknown {} '{}'; {}", is_option ? "option" : "command", name,
       near.empty() ? fmt::format("see '{}'", help_of(program)) : fmt::format("did you mean '{}'?", near));

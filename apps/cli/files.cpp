@@ -1,7 +1,6 @@
 #include "files.h"
 
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -39,15 +38,6 @@ Network load_runnable(const std::string& path, const LoadOptions& options) {
   return network;
 }
 
-void check_output(const std::string& path) {
-  const std::filesystem::path target(path);
-  const std::string extension = target.extension();
-  if (extension != ".json" && extension != ".entity" && extension != ".safetensors") {
-    throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
-  }
-  check_folder(path);
-}
-
 bool is_network(FileForm form) noexcept {
   return form == FileForm::checkpoint || form == FileForm::entity || form == FileForm::architecture;
 }
@@ -69,22 +59,6 @@ void check_folder(const std::string& path) {
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw IoError(path, fmt::format("there is no folder {}; create it first", folder.string()));
   }
-}
-
-Tensor<float> read_tensor(const std::string& path, const std::string& name) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  if (file.find(name) == nullptr) {
-    throw FormatError(path, 8, fmt::format("there is no tensor '{}' in it; store the values under that name", name));
-  }
-  Tensor<float> tensor = file.read_float32(name);
-  const std::span<const float> values = tensor.values();
-  const auto wrong = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
-  if (wrong != values.end()) {
-    throw FormatError(path, 8,
-                      fmt::format("element {} of '{}' {} is NaN; replace it", wrong - values.begin(), name,
-                                  tensor.shape().to_string()));
-  }
-  return tensor;
 }
 
 namespace fs = std::filesystem;

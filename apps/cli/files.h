@@ -27,13 +27,6 @@ std::string read_text(const std::string& path);
 /// Throws IoError if the folder of `path` does not exist.
 void check_folder(const std::string& path);
 
-/// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
-/// save_network does not know, IoError if the folder does not exist.
-void check_output(const std::string& path);
-
-/// Tensor `name` of a safetensors file as float32. Throws FormatError for NaN in it.
-Tensor<float> read_tensor(const std::string& path, const std::string& name);
-
 /// IMAGO_MODEL, else the bundled model; empty if there is none.
 std::string default_model();
 

@@ -1,5 +1,7 @@
 // imago forward: runs a network on a tensor, and backward if the gradient of its output is given.
 
+#include <cmath>
+
 #include "command.h"
 
 namespace imago::cli {
@@ -13,6 +15,23 @@ struct ForwardCommand {
   int threads = 0;
   bool quiet = false;
 };
+
+/// Tensor `name` of a safetensors file as float32. Throws FormatError for NaN in it.
+Tensor<float> read_tensor(const std::string& path, const std::string& name) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (file.find(name) == nullptr) {
+    throw FormatError(path, 8, fmt::format("there is no tensor '{}' in it; store the values under that name", name));
+  }
+  Tensor<float> tensor = file.read_float32(name);
+  const std::span<const float> values = tensor.values();
+  const auto wrong = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
+  if (wrong != values.end()) {
+    throw FormatError(path, 8,
+                      fmt::format("element {} of '{}' {} is NaN; replace it", wrong - values.begin(), name,
+                                  tensor.shape().to_string()));
+  }
+  return tensor;
+}
 
 using Tensors = std::vector<std::pair<std::string, Tensor<float>>>;
 

@@ -69,32 +69,6 @@ void warn_of_long_context(const LanguageModel& model, std::size_t context, bool 
              context, model.context());
 }
 
-std::vector<TokenId> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const auto skip_spaces = [&] {
-    while (at != end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
-  };
-  for (;;) {
-    skip_spaces();
-    TokenId id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error == std::errc::result_out_of_range) {
-      throw UsageError(fmt::format("--ids: number {} is too large for a token id", ids.size() + 1));
-    }
-    if (error != std::errc()) {
-      throw UsageError(fmt::format("--ids: number {} is missing or not a number; write them as 1,2,3", ids.size() + 1));
-    }
-    ids.push_back(id);
-    at = next;
-    skip_spaces();
-    if (at == end) return ids;
-    if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
-    ++at;
-  }
-}
-
 namespace {
 
 std::pair<TokenId, float> parse_bias(const std::string& text) {
@@ -197,17 +171,6 @@ void show(std::string_view text) {
 std::string rate(std::size_t tokens, double seconds) {
   return fmt::format("{} tokens in {:.2f} s, {:.1f}/s", format_count(tokens), seconds,
                      seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
-}
-
-std::string_view end_name(EndReason reason) {
-  switch (reason) {
-    case EndReason::max_tokens: return "max_tokens";
-    case EndReason::end_token: return "end_token";
-    case EndReason::stop_string: return "stop_string";
-    case EndReason::context_full: return "context_full";
-    case EndReason::cancelled: return "cancelled";
-  }
-  return "unknown";
 }
 
 std::vector<Command> add_language_commands(CLI::App& program) {

@@ -31,9 +31,6 @@ LanguageModel load_model(const ModelOptions& options);
 /// Warns, unless `quiet`, that the model was not trained for so long a context.
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);
 
-/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the position of anything else.
-std::vector<TokenId> parse_ids(const std::string& text);
-
 /// What `run` and `chat` share.
 struct GenerationOptions {
   ModelOptions model;
@@ -60,7 +57,6 @@ void show(std::string_view text);
 
 /// "31 tokens in 0.52 s, 59.6/s"
 std::string rate(std::size_t tokens, double seconds);
-std::string_view end_name(EndReason reason);
 
 /// imago bench MODEL
 struct ModelBench {

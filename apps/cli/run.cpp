@@ -99,6 +99,17 @@ Json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
   return {{"id", entry.id}, {"text", tokenizer.piece(entry.id, true)}, {"logprob", entry.log_probability}};
 }
 
+std::string_view end_name(EndReason reason) {
+  switch (reason) {
+    case EndReason::max_tokens: return "max_tokens";
+    case EndReason::end_token: return "end_token";
+    case EndReason::stop_string: return "stop_string";
+    case EndReason::context_full: return "context_full";
+    case EndReason::cancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
 void print_result(const GenerateResult& result, const Json& log_probabilities, const LanguageModel& model) {
   Json object = {{"text", result.text},
                  {"ids", result.ids},

@@ -1,6 +1,7 @@
 // imago train: trains an architecture or a checkpoint on data and writes a checkpoint.
 
 #include <cmath>
+#include <filesystem>
 
 #include "command.h"
 
@@ -146,6 +147,16 @@ Network load_spec(const TrainCommand& command) {
     if (network->parameters() == 0) throw UnsupportedError("no layer has weights, so there is nothing to train");
   });
   return std::move(*network);
+}
+
+/// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
+/// save_network does not know, IoError if the folder does not exist.
+void check_output(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension();
+  if (extension != ".json" && extension != ".entity" && extension != ".safetensors") {
+    throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
+  }
+  check_folder(path);
 }
 
 /// Where to write the state; empty: nowhere.
