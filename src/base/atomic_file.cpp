@@ -56,18 +56,15 @@ void forget_name(int slot) noexcept {
 
 // ---- names
 
-/// Links followed where the file exists; the path itself otherwise.
-std::string follow_links(const std::string& path) {
+/// The absolute path with links followed; empty, with errno set, if nothing is there.
+std::string real_path(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
-  return real ? std::string(real.get()) : path;
+  return real ? real.get() : "";
 }
 
-std::string directory_of(const std::string& target, const std::string& path) {
-  const std::size_t slash = target.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : target.substr(0, slash);
-  const std::unique_ptr<char, void (*)(void*)> real(::realpath(folder.c_str(), nullptr), std::free);
-  if (!real) throw_system_error(path, "cannot write to its folder", errno);
-  return real.get();
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
 std::uint64_t random_number(const std::string& path) {
@@ -86,12 +83,14 @@ void remove_unfinished_files() noexcept {
   errno = saved;
 }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_links(path)) {
+AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(real_path(path)) {
+  if (target_.empty()) target_ = path_;  // a new file
   struct stat status {};
   const bool exists = ::stat(target_.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) throw IoError(path_, "cannot write: it is a folder");
   if (exists && !S_ISREG(status.st_mode)) throw IoError(path_, "cannot write: it is not a regular file");
-  directory_ = directory_of(target_, path_);
+  directory_ = real_path(folder_of(target_));
+  if (directory_.empty()) throw_system_error(path_, "cannot write to its folder", errno);
   buffer_.reserve(kBufferBytes);
   temporary_ = fmt::format("{}/.imago-{:016x}.part", directory_ == "/" ? "" : directory_, random_number(path_));
   slot_ = register_name(temporary_);  // before the file exists: removing a name that is not there does no harm

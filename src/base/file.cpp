@@ -128,36 +128,19 @@ MappedFile MappedFile::open(const std::string& path, Reading reading) {
   if (!eager) {
     void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (memory != MAP_FAILED) {
-      file.bytes_ = {static_cast<const std::byte*>(memory), size};
-      file.mapped_ = true;
-      mappings().add(file.bytes_);
+      file.mapping_ = {static_cast<const std::byte*>(memory), Unmap{size}};
+      mappings().add(file.bytes());
       return file;
     }
     if (reading == Reading::mapped || errno != ENODEV) throw_system_error(path, "cannot map", errno);
   }
   file.copy_ = read_whole(fd.get(), size, path);
-  file.bytes_ = file.copy_;
   return file;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      bytes_(std::exchange(other.bytes_, {})),
-      copy_(std::move(other.copy_)),
-      mapped_(std::exchange(other.mapped_, false)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(copy_, other.copy_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (!mapped_) return;
-  mappings().remove(bytes_);
-  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+void MappedFile::Unmap::operator()(const std::byte* begin) const noexcept {
+  mappings().remove({begin, size});
+  ::munmap(const_cast<std::byte*>(begin), size);
 }
 
 }  // namespace imago

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,22 +46,24 @@ class MappedFile {
   /// Throws IoError, with the path and what the system said, for whatever cannot be read: also folders, pipes, devices.
   static MappedFile open(const std::string& path, Reading reading = Reading::automatic);
 
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
   const std::string& path() const noexcept { return path_; }
-  std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  std::string_view text() const noexcept { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
-  bool is_mapped() const noexcept { return mapped_; }
+  std::span<const std::byte> bytes() const noexcept {
+    return is_mapped() ? std::span(mapping_.get(), mapping_.get_deleter().size) : std::span(copy_);
+  }
+  std::string_view text() const noexcept { return {reinterpret_cast<const char*>(bytes().data()), bytes().size()}; }
+  bool is_mapped() const noexcept { return mapping_ != nullptr; }
 
  private:
+  struct Unmap {
+    std::size_t size;
+    void operator()(const std::byte* begin) const noexcept;
+  };
+
   explicit MappedFile(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
-  std::span<const std::byte> bytes_;
-  std::vector<std::byte> copy_;  // holds bytes_ when they are not mapped
-  bool mapped_ = false;
+  std::vector<std::byte> copy_;                      // the bytes when they are not mapped
+  std::unique_ptr<const std::byte, Unmap> mapping_;  // when they are
 };
 
 /// Asks the system to bring in the pages of mapped files that `bytes` lie in, and does not wait for them.

@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <string>
@@ -130,24 +131,7 @@ std::optional<double> load_average(const std::string& text) {
   return load;
 }
 
-/// Anonymous memory on 2 MiB pages where the system has them.
-class Mapping {
- public:
-  explicit Mapping(std::size_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(memory_, bytes, MADV_HUGEPAGE);  // a request: without huge pages the measurement is lower, and right
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { ::munmap(memory_, bytes_); }
-
-  std::uint64_t* words() const noexcept { return static_cast<std::uint64_t*>(memory_); }
-
- private:
-  std::size_t bytes_;
-  void* memory_;
-};
+constexpr std::size_t kGrain = std::size_t{1} << 18;  // words, 2 MiB: no page is shared by two threads
 
 /// Eight independent sums, so that the loop waits for memory and not for its own additions. It prefetches as kernels
 /// do; otherwise they would be faster than the limit that this measures.
@@ -229,7 +213,6 @@ std::vector<std::string> machine_advice(const Machine& machine, int allowed_core
 }
 
 void read_all(std::span<const std::byte> bytes) {
-  constexpr std::size_t kGrain = std::size_t{1} << 18;  // 2 MiB: no page is shared by two threads
   const std::uint64_t* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
   parallel_for(bytes.size() / sizeof(std::uint64_t), kGrain, [&](std::size_t begin, std::size_t end) {
     // Without a visible use of the sum the compiler drops the loads.
@@ -240,14 +223,16 @@ void read_all(std::span<const std::byte> bytes) {
 double measure_read_bandwidth() {
   constexpr std::size_t kBytes = std::size_t{256} << 20;  // larger than any cache
   constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
-  constexpr std::size_t kGrain = std::size_t{1} << 18;  // 2 MiB: no page is shared by two threads
   // Timed in chunks far shorter than a time slice, so that on a busy machine some of them have the cores to themselves.
   // All other chunks are read before a chunk is read again, so no cache holds it.
   constexpr std::size_t kChunkWords = kWords / 8;
   constexpr int kPasses = 6;
 
-  const Mapping memory(kBytes);
-  std::uint64_t* const words = memory.words();
+  const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(kGrain * sizeof(std::uint64_t), kBytes),
+                                                      std::free);
+  if (!memory) throw std::bad_alloc();
+  ::madvise(memory.get(), kBytes, MADV_HUGEPAGE);  // a request: without huge pages the measurement is lower, and right
+  std::uint64_t* const words = static_cast<std::uint64_t*>(memory.get());
   // The threads that will read a range also write it first, so that it is on their memory node.
   parallel_for(kWords, kGrain,
                [&](std::size_t begin, std::size_t end) { std::fill(words + begin, words + end, std::uint64_t{1}); });
