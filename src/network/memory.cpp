@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -39,12 +40,6 @@ void save_state(const LayerState& state, std::vector<std::uint64_t>& to) {
   for (const LayerState& child : state.children) save_state(child, to);
 }
 
-/// What is restored of a state; the next forward makes the rest.
-struct Counters {
-  std::vector<int> own;
-  std::vector<Counters> children;
-};
-
 class Reader {
  public:
   explicit Reader(std::span<const std::uint64_t> numbers) : numbers_(numbers) {}
@@ -64,17 +59,18 @@ class Reader {
   }
   bool done() const noexcept { return numbers_.empty(); }
 
-  Counters counters(int depth = 0) {
+  /// A state that has only counters; the next forward makes the rest.
+  LayerState state(int depth = 0) {
     if (depth == kMaxDepth) throw wrong("layers are nested too deep");
-    Counters read;
-    read.own.resize(count(1));
-    for (int& counter : read.own) {
+    LayerState read;
+    read.counters.resize(count(1));
+    for (int& counter : read.counters) {
       const std::uint64_t value = next();
       if (value > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) throw wrong("a count is too large");
       counter = static_cast<int>(value);
     }
     read.children.resize(count(2));
-    for (Counters& child : read.children) child = counters(depth + 1);
+    for (LayerState& child : read.children) child = state(depth + 1);
     return read;
   }
 
@@ -86,12 +82,6 @@ class Reader {
   std::span<const std::uint64_t> numbers_;
 };
 
-void apply(Counters& from, LayerState& to) {
-  to.counters = std::move(from.own);
-  to.children.resize(from.children.size());
-  for (std::size_t i = 0; i < from.children.size(); ++i) apply(from.children[i], to.children[i]);
-}
-
 }  // namespace
 
 /// What is restored of one network. All networks are read before any changes.
@@ -99,7 +89,7 @@ struct Network::Memory {
   State* network = nullptr;
   std::deque<TensorStats> history;
   std::uint64_t run_seed = 0;
-  std::vector<Counters> layers;
+  std::vector<LayerState> layers;
 
   static void save(const Network& network, std::vector<std::uint64_t>& to) {
     const State& state = *network.state_;
@@ -132,7 +122,7 @@ struct Network::Memory {
     }
     memory.run_seed = from.next();
     for (Layer& layer : memory.network->grid) {
-      memory.layers.push_back(from.counters());
+      memory.layers.push_back(from.state());
       layers::for_each_layer(layer, [&](Layer& inner) {
         if (inner.meta_network != nullptr) read(*inner.meta_network, from, all);
       });
@@ -144,7 +134,7 @@ struct Network::Memory {
     network->stats = std::move(history);
     network->run_seed = run_seed;
     network->can_go_back = false;
-    for (std::size_t i = 0; i < layers.size(); ++i) apply(layers[i], network->states[i]);
+    std::ranges::move(layers, network->states.begin());
   }
 };
 

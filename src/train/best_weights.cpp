@@ -40,31 +40,25 @@ std::vector<Optimizer::Moment> copy_weights(const Network& network) {
 }
 
 bool restore_weights(Network& network, std::span<const Optimizer::Moment> weights) {
-  struct Place {
-    WeightStore* store;
-    DType dtype;
-    const Optimizer::Moment* master;
-    const Optimizer::Moment* scale;
+  const auto walk = [&](bool apply) {
+    std::size_t used = 0;
+    bool fits = true;
+    for_each_weighted(network, [&](const std::string& name, Layer& layer) {
+      const auto next = [&](const std::string& wanted, std::size_t count) -> const Optimizer::Moment* {
+        const bool found =
+            used < weights.size() && weights[used].name == wanted && weights[used].values.size() == count;
+        return found ? &weights[used++] : nullptr;
+      };
+      const Optimizer::Moment* master = next(name, layer.weights->count());
+      const Optimizer::Moment* scale = next(name + ".scale", 1);
+      fits = fits && master != nullptr;
+      if (!apply) return;
+      layer.weights->set_master(master->values);
+      if (scale != nullptr) layer.weights->set_scale(layer.config.dtype, scale->values.front());
+    });
+    return fits && used == weights.size();
   };
-  std::vector<Place> places;
-  std::size_t used = 0;
-  bool fits = true;
-  for_each_weighted(network, [&](const std::string& name, Layer& layer) {
-    const auto next = [&](const std::string& wanted, std::size_t count) -> const Optimizer::Moment* {
-      const bool found = used < weights.size() && weights[used].name == wanted && weights[used].values.size() == count;
-      return found ? &weights[used++] : nullptr;
-    };
-    const Optimizer::Moment* master = next(name, layer.weights->count());
-    const Optimizer::Moment* scale = next(name + ".scale", 1);
-    fits = fits && master != nullptr;
-    places.push_back({&*layer.weights, layer.config.dtype, master, scale});
-  });
-  if (!fits || used != weights.size()) return false;
-  for (const Place& place : places) {
-    place.store->set_master(place.master->values);
-    if (place.scale != nullptr) place.store->set_scale(place.dtype, place.scale->values.front());
-  }
-  return true;
+  return walk(false) && walk(true);
 }
 
 bool has_finite_weights(const Network& network) {
