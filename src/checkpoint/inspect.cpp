@@ -183,16 +183,12 @@ std::vector<NamedLayer> named_layers(const Network& network) {
 std::vector<std::pair<std::string, std::vector<float>>> named_gradients(Network& network) {
   // By address, since paths and gradients are walks of different trees: gradients leave meta networks out.
   std::map<const Layer*, const LayerGradient*> gradient_of;
-  const auto walk = [&](const auto& self, const Layer& layer, const LayerGradient& gradient) -> void {
-    gradient_of[&layer] = &gradient;
-    std::size_t child = 0;
-    layers::for_each_child(layer, [&](const Layer& inner) {
-      if (child < gradient.children.size()) self(self, inner, gradient.children[child]);
-      ++child;
-    });
-  };
   const std::span<LayerGradient> gradients = network.gradients();
-  for (std::size_t i = 0; i < gradients.size(); ++i) walk(walk, network.layers()[i], gradients[i]);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    layers::for_each_gradient(
+        network.layers()[i], gradients[i],
+        [&](const Layer& layer, const LayerGradient& gradient) { gradient_of[&layer] = &gradient; });
+  }
 
   std::vector<std::pair<std::string, std::vector<float>>> named;
   for (const auto& [path, layer] : named_layers(network)) {

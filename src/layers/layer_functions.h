@@ -157,4 +157,17 @@ void for_each_layer(AnyLayer& layer, Visit&& visit) {
   for_each_child(layer, [&](auto& child) { for_each_layer(child, visit); });
 }
 
+/// Calls visit(inner, gradient of inner) in the same order. Layers that `gradient` does not know have one without
+/// weights.
+template <class AnyLayer, class Visit>
+void for_each_gradient(AnyLayer& layer, const LayerGradient& gradient, Visit&& visit) {
+  static const LayerGradient kNone;
+  visit(layer, gradient);
+  std::size_t child = 0;
+  for_each_child(layer, [&](auto& inner) {
+    for_each_gradient(inner, child < gradient.children.size() ? gradient.children[child] : kNone, visit);
+    ++child;
+  });
+}
+
 }  // namespace imago::layers

@@ -19,24 +19,6 @@ namespace {
 
 constexpr std::size_t kGrainElements = 32768;  // worth a thread when copied
 
-/// Numbers below a bound, all equally likely.
-class Draws {
- public:
-  explicit Draws(std::uint64_t seed) noexcept : seed_(seed) {}
-
-  std::uint64_t below(std::uint64_t bound) noexcept {
-    // The bits that would make the first few remainders more likely than the rest are drawn again.
-    const std::uint64_t uneven = (0 - bound) % bound;
-    for (;;) {
-      const std::uint64_t bits = derive_seed(seed_, index_++);
-      if (bits >= uneven) return bits % bound;
-    }
-  }
-
- private:
-  std::uint64_t seed_, index_ = 0;
-};
-
 }  // namespace
 
 std::uint64_t split_seed(std::uint64_t seed) noexcept { return derive_seed(derive_seed(seed, 0), 0); }
@@ -48,9 +30,13 @@ std::uint64_t step_seed(std::uint64_t seed, std::uint64_t step) noexcept {
 }
 
 void shuffle(std::span<std::size_t> order, std::uint64_t seed) {
-  Draws draws(seed);
+  std::uint64_t index = 0;
   for (std::size_t left = order.size(); left > 1; --left) {
-    std::swap(order[left - 1], order[static_cast<std::size_t>(draws.below(left))]);
+    // Bits that would make the first few remainders more likely than the rest are drawn again.
+    const std::uint64_t uneven = (0 - std::uint64_t{left}) % left;
+    std::uint64_t bits = derive_seed(seed, index++);
+    while (bits < uneven) bits = derive_seed(seed, index++);
+    std::swap(order[left - 1], order[static_cast<std::size_t>(bits % left)]);
   }
 }
 
@@ -95,13 +81,11 @@ void gather_examples(const Tensor<float>& from, std::span<const std::size_t> ind
   }
   const std::size_t width = from.size() / from.shape()[0];
   if (width == 0) return;
-  parallel_for(indices.size(), std::max<std::size_t>(1, kGrainElements / width),
-               [&](std::size_t begin, std::size_t end) {
-                 for (std::size_t i = begin; i < end; ++i) {
-                   assert(indices[i] < from.shape()[0]);
-                   std::memcpy(&to[i * width], &from[indices[i] * width], width * sizeof(float));
-                 }
-               });
+  const auto copy = [&](std::size_t i) {
+    assert(indices[i] < from.shape()[0]);
+    std::memcpy(&to[i * width], &from[indices[i] * width], width * sizeof(float));
+  };
+  parallel_rows(indices.size(), width, copy, kGrainElements);
 }
 
 }  // namespace imago

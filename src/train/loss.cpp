@@ -250,8 +250,7 @@ struct Score {
 };
 
 Score score(const Tensor<float>& output, const Tensor<float>& target) {
-  const std::size_t cols = output.shape().last();
-  const std::size_t rows = cols == 0 ? 0 : output.size() / cols;
+  const std::size_t cols = output.shape().last(), rows = rows_of(output);
   const bool by_class = target.size() == rows;
   if (rows == 0 || (!by_class && target.size() != output.size())) {
     throw ShapeError(fmt::format("accuracy: outputs {} need class numbers or one-hot rows, not targets {}",

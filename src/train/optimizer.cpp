@@ -83,31 +83,23 @@ struct Optimizer::State {
   bool try_attach() {
     std::size_t next = 0;
     bool fits = true;
-    const std::span<Layer> layers = network->layers();
+    const std::span<Layer> grid = network->layers();
     const std::span<LayerGradient> gradients = network->gradients();
-    for (std::size_t i = 0; i < layers.size(); ++i) fits = fits && try_attach(layers[i], gradients[i], next);
-    return fits && next == slots.size();
-  }
-
-  bool try_attach(Layer& layer, const LayerGradient& gradient, std::size_t& next) {
-    if (layer.weights) {
-      if (next == slots.size() || slots[next].count != layer.weights->count()) return false;
-      Slot& slot = slots[next++];
-      slot.store = &*layer.weights;
-      slot.gradient = gradient.weights;
-      slot.dtype = layer.config.dtype;
-      slot.learns_scale = options.learn_scales && has_learnable_scale(layer.config);
-      // A layer that changed after the backward has no gradient until the next.
-      if (slot.gradient.size() != slot.count) slot.gradient = {};
+    for (std::size_t i = 0; i < grid.size(); ++i) {
+      layers::for_each_gradient(grid[i], gradients[i], [&](Layer& layer, const LayerGradient& gradient) {
+        if (!layer.weights || !fits) return;
+        fits = next < slots.size() && slots[next].count == layer.weights->count();
+        if (!fits) return;
+        Slot& slot = slots[next++];
+        slot.store = &*layer.weights;
+        slot.gradient = gradient.weights;
+        slot.dtype = layer.config.dtype;
+        slot.learns_scale = options.learn_scales && has_learnable_scale(layer.config);
+        // A layer that changed after the backward has no gradient until the next.
+        if (slot.gradient.size() != slot.count) slot.gradient = {};
+      });
     }
-    static const LayerGradient kNone;
-    bool fits = true;
-    std::size_t child = 0;
-    layers::for_each_child(layer, [&](Layer& inner) {
-      fits = fits && try_attach(inner, child < gradient.children.size() ? gradient.children[child] : kNone, next);
-      ++child;
-    });
-    return fits;
+    return fits && next == slots.size();
   }
 
   /// What to multiply the gradient by, or nothing if it is not finite.

@@ -32,6 +32,8 @@ constexpr std::pair<ScheduleKind, std::string_view> kSchedules[] = {
 // Elements of a gradient worth a thread: some 5 µs of reading.
 constexpr std::size_t kGrain = 16384;
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 void check_share(float value, std::string_view what) {
   if (!(value >= 0 && value < 1)) throw UsageError(fmt::format("{} must be in [0, 1), not {}", what, value));
 }
@@ -82,53 +84,47 @@ void check_optimizer(const OptimizerOptions& options) {
 }
 
 UpdateRule::UpdateRule(const OptimizerOptions& options, std::uint64_t step, double rate, double gradient_factor)
-    : kind_(options.kind),
-      rate_(static_cast<float>(rate)),
-      keep_(static_cast<float>(1 - rate * static_cast<double>(options.weight_decay))),
-      momentum_(options.momentum),
-      beta2_(options.beta2),
-      blend1_(static_cast<float>(1 - static_cast<double>(options.beta1))),
-      blend2_(static_cast<float>(1 - static_cast<double>(options.beta2))),
-      root_correction2_(1),
-      epsilon_(options.epsilon),
-      clip_(options.clip_element),
-      factor_(static_cast<float>(gradient_factor)) {
+    : args_{.weights = nullptr,
+            .gradient = nullptr,
+            .moment1 = nullptr,
+            .moment2 = nullptr,
+            .count = 0,
+            .kind = kernel_kind(options.kind),
+            .rate = static_cast<float>(rate),
+            .keep = 1,
+            .momentum = options.momentum,
+            .beta2 = options.beta2,
+            .blend1 = static_cast<float>(1 - static_cast<double>(options.beta1)),
+            .blend2 = static_cast<float>(1 - static_cast<double>(options.beta2)),
+            .root_correction2 = 1,
+            .epsilon = options.epsilon,
+            .bound = options.clip_element > 0 ? options.clip_element : kInfinity,
+            .factor = static_cast<float>(gradient_factor),
+            .floor = -kInfinity} {
   assert(step >= 1);
-  if (kind_ == OptimizerKind::adam || kind_ == OptimizerKind::adamw) {
+  if (options.kind == OptimizerKind::adamw) {  // decoupled decay
+    args_.keep = static_cast<float>(1 - rate * static_cast<double>(options.weight_decay));
+  }
+  if (args_.kind == kernels::UpdateKind::adam) {
     const double steps = static_cast<double>(step);
     const double correction1 = 1 - std::pow(static_cast<double>(options.beta1), steps);
     const double correction2 = 1 - std::pow(static_cast<double>(options.beta2), steps);
-    rate_ = static_cast<float>(rate / correction1);
-    root_correction2_ = static_cast<float>(std::sqrt(correction2));
+    args_.rate = static_cast<float>(rate / correction1);
+    args_.root_correction2 = static_cast<float>(std::sqrt(correction2));
   }
 }
 
 kernels::UpdateArgs UpdateRule::arguments(bool not_negative) const noexcept {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  return {.weights = nullptr,
-          .gradient = nullptr,
-          .moment1 = nullptr,
-          .moment2 = nullptr,
-          .count = 0,
-          .kind = kernel_kind(kind_),
-          .rate = rate_,
-          .keep = kind_ == OptimizerKind::adamw ? keep_ : 1.0f,
-          .momentum = momentum_,
-          .beta2 = beta2_,
-          .blend1 = blend1_,
-          .blend2 = blend2_,
-          .root_correction2 = root_correction2_,
-          .epsilon = epsilon_,
-          .bound = clip_ > 0 ? clip_ : kInfinity,
-          .factor = factor_,
-          .floor = not_negative ? 0.0f : -kInfinity};
+  kernels::UpdateArgs args = args_;
+  if (not_negative) args.floor = 0;
+  return args;
 }
 
 void UpdateRule::apply(std::span<float> weights, std::span<const float> gradient, std::span<float> moment1,
                        std::span<float> moment2, bool not_negative) const {
   assert(gradient.size() == weights.size());
-  assert(moment1.size() == (moment_count(kind_) >= 1 ? weights.size() : 0));
-  assert(moment2.size() == (moment_count(kind_) >= 2 ? weights.size() : 0));
+  assert(moment1.size() == (args_.kind != kernels::UpdateKind::plain ? weights.size() : 0));
+  assert(moment2.size() == (args_.kind == kernels::UpdateKind::adam ? weights.size() : 0));
   kernels::UpdateArgs args = arguments(not_negative);
   args.weights = weights.data();
   args.gradient = gradient.data();
@@ -139,7 +135,7 @@ void UpdateRule::apply(std::span<float> weights, std::span<const float> gradient
 }
 
 GradientFacts inspect_gradient(std::span<const float> gradient, float clip_element) {
-  const float bound = clip_element > 0 ? clip_element : std::numeric_limits<float>::infinity();
+  const float bound = clip_element > 0 ? clip_element : kInfinity;
   // Squares of float32 cannot overflow in double, so the sum is finite exactly if what it adds up is.
   const double squares = ordered_sum(gradient.size(), kGrain, [&](std::size_t begin, std::size_t end) {
     return kernels::clipped_squares(gradient.subspan(begin, end - begin), bound);

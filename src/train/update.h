@@ -23,7 +23,7 @@ class UpdateRule {
   /// `gradient_factor` multiplies each element of the gradient after it was clipped.
   UpdateRule(const OptimizerOptions& options, std::uint64_t step, double rate, double gradient_factor = 1);
 
-  /// All but the arrays.
+  /// Everything except the arrays.
   kernels::UpdateArgs arguments(bool not_negative) const noexcept;
 
   /// Changes `weights` and the moments (spans of the same length, empty where the kind keeps none); with
@@ -32,16 +32,7 @@ class UpdateRule {
              std::span<float> moment2, bool not_negative) const;
 
  private:
-  OptimizerKind kind_;
-  float rate_;  // of one step; for Adam with the correction of the first moment
-  float keep_;  // decoupled decay: 1 - rate · decay
-  float momentum_;
-  float beta2_;
-  float blend1_, blend2_;  // 1 - beta
-  float root_correction2_;
-  float epsilon_;
-  float clip_;  // 0: off
-  float factor_;
+  kernels::UpdateArgs args_;  // without arrays and floor
 };
 
 /// What one pass over a gradient finds.
