@@ -4,73 +4,60 @@
 // thread that calls it, and fails only if there is no memory.
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 #include <string_view>
 
 #include "math/products.h"
 
 namespace imago::math {
 
-/// C[m][n] (+)= op(A) · op(B). `*_stride`: values from one row in memory to the next.
-struct GemmArgs {
-  std::size_t m, n, k;  // none is 0
-  Transpose transpose_a, transpose_b;
-  const float* a;
-  std::size_t a_stride;
-  const float* b;
-  std::size_t b_stride;
-  float* c;
-  std::size_t c_stride;
-  Write write;
+/// A matrix or its transpose. `stride`: values from one row in memory to the next.
+struct GemmOperand {
+  const float* values;
+  std::size_t stride;
+  Transpose transpose = Transpose::no;
 };
 
+/// C[m][n] (+)= A · B.
+struct GemmArgs {
+  std::size_t m, n, k;  // none is 0
+  GemmOperand a, b;
+  float* c;
+  std::size_t c_stride;
+  Write write = Write::replace;
+};
+
+/// Which of x, w and y a convolution computes from the other two: y, or the gradient of x or w.
+enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_weights };
+
 /// Some samples, filters and channels of a convolution; `extents` counts those alone. The pointers are at the first of
-/// them; one array of the three is written: y, or the gradient of x or w.
-template <class X, class W, class Y>
+/// them. Only the array that the kind computes is written.
 struct ConvolutionArgs {
+  ConvolutionKind kind;
   ConvolutionExtents extents;
-  X* x;
+  float* x;
   std::size_t x_sample;  ///< values from one sample of x to the next
-  W* w;
+  float* w;
   std::size_t w_filter;  ///< values from one filter of w to the next
-  Y* y;
+  float* y;
   std::size_t y_sample;
 };
-using ForwardArgs = ConvolutionArgs<const float, const float, float>;
-using BackwardDataArgs = ConvolutionArgs<float, const float, const float>;
-using BackwardWeightsArgs = ConvolutionArgs<const float, float, const float>;
 
 struct Backend {
   std::string_view name;
   void (*gemm)(const GemmArgs& args);
-  void (*convolve)(const ForwardArgs& args);
-  void (*convolve_backward_data)(const BackwardDataArgs& args);
-  void (*convolve_backward_weights)(const BackwardWeightsArgs& args);
+  void (*convolve)(const ConvolutionArgs& args);
 };
 
 /// Plain C++, in every build.
 const Backend& plain_backend() noexcept;
 /// oneDNN, or null in a build without it.
 const Backend* onednn_backend() noexcept;
-/// oneDNN if the build has it, unless IMAGO_KERNELS=ref allows plain C++ only.
-const Backend& best_backend();
 
-/// Convolutions by a given product.
-using GemmFunction = void (*)(const GemmArgs& args);
-void columns_convolve(const ForwardArgs& args, GemmFunction gemm);
-void columns_backward_data(const BackwardDataArgs& args, GemmFunction gemm);
-void columns_backward_weights(const BackwardWeightsArgs& args, GemmFunction gemm);
-
-// As in products.h, by the given backend.
-
-void gemm(const Backend& backend, const GemmShape& shape, std::span<const float> a, std::span<const float> b,
-          std::span<float> c, Write write = Write::replace);
-void convolve(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w,
-              std::span<float> y);
-void convolve_backward_data(const Backend& backend, const ConvolutionExtents& e, std::span<const float> grad_y,
-                            std::span<const float> w, std::span<float> grad_x);
-void convolve_backward_weights(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x,
-                               std::span<const float> grad_y, std::span<float> grad_w);
+/// Zeroes x, all samples of it.
+void clear_x(const ConvolutionArgs& args);
+/// A convolution by a given product.
+void convolve_by_columns(const ConvolutionArgs& args, void (*gemm)(const GemmArgs& args));
 
 /// Values of one channel of x, one filter of y, one channel of a filter of w.
 inline std::size_t in_values(const ConvolutionExtents& e) { return e.in[0] * e.in[1] * e.in[2]; }

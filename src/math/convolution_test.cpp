@@ -79,13 +79,13 @@ void expect_convolution(const std::string& name, const ConvolutionExtents& e) {
   for (const Backend* backend : backends()) {
     const std::string what = std::string(backend->name) + ", " + name;
     std::vector<float> got_y(y_size(e), std::nanf(""));  // all of it is written
-    convolve(*backend, e, x, w, got_y);
+    convolve(e, x, w, got_y, *backend);
     expect_near(y, got_y, what + ", y");
     std::vector<float> got_x(x_size(e), std::nanf(""));
-    convolve_backward_data(*backend, e, grad_y, w, got_x);
+    convolve_backward_data(e, grad_y, w, got_x, *backend);
     expect_near(grad_x, got_x, what + ", grad_x");
     std::vector<float> got_w(w_size(e), 0.5f);  // added to what is there
-    convolve_backward_weights(*backend, e, x, grad_y, got_w);
+    convolve_backward_weights(e, x, grad_y, got_w, *backend);
     expect_near(grad_w, got_w, what + ", grad_w", 0.5f);
   }
 }

@@ -43,7 +43,7 @@ void expect_product(const Backend& backend, const GemmShape& s, Write write) {
   const std::vector<float> before = random_values(s.m * s.n, 3);
   // What is replaced must not be read: not a number times 0 is not a number.
   std::vector<float> c = write == Write::add ? before : std::vector<float>(s.m * s.n, std::nanf(""));
-  gemm(backend, s, a, b, c, write);
+  gemm(s, a, b, c, write, backend);
   for (std::size_t i = 0; i < s.m; ++i) {
     for (std::size_t j = 0; j < s.n; ++j) {
       const std::size_t at = i * s.n + j;
@@ -90,8 +90,8 @@ TEST(Gemm, BackendsAgree) {
   const std::vector<float> b = random_values(shape.k * shape.n, 5);
   std::vector<float> plain(shape.m * shape.n);
   std::vector<float> onednn(shape.m * shape.n);
-  gemm(plain_backend(), shape, a, b, plain);
-  gemm(*onednn_backend(), shape, a, b, onednn);
+  gemm(shape, a, b, plain, Write::replace, plain_backend());
+  gemm(shape, a, b, onednn, Write::replace, *onednn_backend());
   for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(plain[i], onednn[i], 1e-4) << i;
 }
 

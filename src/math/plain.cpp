@@ -73,8 +73,10 @@ void store_tile(const float* sums, std::size_t rows, std::size_t cols, float* c,
 
 void plain_gemm(const GemmArgs& g) {
   // Both as [line][depth]: rows of op(A), columns of op(B).
-  const Strided a = g.transpose_a == Transpose::no ? Strided{g.a, g.a_stride, 1} : Strided{g.a, 1, g.a_stride};
-  const Strided b = g.transpose_b == Transpose::no ? Strided{g.b, 1, g.b_stride} : Strided{g.b, g.b_stride, 1};
+  const Strided a =
+      g.a.transpose == Transpose::no ? Strided{g.a.values, g.a.stride, 1} : Strided{g.a.values, 1, g.a.stride};
+  const Strided b =
+      g.b.transpose == Transpose::no ? Strided{g.b.values, 1, g.b.stride} : Strided{g.b.values, g.b.stride, 1};
   thread_local std::vector<float> a_block(kBlockRows * kBlockDepth);
   thread_local std::vector<float> b_block(kBlockCols * kBlockDepth);
   float sums[kTileRows * kTileCols];
@@ -192,76 +194,63 @@ void for_each_block(const ConvolutionExtents& e, Body&& body) {
 
 }  // namespace
 
-void columns_convolve(const ForwardArgs& args, GemmFunction gemm) {
-  const ConvolutionExtents& e = args.extents;
-  for_each_block(e, [&](std::size_t sample, Rows rows, float* columns) {
-    gather(e, rows, args.x + sample * args.x_sample, columns);
-    gemm({.m = e.filters,
-          .n = rows.count * e.out[2],
-          .k = e.channels * kernel_values(e),
-          .transpose_a = Transpose::no,
-          .transpose_b = Transpose::no,
-          .a = args.w,
-          .a_stride = args.w_filter,
-          .b = columns,
-          .b_stride = rows.count * e.out[2],
-          .c = args.y + sample * args.y_sample + rows.first * e.out[2],
-          .c_stride = out_values(e),
-          .write = Write::replace});
-  });
-}
-
-void columns_backward_data(const BackwardDataArgs& args, GemmFunction gemm) {
+void clear_x(const ConvolutionArgs& args) {
   const ConvolutionExtents& e = args.extents;
   for (std::size_t sample = 0; sample < e.batch; ++sample) {
     std::fill_n(args.x + sample * args.x_sample, e.channels * in_values(e), 0.0f);
   }
-  for_each_block(e, [&](std::size_t sample, Rows rows, float* columns) {
-    gemm({.m = e.channels * kernel_values(e),
-          .n = rows.count * e.out[2],
-          .k = e.filters,
-          .transpose_a = Transpose::yes,
-          .transpose_b = Transpose::no,
-          .a = args.w,
-          .a_stride = args.w_filter,
-          .b = args.y + sample * args.y_sample + rows.first * e.out[2],
-          .b_stride = out_values(e),
-          .c = columns,
-          .c_stride = rows.count * e.out[2],
-          .write = Write::replace});
-    scatter_add(e, rows, columns, args.x + sample * args.x_sample);
-  });
 }
 
-void columns_backward_weights(const BackwardWeightsArgs& args, GemmFunction gemm) {
+void convolve_by_columns(const ConvolutionArgs& args, void (*gemm)(const GemmArgs& args)) {
   const ConvolutionExtents& e = args.extents;
+  const std::size_t taps = e.channels * kernel_values(e);
+  if (args.kind == ConvolutionKind::backward_data) clear_x(args);
   for_each_block(e, [&](std::size_t sample, Rows rows, float* columns) {
-    gather(e, rows, args.x + sample * args.x_sample, columns);
-    gemm({.m = e.filters,
-          .n = e.channels * kernel_values(e),
-          .k = rows.count * e.out[2],
-          .transpose_a = Transpose::no,
-          .transpose_b = Transpose::yes,
-          .a = args.y + sample * args.y_sample + rows.first * e.out[2],
-          .a_stride = out_values(e),
-          .b = columns,
-          .b_stride = rows.count * e.out[2],
-          .c = args.w,
-          .c_stride = args.w_filter,
-          .write = sample == 0 && rows.first == 0 ? Write::replace : Write::add});
+    const std::size_t outputs = rows.count * e.out[2];
+    float* const x = args.x + sample * args.x_sample;
+    float* const y = args.y + sample * args.y_sample + rows.first * e.out[2];
+    switch (args.kind) {
+      case ConvolutionKind::forward:
+        gather(e, rows, x, columns);
+        gemm({.m = e.filters,
+              .n = outputs,
+              .k = taps,
+              .a = {args.w, args.w_filter},
+              .b = {columns, outputs},
+              .c = y,
+              .c_stride = out_values(e)});
+        break;
+      case ConvolutionKind::backward_data:
+        gemm({.m = taps,
+              .n = outputs,
+              .k = e.filters,
+              .a = {args.w, args.w_filter, Transpose::yes},
+              .b = {y, out_values(e)},
+              .c = columns,
+              .c_stride = outputs});
+        scatter_add(e, rows, columns, x);
+        break;
+      case ConvolutionKind::backward_weights:
+        gather(e, rows, x, columns);
+        gemm({.m = e.filters,
+              .n = taps,
+              .k = outputs,
+              .a = {y, out_values(e)},
+              .b = {columns, outputs, Transpose::yes},
+              .c = args.w,
+              .c_stride = args.w_filter,
+              .write = sample == 0 && rows.first == 0 ? Write::replace : Write::add});
+        break;
+    }
   });
 }
 
 // ---- backends
 
 const Backend& plain_backend() noexcept {
-  static constexpr Backend kBackend{
-      .name = "plain",
-      .gemm = plain_gemm,
-      .convolve = [](const ForwardArgs& args) { columns_convolve(args, plain_gemm); },
-      .convolve_backward_data = [](const BackwardDataArgs& args) { columns_backward_data(args, plain_gemm); },
-      .convolve_backward_weights = [](const BackwardWeightsArgs& args) { columns_backward_weights(args, plain_gemm); },
-  };
+  static constexpr Backend kBackend{.name = "plain", .gemm = plain_gemm, .convolve = [](const ConvolutionArgs& args) {
+                                      convolve_by_columns(args, plain_gemm);
+                                    }};
   return kBackend;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "math/backend.h"
@@ -38,26 +39,22 @@ std::size_t grain_of(std::size_t line_work, std::size_t multiple) {
 
 }  // namespace
 
-void gemm(const Backend& backend, const GemmShape& shape, std::span<const float> a, std::span<const float> b,
-          std::span<float> c, Write write) {
+void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c, Write write,
+          const Backend& backend) {
   const auto [m, n, k, transpose_a, transpose_b] = shape;
   check_matrix("A", a.size(), m, k);
   check_matrix("B", b.size(), k, n);
   check_matrix("C", c.size(), m, n);
   if (m == 0 || n == 0) return;
   if (k == 0) {
-    if (write == Write::replace) std::fill(c.begin(), c.end(), 0.0f);
+    if (write == Write::replace) std::ranges::fill(c, 0.0f);
     return;
   }
   const GemmArgs whole{.m = m,
                        .n = n,
                        .k = k,
-                       .transpose_a = transpose_a,
-                       .transpose_b = transpose_b,
-                       .a = a.data(),
-                       .a_stride = transpose_a == Transpose::no ? k : m,
-                       .b = b.data(),
-                       .b_stride = transpose_b == Transpose::no ? n : k,
+                       .a = {a.data(), transpose_a == Transpose::no ? k : m, transpose_a},
+                       .b = {b.data(), transpose_b == Transpose::no ? n : k, transpose_b},
                        .c = c.data(),
                        .c_stride = n,
                        .write = write};
@@ -68,7 +65,7 @@ void gemm(const Backend& backend, const GemmShape& shape, std::span<const float>
     parallel_for(m, grain_of(n * k, kRowGrain), [&](std::size_t begin, std::size_t end) {
       GemmArgs part = whole;
       part.m = end - begin;
-      part.a += begin * row_step;
+      part.a.values += begin * row_step;
       part.c += begin * whole.c_stride;
       backend.gemm(part);
     });
@@ -77,15 +74,11 @@ void gemm(const Backend& backend, const GemmShape& shape, std::span<const float>
     parallel_for(n, grain_of(m * k, kColGrain), [&](std::size_t begin, std::size_t end) {
       GemmArgs part = whole;
       part.n = end - begin;
-      part.b += begin * col_step;
+      part.b.values += begin * col_step;
       part.c += begin;
       backend.gemm(part);
     });
   }
-}
-
-void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c, Write write) {
-  gemm(best_backend(), shape, a, b, c, write);
 }
 
 // ---- convolutions
@@ -148,102 +141,77 @@ Range range_of(std::size_t count, std::size_t grain, std::size_t part, std::size
   return {grains * part / parts * grain, std::min(count, grains * (part + 1) / parts * grain)};
 }
 
-/// Calls body(sample range, line range, number of the sample range) for every part, on the pool.
-template <class Body>
-void for_each_part(const ConvolutionExtents& e, std::size_t lines, Split parts, Body&& body) {
+/// The whole convolution: strides from the extents. What the kind does not compute is only read.
+ConvolutionArgs whole(ConvolutionKind kind, const ConvolutionExtents& e, const float* x, const float* w,
+                      const float* y) {
+  return {.kind = kind,
+          .extents = e,
+          .x = const_cast<float*>(x),
+          .x_sample = e.channels * in_values(e),
+          .w = const_cast<float*>(w),
+          .w_filter = e.channels * kernel_values(e),
+          .y = const_cast<float*>(y),
+          .y_sample = e.filters * out_values(e)};
+}
+
+/// Computes all parts on the pool. Parts of samples write gradients of weights to arrays that lie `w_apart` apart.
+void compute(const Backend& backend, const ConvolutionArgs& all, Split parts, std::size_t w_apart = 0) {
+  const ConvolutionExtents& e = all.extents;
+  const bool splits_channels = all.kind == ConvolutionKind::backward_data;
   parallel_for(parts.samples * parts.lines, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t part = begin; part < end; ++part) {
-      const std::size_t sample_part = part / parts.lines;
-      body(range_of(e.batch, 1, sample_part, parts.samples),
-           range_of(lines, kLineGrain, part % parts.lines, parts.lines), sample_part);
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t sample_part = i / parts.lines;
+      const Range samples = range_of(e.batch, 1, sample_part, parts.samples);
+      const Range lines = range_of(splits_channels ? e.channels : e.filters, kLineGrain, i % parts.lines, parts.lines);
+      ConvolutionArgs part = all;
+      part.extents.batch = samples.end - samples.begin;
+      part.x += samples.begin * all.x_sample;
+      part.y += samples.begin * all.y_sample;
+      part.w += sample_part * w_apart;
+      if (splits_channels) {
+        part.extents.channels = lines.end - lines.begin;
+        part.x += lines.begin * in_values(e);
+        part.w += lines.begin * kernel_values(e);
+      } else {
+        part.extents.filters = lines.end - lines.begin;
+        part.w += lines.begin * all.w_filter;
+        part.y += lines.begin * out_values(e);
+      }
+      backend.convolve(part);
     }
   });
 }
 
 }  // namespace
 
-void convolve(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w,
-              std::span<float> y) {
+void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y,
+              const Backend& backend) {
   check(e, x.size(), w.size(), y.size());
   if (is_empty(e)) return std::fill(y.begin(), y.end(), 0.0f);
-  const std::size_t x_sample = e.channels * in_values(e);
-  const std::size_t w_filter = e.channels * kernel_values(e);
-  const std::size_t y_sample = e.filters * out_values(e);
-  for_each_part(e, e.filters, split(e, e.filters, e.batch), [&](Range samples, Range filters, std::size_t) {
-    ForwardArgs part{.extents = e,
-                     .x = x.data() + samples.begin * x_sample,
-                     .x_sample = x_sample,
-                     .w = w.data() + filters.begin * w_filter,
-                     .w_filter = w_filter,
-                     .y = y.data() + samples.begin * y_sample + filters.begin * out_values(e),
-                     .y_sample = y_sample};
-    part.extents.batch = samples.end - samples.begin;
-    part.extents.filters = filters.end - filters.begin;
-    backend.convolve(part);
-  });
+  compute(backend, whole(ConvolutionKind::forward, e, x.data(), w.data(), y.data()), split(e, e.filters, e.batch));
 }
 
-void convolve_backward_data(const Backend& backend, const ConvolutionExtents& e, std::span<const float> grad_y,
-                            std::span<const float> w, std::span<float> grad_x) {
+void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
+                            std::span<float> grad_x, const Backend& backend) {
   check(e, grad_x.size(), w.size(), grad_y.size());
   if (is_empty(e)) return std::fill(grad_x.begin(), grad_x.end(), 0.0f);
-  const std::size_t x_sample = e.channels * in_values(e);
-  const std::size_t y_sample = e.filters * out_values(e);
-  for_each_part(e, e.channels, split(e, e.channels, e.batch), [&](Range samples, Range channels, std::size_t) {
-    BackwardDataArgs part{.extents = e,
-                          .x = grad_x.data() + samples.begin * x_sample + channels.begin * in_values(e),
-                          .x_sample = x_sample,
-                          .w = w.data() + channels.begin * kernel_values(e),
-                          .w_filter = e.channels * kernel_values(e),
-                          .y = grad_y.data() + samples.begin * y_sample,
-                          .y_sample = y_sample};
-    part.extents.batch = samples.end - samples.begin;
-    part.extents.channels = channels.end - channels.begin;
-    backend.convolve_backward_data(part);
-  });
+  compute(backend, whole(ConvolutionKind::backward_data, e, grad_x.data(), w.data(), grad_y.data()),
+          split(e, e.channels, e.batch));
 }
 
-void convolve_backward_weights(const Backend& backend, const ConvolutionExtents& e, std::span<const float> x,
-                               std::span<const float> grad_y, std::span<float> grad_w) {
+void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
+                               std::span<float> grad_w, const Backend& backend) {
   check(e, x.size(), grad_w.size(), grad_y.size());
   if (is_empty(e)) return;
-  const std::size_t x_sample = e.channels * in_values(e);
-  const std::size_t w_filter = e.channels * kernel_values(e);
-  const std::size_t y_sample = e.filters * out_values(e);
   const Split parts = split(e, e.filters, kPartialValues / grad_w.size());
   thread_local std::vector<float> memory;  // of the calling thread; other threads compute
-  std::vector<float>& partial = memory;
-  partial.resize(std::max(partial.size(), parts.samples * grad_w.size()));
-  for_each_part(e, e.filters, parts, [&](Range samples, Range filters, std::size_t sample_part) {
-    BackwardWeightsArgs part{.extents = e,
-                             .x = x.data() + samples.begin * x_sample,
-                             .x_sample = x_sample,
-                             .w = partial.data() + sample_part * grad_w.size() + filters.begin * w_filter,
-                             .w_filter = w_filter,
-                             .y = grad_y.data() + samples.begin * y_sample + filters.begin * out_values(e),
-                             .y_sample = y_sample};
-    part.extents.batch = samples.end - samples.begin;
-    part.extents.filters = filters.end - filters.begin;
-    backend.convolve_backward_weights(part);
-  });
+  const std::span<float> partial = sized(memory, parts.samples * grad_w.size());
+  compute(backend, whole(ConvolutionKind::backward_weights, e, x.data(), partial.data(), grad_y.data()), parts,
+          grad_w.size());
   for (std::size_t part = 0; part < parts.samples; ++part) {
     const float* from = partial.data() + part * grad_w.size();
     for (std::size_t i = 0; i < grad_w.size(); ++i) grad_w[i] += from[i];
   }
-}
-
-void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y) {
-  convolve(best_backend(), e, x, w, y);
-}
-
-void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
-                            std::span<float> grad_x) {
-  convolve_backward_data(best_backend(), e, grad_y, w, grad_x);
-}
-
-void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
-                               std::span<float> grad_w) {
-  convolve_backward_weights(best_backend(), e, x, grad_y, grad_w);
 }
 
 }  // namespace imago::math

@@ -8,6 +8,10 @@
 
 namespace imago::math {
 
+struct Backend;
+/// oneDNN if the build has it, unless IMAGO_KERNELS=ref allows plain C++ only.
+const Backend& best_backend();
+
 enum class Transpose : bool { no, yes };
 
 /// Whether the result replaces C or is added to it.
@@ -20,7 +24,7 @@ struct GemmShape {
 };
 /// Throws ShapeError if the spans do not hold such matrices.
 void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c,
-          Write write = Write::replace);
+          Write write = Write::replace, const Backend& backend = best_backend());
 
 /// A convolution over 1 to 3 axes; axes that are not there have extent 1 and kernel 1.
 struct ConvolutionExtents {
@@ -30,13 +34,15 @@ struct ConvolutionExtents {
   std::size_t padding[3];  ///< before the input; that after it follows from the output size and may be negative
 };
 
-// y[b][f][o] = Σ x[b][c][o·s + k - p] · w[f][c][k]; taps outside are 0. Layouts [B][C][…], [F][C][…], [B][F][…].
-void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y);
+// y[b][f][o] = Σ x[b][c][o·s + k - p] · w[f][c][k]; taps outside are 0. Layouts [B][C][…], [F][C][…], [B][F][…]. All
+// throw ShapeError if the spans do not fit the extents.
+void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y,
+              const Backend& backend = best_backend());
 /// grad_x (all of it is written).
 void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
-                            std::span<float> grad_x);
+                            std::span<float> grad_x, const Backend& backend = best_backend());
 /// grad_w += …
 void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
-                               std::span<float> grad_w);
+                               std::span<float> grad_w, const Backend& backend = best_backend());
 
 }  // namespace imago::math

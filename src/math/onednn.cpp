@@ -1,4 +1,9 @@
+// oneDNN's products, and its convolutions where it has fast code for them.
+
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -7,14 +12,62 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/line_vector.h"
 #include "imago/error.h"
-#include "math/onednn.h"
+#include "math/backend.h"
 
 namespace imago::math {
 
 namespace {
+
+/// The OpenMP that oneDNN was loaded with. Looked up by name, as the loader did for oneDNN itself: linking one would
+/// put a second into programs whose compiler brings another (libomp of clang, libgomp of GCC). Nulls where oneDNN was
+/// built without OpenMP.
+struct OpenMp {
+  int (*max_threads)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  void (*set_threads)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+};
+
+const OpenMp& open_mp() noexcept {
+  static const OpenMp found;
+  return found;
+}
+
+/// While it exists, oneDNN computes on the calling thread alone, since our pool splits the work. The destructor
+/// restores the OpenMP setting of this thread.
+class OneThread {
+ public:
+  OneThread() noexcept {
+    const OpenMp& omp = open_mp();
+    if (omp.max_threads == nullptr || omp.set_threads == nullptr) return;
+    const int threads = omp.max_threads();
+    if (threads == 1) return;
+    before_ = threads;
+    omp.set_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 0) open_mp().set_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = 0;  // 0: nothing to restore
+};
+
+void onednn_gemm(const GemmArgs& g) {
+  const OneThread one_thread;
+  const auto letter = [](const GemmOperand& operand) { return operand.transpose == Transpose::yes ? 'T' : 'N'; };
+  const auto extent = [](std::size_t value) { return static_cast<dnnl_dim_t>(value); };
+  const dnnl_status_t status =
+      dnnl_sgemm(letter(g.a), letter(g.b), extent(g.m), extent(g.n), extent(g.k), 1.0f, g.a.values, extent(g.a.stride),
+                 g.b.values, extent(g.b.stride), g.write == Write::add ? 1.0f : 0.0f, g.c, extent(g.c_stride));
+  if (status == dnnl_out_of_memory) throw std::bad_alloc();
+  if (status != dnnl_success) throw UnsupportedError("oneDNN refuses this product");
+}
+
+// ---- convolutions
 
 using dnnl::memory;
 
@@ -29,19 +82,31 @@ struct Operand {
   std::optional<dnnl::reorder> reorder;  ///< none: both are the same. Towards `given` for the result.
 };
 
-/// Code made for one request.
-struct Plan {
-  dnnl::primitive primitive;
-  Operand operands[3];
+/// What oneDNN calls x, w and y, and which of them is written.
+struct Roles {
   int arguments[3];
   int result;
+};
+constexpr Roles kRoles[] = {
+    // by ConvolutionKind
+    {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, 2},
+    {{DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST}, 0},
+    {{DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, 1},
+};
+const Roles& roles_of(ConvolutionKind kind) noexcept { return kRoles[static_cast<std::size_t>(kind)]; }
+
+/// Code made for one kind of convolution, extents and strides.
+struct Plan {
+  dnnl::primitive primitive;
+  Operand operands[3];  // x, w and y
   memory::desc scratchpad;
+  bool reads_all;  // no input is left out by all outputs
 };
 
 memory::dim dim(std::size_t value) { return static_cast<memory::dim>(value); }
 
 /// Sizes of oneDNN are int inside.
-bool is_small(const ConvolutionRequest& r) {
+bool is_small(const ConvolutionArgs& r) {
   constexpr std::size_t kMostExtent = 1u << 20;
   constexpr std::size_t kMostValues = 1u << 31;
   const ConvolutionExtents& e = r.extents;
@@ -57,11 +122,12 @@ struct Geometry {
   memory::dims x, w, y;  // extents
   memory::dims x_steps, w_steps, y_steps;
   memory::dims stride, padding_before, padding_after;
+  bool reads_all = true;
 };
 
 /// oneDNN requires a padding after the input that fits the output size and is not negative, so inputs that no output
 /// reads are cut off. Nothing if no output reads any input along some axis.
-std::optional<Geometry> geometry(const ConvolutionRequest& r) {
+std::optional<Geometry> geometry(const ConvolutionArgs& r) {
   const ConvolutionExtents& e = r.extents;
   Geometry g{.x = {dim(e.batch), dim(e.channels)},
              .w = {dim(e.filters), dim(e.channels)},
@@ -83,6 +149,7 @@ std::optional<Geometry> geometry(const ConvolutionRequest& r) {
     g.stride.push_back(dim(e.stride[axis]));
     g.padding_before.push_back(dim(e.padding[axis]));
     g.padding_after.push_back(reached - g.x.back());
+    g.reads_all &= g.x.back() == dim(e.in[axis]);
   }
   const auto spatial_steps = [&](memory::dims& steps, const std::size_t(&extents)[3]) {
     if (!flat) steps.push_back(dim(extents[1] * extents[2]));
@@ -106,18 +173,19 @@ Operand operand(const memory::dims& extents, const memory::dims& steps, const me
 
 /// The result of backward_data has its channels in blocks of 16, mostly padding where there are few: a gradient for 3
 /// channels takes oneDNN as long as one for 16, and columns a third of that (AVX-512); from 8 on oneDNN is ahead.
-bool has_few_channels(const ConvolutionRequest& request) {
+bool has_few_channels(const ConvolutionArgs& request) {
   return request.kind == ConvolutionKind::backward_data && request.extents.channels < 8;
 }
 
 /// Null where oneDNN offers nothing better than columns.
-std::shared_ptr<const Plan> make_plan(const ConvolutionRequest& request) {
+std::shared_ptr<const Plan> make_plan(const ConvolutionArgs& request) {
   if (!is_small(request) || has_few_channels(request)) return nullptr;
   const std::optional<Geometry> g = geometry(request);
   if (!g) return nullptr;
   const auto any = [](const memory::dims& extents) {
     return memory::desc(extents, memory::data_type::f32, memory::format_tag::any);
   };
+  const memory::desc x = any(g->x), w = any(g->w), y = any(g->y);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // ours, per thread: a plan serves many at once
 
@@ -125,39 +193,35 @@ std::shared_ptr<const Plan> make_plan(const ConvolutionRequest& request) {
   using BackwardData = dnnl::convolution_backward_data;
   using BackwardWeights = dnnl::convolution_backward_weights;
   const dnnl::algorithm direct = dnnl::algorithm::convolution_direct;
-  const Forward::primitive_desc forward(Forward::desc(dnnl::prop_kind::forward_training, direct, any(g->x), any(g->w),
-                                                      any(g->y), g->stride, g->padding_before, g->padding_after),
-                                        attributes, engine());
-  const auto plan = [&](const auto& descriptor, const dnnl::primitive& primitive, const memory::desc& x,
-                        const memory::desc& w, const memory::desc& y, std::array<int, 3> arguments,
-                        int result) -> std::shared_ptr<const Plan> {
+  const Forward::primitive_desc forward(
+      Forward::desc(dnnl::prop_kind::forward_training, direct, x, w, y, g->stride, g->padding_before, g->padding_after),
+      attributes, engine());
+  const auto plan = [&](const auto& descriptor, const dnnl::primitive& primitive) -> std::shared_ptr<const Plan> {
     if (std::string_view(descriptor.impl_info_str()).starts_with("ref")) return nullptr;
-    return std::make_shared<const Plan>(
-        Plan{.primitive = primitive,
-             .operands = {operand(g->x, g->x_steps, x, result == 0), operand(g->w, g->w_steps, w, result == 1),
-                          operand(g->y, g->y_steps, y, result == 2)},
-             .arguments = {arguments[0], arguments[1], arguments[2]},
-             .result = result,
-             .scratchpad = descriptor.scratchpad_desc()});
+    const Roles& roles = roles_of(request.kind);
+    const auto operand_of = [&](int i, const memory::dims& extents, const memory::dims& steps) {
+      const memory::desc wanted = descriptor.query_md(dnnl::query::exec_arg_md, roles.arguments[i]);
+      return operand(extents, steps, wanted, i == roles.result);
+    };
+    return std::make_shared<const Plan>(Plan{
+        .primitive = primitive,
+        .operands = {operand_of(0, g->x, g->x_steps), operand_of(1, g->w, g->w_steps), operand_of(2, g->y, g->y_steps)},
+        .scratchpad = descriptor.scratchpad_desc(),
+        .reads_all = g->reads_all});
   };
   switch (request.kind) {
-    case ConvolutionKind::forward:
-      return plan(forward, Forward(forward), forward.src_desc(), forward.weights_desc(), forward.dst_desc(),
-                  {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, 2);
+    case ConvolutionKind::forward: return plan(forward, Forward(forward));
     case ConvolutionKind::backward_data: {
       const BackwardData::primitive_desc data(
-          BackwardData::desc(direct, any(g->x), any(g->w), any(g->y), g->stride, g->padding_before, g->padding_after),
-          attributes, engine(), forward);
-      return plan(data, BackwardData(data), data.diff_src_desc(), data.weights_desc(), data.diff_dst_desc(),
-                  {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST}, 0);
+          BackwardData::desc(direct, x, w, y, g->stride, g->padding_before, g->padding_after), attributes, engine(),
+          forward);
+      return plan(data, BackwardData(data));
     }
     case ConvolutionKind::backward_weights: {
       const BackwardWeights::primitive_desc weights(
-          BackwardWeights::desc(direct, any(g->x), any(g->w), any(g->y), g->stride, g->padding_before,
-                                g->padding_after),
-          attributes, engine(), forward);
-      return plan(weights, BackwardWeights(weights), weights.src_desc(), weights.diff_weights_desc(),
-                  weights.diff_dst_desc(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, 1);
+          BackwardWeights::desc(direct, x, w, y, g->stride, g->padding_before, g->padding_after), attributes, engine(),
+          forward);
+      return plan(weights, BackwardWeights(weights));
     }
   }
   return nullptr;
@@ -166,7 +230,7 @@ std::shared_ptr<const Plan> make_plan(const ConvolutionRequest& request) {
 /// Making code takes milliseconds, and a network asks for the same few shapes again and again.
 class Plans {
  public:
-  std::shared_ptr<const Plan> find(const ConvolutionRequest& request) {
+  std::shared_ptr<const Plan> find(const ConvolutionArgs& request) {
     const std::lock_guard lock(mutex_);
     const Key key = key_of(request);
     if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
@@ -178,7 +242,7 @@ class Plans {
   static constexpr std::size_t kMost = 512;
   using Key = std::array<std::size_t, 22>;
 
-  static Key key_of(const ConvolutionRequest& r) {
+  static Key key_of(const ConvolutionArgs& r) {
     const ConvolutionExtents& e = r.extents;
     Key key{static_cast<std::size_t>(r.kind), r.x_sample, r.w_filter, r.y_sample, e.batch, e.channels, e.filters};
     auto to = key.begin() + 7;
@@ -186,7 +250,7 @@ class Plans {
     return key;
   }
 
-  static std::shared_ptr<const Plan> make(const ConvolutionRequest& request) {
+  static std::shared_ptr<const Plan> make(const ConvolutionArgs& request) {
     try {
       return make_plan(request);
     } catch (const dnnl::error& error) {
@@ -199,70 +263,48 @@ class Plans {
   std::map<Key, std::shared_ptr<const Plan>> plans_;
 };
 
-/// Memory of a thread for arrays in the layouts of oneDNN. It never shrinks.
-class Workspace {
- public:
-  void* reserve(std::size_t bytes) {
-    if (lines_.size() * sizeof(Line) < bytes) lines_.resize((bytes + sizeof(Line) - 1) / sizeof(Line));
-    return lines_.data();
-  }
-
- private:
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<Line> lines_;
-};
-
-void execute(const Plan& plan, const ConvolutionOperands& operands) {
-  thread_local Workspace workspaces[4];
+void execute(const Plan& plan, const ConvolutionArgs& args) {
+  thread_local LineVector<std::byte> workspaces[4];  // arrays in the layouts of oneDNN
   thread_local dnnl::stream stream(engine());
+  const Roles& roles = roles_of(args.kind);
+  float* const addresses[] = {args.x, args.w, args.y};
   memory given[3];
   memory wanted[3];
   for (int i = 0; i < 3; ++i) {
     const Operand& o = plan.operands[i];
-    given[i] = memory(o.given, engine(), operands[static_cast<std::size_t>(i)]);
-    wanted[i] = o.reorder ? memory(o.wanted, engine(), workspaces[i].reserve(o.wanted.get_size())) : given[i];
-    if (o.reorder && i != plan.result) o.reorder->execute(stream, given[i], wanted[i]);
+    given[i] = memory(o.given, engine(), addresses[i]);
+    wanted[i] = o.reorder ? memory(o.wanted, engine(), sized(workspaces[i], o.wanted.get_size()).data()) : given[i];
+    if (o.reorder && i != roles.result) o.reorder->execute(stream, given[i], wanted[i]);
   }
-  const memory scratchpad(plan.scratchpad, engine(), workspaces[3].reserve(plan.scratchpad.get_size()));
-  plan.primitive.execute(stream, {{plan.arguments[0], wanted[0]},
-                                  {plan.arguments[1], wanted[1]},
-                                  {plan.arguments[2], wanted[2]},
+  const memory scratchpad(plan.scratchpad, engine(), sized(workspaces[3], plan.scratchpad.get_size()).data());
+  plan.primitive.execute(stream, {{roles.arguments[0], wanted[0]},
+                                  {roles.arguments[1], wanted[1]},
+                                  {roles.arguments[2], wanted[2]},
                                   {DNNL_ARG_SCRATCHPAD, scratchpad}});
-  const Operand& result = plan.operands[plan.result];
-  if (result.reorder) result.reorder->execute(stream, wanted[plan.result], given[plan.result]);
+  const Operand& result = plan.operands[roles.result];
+  if (result.reorder) result.reorder->execute(stream, wanted[roles.result], given[roles.result]);
   stream.wait();
 }
 
-/// Zeroes grad_x if some inputs are read by no output.
-void clear_unreached(const ConvolutionRequest& r, const Plan& plan, float* grad_x) {
-  const memory::dims extents = plan.operands[0].given.dims();
-  const ConvolutionExtents& e = r.extents;
-  const std::size_t first_axis = 5 - extents.size();
-  bool all = true;
-  for (std::size_t axis = first_axis; axis < 3; ++axis) all &= extents[2 + axis - first_axis] == dim(e.in[axis]);
-  if (all) return;
-  for (std::size_t sample = 0; sample < e.batch; ++sample) {
-    std::fill_n(grad_x + sample * r.x_sample, e.channels * in_values(e), 0.0f);
+void onednn_convolve(const ConvolutionArgs& args) {
+  static Plans plans;
+  const OneThread one_thread;  // also while code is made: it is made for a number of threads
+  const std::shared_ptr<const Plan> plan = plans.find(args);
+  if (plan == nullptr) return convolve_by_columns(args, onednn_gemm);
+  if (args.kind == ConvolutionKind::backward_data && !plan->reads_all) clear_x(args);
+  try {
+    execute(*plan, args);
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    throw UnsupportedError(std::string("oneDNN failed at a convolution: ") + error.what());
   }
 }
 
 }  // namespace
 
-bool onednn_convolve(const ConvolutionRequest& request, const ConvolutionOperands& operands) {
-  static Plans plans;
-  const OneThread one_thread;  // also while code is made: it is made for a number of threads
-  const std::shared_ptr<const Plan> plan = plans.find(request);
-  if (plan == nullptr) return false;
-  if (request.kind == ConvolutionKind::backward_data) clear_unreached(request, *plan, operands[0]);
-  try {
-    execute(*plan, operands);
-  } catch (const dnnl::error& error) {
-    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
-    throw UnsupportedError(std::string("oneDNN failed at a convolution: ") + error.what());
-  }
-  return true;
+const Backend* onednn_backend() noexcept {
+  static constexpr Backend kBackend{.name = "oneDNN", .gemm = onednn_gemm, .convolve = onednn_convolve};
+  return &kBackend;
 }
 
 }  // namespace imago::math
