@@ -1,9 +1,11 @@
-// RNN: a_t = Wih · x_t + Whh · h_{t-1} + b, h_t = tanh a_t; post = h. saved[0]: a, [B][S][H].
+// RNN: h_t = tanh(Wih · x_t + Whh · h_{t-1} + b); post = h.
 //
 // LSTM: for the gates i, f, g, o: sum_t = Wih · x_t + Whh · h_{t-1} + b; c_t = σ(f) · c_{t-1} + σ(i) · tanh(g);
-// h_t = σ(o) · tanh c_t; post = h. saved[0]: [B][S][5H], the four sums in that order, then c_t.
+// h_t = σ(o) · tanh c_t; post = h.
 //
-// The products with x are one per gate for all steps; only those with h depend on the step before.
+// Both are the same walk over the steps with another cell. The products with x are one per gate for all steps; only
+// those with h depend on the step before. saved[0]: the gates after their functions, [S][gates][B][H]; the one of RNN
+// is h. saved[1], LSTM only: c, [S + 1][B][H], zeros in front.
 
 #include <algorithm>
 
@@ -41,25 +43,145 @@ Gate gate_at(const RecurrentSizes& s, std::size_t number) {
 
 namespace {
 
-template <std::size_t gates>
+// In LayerState::scratch: the products with x, later the gradients of the sums, [gates][B][S][H]; h_{t-1} of all steps,
+// [B][S][H]; the gradients of one step, [gates][B][H]; the rest, [B][H], are those of one step, too.
+enum Scratch : std::size_t { kSums, kBefore, kGradGates, kGradH, kGradC, kH, kTanhC, kScratchCount };
+
+/// One step of all gates, and what an LSTM has beside them; all [B][H].
+struct Step {
+  std::span<float> gates;  ///< [gates][B][H]
+  std::span<float> c_before = {}, c = {}, tanh_c = {}, h = {}, grad_c = {};
+
+  std::span<float> gate(std::size_t number, std::size_t count = 1) const {
+    return gates.subspan(number * c.size(), count * c.size());
+  }
+};
+
+struct RnnCell {
+  static constexpr std::size_t kGates = 1;
+
+  /// Makes gates of the sums; returns h.
+  static std::span<const float> forward(const Step& step) {
+    kernels::activate(kernels::Activation::tanh, step.gates, step.gates);
+    return step.gates;
+  }
+  /// From the gradient of h, of the output and of later steps, to that of the sums.
+  static void backward(const Step& step, std::span<const float> grad_h, std::span<float> grad) {
+    for (std::size_t n = 0; n < grad_h.size(); ++n) grad[n] = grad_h[n] * (1 - step.gates[n] * step.gates[n]);
+  }
+};
+
+struct LstmCell {
+  static constexpr std::size_t kGates = kLstmGates;
+
+  static std::span<const float> forward(const Step& step) {
+    const std::span<float> i = step.gate(0), f = step.gate(1), g = step.gate(2), o = step.gate(3);
+    kernels::activate(kernels::Activation::sigmoid, step.gate(0, 2), step.gate(0, 2));
+    kernels::activate(kernels::Activation::tanh, g, g);
+    kernels::activate(kernels::Activation::sigmoid, o, o);
+    for (std::size_t n = 0; n < i.size(); ++n) step.c[n] = f[n] * step.c_before[n] + i[n] * g[n];
+    kernels::activate(kernels::Activation::tanh, step.c, step.tanh_c);
+    for (std::size_t n = 0; n < i.size(); ++n) step.h[n] = o[n] * step.tanh_c[n];
+    return step.h;
+  }
+
+  /// Also replaces the gradient of c, which comes from later steps alone, by that for the step before.
+  static void backward(const Step& step, std::span<const float> grad_h, std::span<float> grad) {
+    kernels::activate(kernels::Activation::tanh, step.c, step.tanh_c);
+    const std::size_t count = grad_h.size();
+    for (std::size_t n = 0; n < count; ++n) {
+      const float i = step.gates[n];
+      const float f = step.gates[count + n];
+      const float g = step.gates[2 * count + n];
+      const float o = step.gates[3 * count + n];
+      const float tanh_c = step.tanh_c[n];
+      const float through_c = step.grad_c[n] + grad_h[n] * o * (1 - tanh_c * tanh_c);
+      grad[n] = through_c * g * i * (1 - i);
+      grad[count + n] = through_c * step.c_before[n] * f * (1 - f);
+      grad[2 * count + n] = through_c * i * (1 - g * g);
+      grad[3 * count + n] = grad_h[n] * tanh_c * o * (1 - o);
+      step.grad_c[n] = through_c * f;
+    }
+  }
+};
+
+template <class Cell>
+Step step_at(const RecurrentSizes& s, LayerState& state, std::size_t t) {
+  const std::size_t count = s.step_values();
+  Step step{.gates = state.saved[0].values().subspan(t * Cell::kGates * count, Cell::kGates * count)};
+  if constexpr (Cell::kGates == kLstmGates) {
+    step.c_before = state.saved[1].values().subspan(t * count, count);
+    step.c = state.saved[1].values().subspan((t + 1) * count, count);
+    step.tanh_c = state.scratch[kTanhC].values();
+    step.h = state.scratch[kH].values();
+    step.grad_c = state.scratch[kGradC].values();
+  }
+  return step;
+}
+
+template <class Cell>
 WeightShape shape_of(const LayerConfig& config) {
-  return {.rows = 1, .cols = checked_mul(gates, gate_weights(recurrent_sizes(config)), "the weights of a layer")};
+  return {.rows = 1,
+          .cols = checked_mul(Cell::kGates, gate_weights(recurrent_sizes(config)), "the weights of a layer")};
 }
 
 /// Matrices become random; biases stay 0.
-template <std::size_t gates>
+template <class Cell>
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {
   const RecurrentSizes s = recurrent_sizes(config);
-  for (std::size_t gate = 0; gate < gates; ++gate) {
+  for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
     initialize_uniform(weights, seed, gate * gate_weights(s), s.hidden * (s.inputs + s.hidden));
   }
 }
 
-/// Calls body(position in the step, position in the sequences) for each batch entry of step t; `hidden` values follow
-/// each other from both. `width`: of the sequences' rows.
+/// Gives what both directions use its size.
+template <class Cell>
+void prepare(const RecurrentSizes& s, LayerState& state) {
+  state.scratch.resize(kScratchCount);
+  resize_to(state.scratch[kSums], {Cell::kGates, s.batch, s.steps, s.hidden});
+  for (const Scratch part : {kGradH, kGradC, kH, kTanhC}) resize_to(state.scratch[part], {s.batch, s.hidden});
+}
+
+/// Calls body(index in the step, index in the sequences) for the `hidden` values of each batch entry of step t.
 template <class Body>
-void for_each_sequence(const RecurrentSizes& s, std::size_t t, std::size_t width, Body&& body) {
-  for (std::size_t b = 0; b < s.batch; ++b) body(b * s.hidden, (b * s.steps + t) * width);
+void for_each_value(const RecurrentSizes& s, std::size_t t, Body&& body) {
+  for (std::size_t b = 0; b < s.batch; ++b) {
+    for (std::size_t i = 0; i < s.hidden; ++i) body(b * s.hidden + i, (b * s.steps + t) * s.hidden + i);
+  }
+}
+
+template <class Cell>
+void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+  const RecurrentSizes s = recurrent_sizes(layer, x.shape());
+  const std::size_t count = s.step_values(), all = s.rows() * s.hidden;
+  prepare<Cell>(s, state);
+  state.saved.resize(2);
+  resize_to(state.post, {s.batch, s.steps, s.hidden});
+  resize_to(state.saved[0], {s.steps, Cell::kGates, s.batch, s.hidden});
+  if constexpr (Cell::kGates == kLstmGates) {
+    resize_to(state.saved[1], {s.steps + 1, s.batch, s.hidden});
+    std::ranges::fill(state.saved[1].values().first(count), 0.0f);
+  }
+  for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
+    linear_forward(layer, gate_at(s, gate).input, x.values(), s.rows(),
+                   state.scratch[kSums].values().subspan(gate * all, all), run);
+  }
+  std::span<const float> h;
+  for (std::size_t t = 0; t < s.steps; ++t) {
+    const Step step = step_at<Cell>(s, state, t);
+    for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
+      const std::span<float> sums = step.gates.subspan(gate * count, count);
+      const std::span<const float> product = state.scratch[kSums].values().subspan(gate * all, all);
+      if (t == 0) {
+        for_each_value(s, t, [&](std::size_t at, std::size_t row) { sums[at] = product[row]; });
+      } else {
+        linear_forward(layer, gate_at(s, gate).recurrent, h, s.batch, sums, run);
+        for_each_value(s, t, [&](std::size_t at, std::size_t row) { sums[at] += product[row]; });
+      }
+    }
+    h = Cell::forward(step);
+    for_each_value(s, t, [&](std::size_t at, std::size_t row) { state.post[row] = h[at]; });
+  }
 }
 
 /// h_{t-1} for every t, [B][S][H], zeros in front.
@@ -71,218 +193,27 @@ void shift_by_a_step(const RecurrentSizes& s, std::span<const float> h, std::spa
   }
 }
 
-// ---- RNN
-
-void rnn_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class Cell>
+void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+              LayerState& state, LayerGradient& gradient, Run&) {
   const RecurrentSizes s = recurrent_sizes(layer, x.shape());
-  const Gate gate = gate_at(s, 0);
-  state.saved.resize(1);
-  state.scratch.resize(4);
-  resize_to(state.post, {s.batch, s.steps, s.hidden});
-  state.saved[0].resize(state.post.shape());
-  for (const int i : {0, 1}) resize_to(state.scratch[i], {s.batch, s.hidden});
-  const std::span<float> sums = state.saved[0].values();
-  const std::span<float> h = state.scratch[0].values();
-  const std::span<float> product = state.scratch[1].values();
-
-  linear_forward(layer, gate.input, x.values(), s.rows(), sums, run);
-  for (std::size_t t = 0; t < s.steps; ++t) {
-    if (t > 0) {
-      linear_forward(layer, gate.recurrent, h, s.batch, product, run);
-      for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-        for (std::size_t i = 0; i < s.hidden; ++i) sums[row + i] += product[at + i];
-      });
-    }
-    for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-      std::ranges::copy(sums.subspan(row, s.hidden), h.subspan(at).begin());
-    });
-    kernels::activate(kernels::Activation::tanh, h, h);
-    for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-      std::ranges::copy(h.subspan(at, s.hidden), state.post.values().subspan(row).begin());
-    });
-  }
-}
-
-void rnn_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
-                  LayerState& state, LayerGradient& gradient, Run&) {
-  const RecurrentSizes s = recurrent_sizes(layer, x.shape());
-  const Gate gate = gate_at(s, 0);
-  const MatrixSlice& matrix = gate.recurrent.matrix;
-  const std::span<const float> recurrent =
-      decoded_weights(*layer.weights, layer.config.scheme()).subspan(matrix.first, s.hidden * s.hidden);
-  state.scratch.resize(4);
-  for (const int i : {0, 1}) resize_to(state.scratch[i], {s.batch, s.hidden});
-  for (const int i : {2, 3}) resize_to(state.scratch[i], {s.batch, s.steps, s.hidden});
-  const std::span<float> grad_h = state.scratch[0].values();  // that later steps send back
-  const std::span<float> grad_step = state.scratch[1].values();
-  const std::span<float> grad_sums = state.scratch[2].values();
-  const std::span<float> before = state.scratch[3].values();
-  const std::span<const float> h = state.post.values();
-
-  std::ranges::fill(grad_h, 0.0f);
-  for (std::size_t t = s.steps; t-- > 0;) {
-    for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-      for (std::size_t i = 0; i < s.hidden; ++i) {
-        const float value = h[row + i];
-        grad_step[at + i] = (grad_output[row + i] + grad_h[at + i]) * (1 - value * value);
-        grad_sums[row + i] = grad_step[at + i];
-      }
-    });
-    if (t > 0) math::gemm({.m = s.batch, .n = s.hidden, .k = s.hidden}, grad_step, recurrent, grad_h);
-  }
-
-  shift_by_a_step(s, h, before);
-  linear_backward(layer, gate.recurrent, before, s.rows(), grad_sums, gradient.weights, {});
-  state.grad_input.resize(x.shape());
-  linear_backward(layer, gate.input, x.values(), s.rows(), grad_sums, gradient.weights, state.grad_input.values());
-}
-
-// ---- LSTM
-
-constexpr std::size_t kColumns = kLstmGates + 1;  // of a row of saved[0], in units of H
-
-/// One step of all gates, [4][B][H]; views into a span of that size.
-struct GateStep {
-  std::span<float> i, f, g, o;
-};
-GateStep split(std::span<float> gates, std::size_t step_values) {
-  return {gates.subspan(0, step_values), gates.subspan(step_values, step_values),
-          gates.subspan(2 * step_values, step_values), gates.subspan(3 * step_values, step_values)};
-}
-
-/// Sums become gates: i, f and o through the sigmoid, g through tanh.
-void open_gates(const GateStep& step) {
-  const std::span<float> i_and_f(step.i.data(), step.i.size() + step.f.size());
-  kernels::activate(kernels::Activation::sigmoid, i_and_f, i_and_f);
-  kernels::activate(kernels::Activation::tanh, step.g, step.g);
-  kernels::activate(kernels::Activation::sigmoid, step.o, step.o);
-}
-
-/// One block of columns of step t of saved[0]: gate 0 … 3, or c as number 4.
-void read_block(const RecurrentSizes& s, std::span<const float> saved, std::size_t t, std::size_t block,
-                std::span<float> to) {
-  for_each_sequence(s, t, kColumns * s.hidden, [&](std::size_t at, std::size_t row) {
-    std::ranges::copy(saved.subspan(row + block * s.hidden, s.hidden), to.subspan(at).begin());
-  });
-}
-
-void write_block(const RecurrentSizes& s, std::span<const float> from, std::size_t t, std::size_t block,
-                 std::span<float> saved) {
-  for_each_sequence(s, t, kColumns * s.hidden, [&](std::size_t at, std::size_t row) {
-    std::ranges::copy(from.subspan(at, s.hidden), saved.subspan(row + block * s.hidden).begin());
-  });
-}
-
-void lstm_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
-  const RecurrentSizes s = recurrent_sizes(layer, x.shape());
-  const std::size_t count = s.step_values();
-  state.saved.resize(1);
-  state.scratch.resize(8);  // as many as backward uses, so that none is dropped and made again
-  resize_to(state.post, {s.batch, s.steps, s.hidden});
-  resize_to(state.saved[0], {s.batch, s.steps, kColumns * s.hidden});
-  resize_to(state.scratch[0], {kLstmGates, s.batch, s.steps, s.hidden});
-  resize_to(state.scratch[1], {kLstmGates, s.batch, s.hidden});
-  for (const int i : {3, 4, 5}) resize_to(state.scratch[i], {s.batch, s.hidden});
-  const std::span<float> saved = state.saved[0].values();
-  const std::span<float> products = state.scratch[0].values();  // with x
-  const std::span<float> gates = state.scratch[1].values();
-  const std::span<float> c = state.scratch[3].values();
-  const std::span<float> h = state.scratch[4].values();
-  const std::span<float> tanh_c = state.scratch[5].values();
-  const GateStep step = split(gates, count);
-
-  for (std::size_t gate = 0; gate < kLstmGates; ++gate) {
-    linear_forward(layer, gate_at(s, gate).input, x.values(), s.rows(),
-                   products.subspan(gate * s.rows() * s.hidden, s.rows() * s.hidden), run);
-  }
-  std::ranges::fill(c, 0.0f);
-  for (std::size_t t = 0; t < s.steps; ++t) {
-    for (std::size_t gate = 0; gate < kLstmGates; ++gate) {
-      const std::span<float> sums = gates.subspan(gate * count, count);
-      const std::span<const float> product = products.subspan(gate * s.rows() * s.hidden, s.rows() * s.hidden);
-      if (t > 0) {
-        linear_forward(layer, gate_at(s, gate).recurrent, h, s.batch, sums, run);
-      } else {
-        std::ranges::fill(sums, 0.0f);
-      }
-      for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-        for (std::size_t i = 0; i < s.hidden; ++i) sums[at + i] += product[row + i];
-      });
-      write_block(s, sums, t, gate, saved);
-    }
-    open_gates(step);
-    for (std::size_t i = 0; i < count; ++i) c[i] = step.f[i] * c[i] + step.i[i] * step.g[i];
-    write_block(s, c, t, kLstmGates, saved);
-    kernels::activate(kernels::Activation::tanh, c, tanh_c);
-    for (std::size_t i = 0; i < count; ++i) h[i] = step.o[i] * tanh_c[i];
-    for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-      std::ranges::copy(h.subspan(at, s.hidden), state.post.values().subspan(row).begin());
-    });
-  }
-}
-
-/// One step back, all arrays [B][H]. grad_h comes from grad_output and later steps, grad_c from later steps alone and
-/// is replaced by the gradient for the step before. The gradients of the sums go to `grad`.
-void step_backward(const GateStep& gate, std::span<const float> tanh_c, std::span<const float> c_before,
-                   std::span<const float> grad_h, std::span<float> grad_c, const GateStep& grad) {
-  for (std::size_t n = 0; n < grad_h.size(); ++n) {
-    const float i = gate.i[n];
-    const float f = gate.f[n];
-    const float g = gate.g[n];
-    const float o = gate.o[n];
-    const float through_c = grad_c[n] + grad_h[n] * o * (1 - tanh_c[n] * tanh_c[n]);
-    grad.i[n] = through_c * g * i * (1 - i);
-    grad.f[n] = through_c * c_before[n] * f * (1 - f);
-    grad.g[n] = through_c * i * (1 - g * g);
-    grad.o[n] = grad_h[n] * tanh_c[n] * o * (1 - o);
-    grad_c[n] = through_c * f;
-  }
-}
-
-void lstm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
-                   LayerState& state, LayerGradient& gradient, Run&) {
-  const RecurrentSizes s = recurrent_sizes(layer, x.shape());
-  const std::size_t count = s.step_values();
-  const std::size_t gate_values = s.rows() * s.hidden;
+  const std::size_t count = s.step_values(), all = s.rows() * s.hidden;
   const std::span<const float> weights = decoded_weights(*layer.weights, layer.config.scheme());
-  state.scratch.resize(8);
-  resize_to(state.scratch[0], {kLstmGates, s.batch, s.steps, s.hidden});
-  for (const int i : {1, 2}) resize_to(state.scratch[i], {kLstmGates, s.batch, s.hidden});
-  for (const int i : {3, 4, 5, 6}) resize_to(state.scratch[i], {s.batch, s.hidden});
-  resize_to(state.scratch[7], {s.batch, s.steps, s.hidden});
-  const std::span<const float> saved = state.saved[0].values();
-  const std::span<float> grad_sums = state.scratch[0].values();
-  const std::span<float> gates = state.scratch[1].values();
-  const std::span<float> grad_gates = state.scratch[2].values();
-  const std::span<float> tanh_c = state.scratch[3].values();
-  const std::span<float> c_before = state.scratch[4].values();
-  const std::span<float> grad_h = state.scratch[5].values();
-  const std::span<float> grad_c = state.scratch[6].values();
-  const std::span<float> h_before = state.scratch[7].values();
-  const GateStep step = split(gates, count);
+  prepare<Cell>(s, state);
+  resize_to(state.scratch[kBefore], {s.batch, s.steps, s.hidden});
+  resize_to(state.scratch[kGradGates], {Cell::kGates, s.batch, s.hidden});
+  const std::span<float> grad_sums = state.scratch[kSums].values();
+  const std::span<float> before = state.scratch[kBefore].values();
+  const std::span<float> grad_gates = state.scratch[kGradGates].values();
+  const std::span<float> grad_h = state.scratch[kGradH].values();
 
-  std::ranges::fill(grad_h, 0.0f);
-  std::ranges::fill(grad_c, 0.0f);
+  for (const Scratch part : {kGradH, kGradC}) std::ranges::fill(state.scratch[part].values(), 0.0f);
   for (std::size_t t = s.steps; t-- > 0;) {
-    for (std::size_t gate = 0; gate < kLstmGates; ++gate)
-      read_block(s, saved, t, gate, gates.subspan(gate * count, count));
-    open_gates(step);
-    read_block(s, saved, t, kLstmGates, tanh_c);
-    kernels::activate(kernels::Activation::tanh, tanh_c, tanh_c);
-    if (t > 0) {
-      read_block(s, saved, t - 1, kLstmGates, c_before);
-    } else {
-      std::ranges::fill(c_before, 0.0f);
-    }
-    for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-      for (std::size_t i = 0; i < s.hidden; ++i) grad_h[at + i] += grad_output[row + i];
-    });
-    step_backward(step, tanh_c, c_before, grad_h, grad_c, split(grad_gates, count));
-    for (std::size_t gate = 0; gate < kLstmGates; ++gate) {
+    for_each_value(s, t, [&](std::size_t at, std::size_t row) { grad_h[at] += grad_output[row]; });
+    Cell::backward(step_at<Cell>(s, state, t), grad_h, grad_gates);
+    for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
       const std::span<const float> grad = grad_gates.subspan(gate * count, count);
-      for_each_sequence(s, t, s.hidden, [&](std::size_t at, std::size_t row) {
-        std::ranges::copy(grad.subspan(at, s.hidden), grad_sums.subspan(gate * gate_values + row).begin());
-      });
+      for_each_value(s, t, [&](std::size_t at, std::size_t row) { grad_sums[gate * all + row] = grad[at]; });
       if (t == 0) continue;
       const MatrixSlice matrix = gate_at(s, gate).recurrent.matrix;
       math::gemm({.m = s.batch, .n = s.hidden, .k = s.hidden}, grad, weights.subspan(matrix.first, s.hidden * s.hidden),
@@ -290,20 +221,25 @@ void lstm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, c
     }
   }
 
-  shift_by_a_step(s, state.post.values(), h_before);
+  shift_by_a_step(s, state.post.values(), before);
   state.grad_input.resize(x.shape());
-  for (std::size_t number = 0; number < kLstmGates; ++number) {
+  for (std::size_t number = 0; number < Cell::kGates; ++number) {
     const Gate gate = gate_at(s, number);
-    const std::span<const float> grad = grad_sums.subspan(number * gate_values, gate_values);
-    linear_backward(layer, gate.recurrent, h_before, s.rows(), grad, gradient.weights, {});
+    const std::span<const float> grad = grad_sums.subspan(number * all, all);
+    linear_backward(layer, gate.recurrent, before, s.rows(), grad, gradient.weights, {});
     linear_backward(layer, gate.input, x.values(), s.rows(), grad, gradient.weights, state.grad_input.values(),
                     number > 0);
   }
 }
 
+template <class Cell>
+constexpr LayerFunctions functions(LayerType type) {
+  return {type, shape_of<Cell>, initialize<Cell>, forward<Cell>, backward<Cell>};
+}
+
 }  // namespace
 
-const LayerFunctions kRnn{LayerType::rnn, shape_of<1>, initialize<1>, rnn_forward, rnn_backward};
-const LayerFunctions kLstm{LayerType::lstm, shape_of<kLstmGates>, initialize<kLstmGates>, lstm_forward, lstm_backward};
+const LayerFunctions kRnn = functions<RnnCell>(LayerType::rnn);
+const LayerFunctions kLstm = functions<LstmCell>(LayerType::lstm);
 
 }  // namespace imago::layers

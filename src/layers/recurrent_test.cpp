@@ -129,22 +129,23 @@ TEST(Lstm, EveryTypeComputesWithItsDecodedWeights) {
   }
 }
 
-TEST(Lstm, SavesSumsAndCells) {
+TEST(Lstm, SavesGatesAndCells) {
   Layer layer = lstm(2, 1, 2);
   testing::randomize_layer(layer, 3);
   const Tensor<float> x = random_tensor({1, 2, 2}, 4);
   LayerState state;
   layers::Run run{.for_backward = true};
   forward_layer(layer, x, nullptr, state, run);
-  ASSERT_EQ(state.saved.at(0).shape(), (Shape{1, 2, 5}));
+  ASSERT_EQ(state.saved.at(0).shape(), (Shape{2, 4, 1, 1}));
+  ASSERT_EQ(state.saved.at(1).shape(), (Shape{3, 1, 1}));
   // i, f, g, o of step 0, where h and c are 0.
   const std::span<const float> w = layer.weights->master();
   for (std::size_t gate = 0; gate < 4; ++gate) {
     const float sum = w[gate * 4] * x[0] + w[gate * 4 + 1] * x[1] + w[gate * 4 + 3];
-    EXPECT_NEAR(state.saved[0][gate], sum, 1e-6f);
+    EXPECT_NEAR(state.saved[0][gate], gate == 2 ? std::tanh(double{sum}) : sigmoid(sum), 1e-6);
   }
-  const double c = sigmoid(state.saved[0][0]) * std::tanh(double{state.saved[0][2]});
-  EXPECT_NEAR(state.saved[0][4], c, 1e-5);
+  EXPECT_EQ(state.saved[1][0], 0);
+  EXPECT_NEAR(state.saved[1][1], double{state.saved[0][0]} * double{state.saved[0][2]}, 1e-6);
 }
 
 TEST(Recurrent, FreshBiasesAreZero) {
