@@ -1,23 +1,12 @@
 // Products of packed weights, 8 rows at a time.
 
-#include <concepts>
-#include <type_traits>
-
 #include "kernels/avx2/lanes_dot.h"
 #include "kernels/folders.h"
 #include "quant/block_data.h"
 
 namespace imago::kernels::avx2 {
 
-using namespace imago::quant;  // the plain data of block formats
-
-namespace {
-// clang-format off
-#include "quant/blocks.inl.h"
-#include "kernels/generic/dtype_lanes.inl.h"
 #include "kernels/generic/matrix.inl.h"
-// clang-format on
-}  // namespace
 
 MatrixFunctions matrix(Format format, bool fast) noexcept {
   return visit(format,

@@ -1,17 +1,9 @@
-#include "kernels/folders.h"
+// The operations between products, 8 values at a time.
 
 #include "kernels/avx2/ops_lanes.h"
+#include "kernels/folders.h"
 #include "quant/int8_scale.h"
 
 namespace imago::kernels::avx2 {
-
-namespace {
-#include "kernels/generic/math.inl.h"
-
-#include "kernels/generic/ops.inl.h"  // builds on the former, hence its own block
-}  // namespace
-
 #include "kernels/generic/ops_run.inl.h"
-#include "kernels/generic/update.inl.h"
-
 }  // namespace imago::kernels::avx2

@@ -12,6 +12,12 @@ namespace {
 // clang-format on
 }  // namespace
 
-void run_by_tiles(const AttentionArgs& a) noexcept { attention_by_tiles(a); }
+void run_by_tiles(const AttentionArgs& a) noexcept {
+  const TileRegisters registers;
+  const std::size_t queries = a.tokens * a.group;
+  for (std::size_t first = 0; first < queries; first += kGroupQueries) {
+    TileAttention(a, first, queries - first < kGroupQueries ? queries - first : kGroupQueries).run();
+  }
+}
 
 }  // namespace imago::kernels::avx512

@@ -252,11 +252,3 @@ struct TileAttention {
     store();
   }
 };
-
-inline void attention_by_tiles(const AttentionArgs& a) noexcept {
-  const TileRegisters registers;
-  const std::size_t queries = a.tokens * a.group;
-  for (std::size_t first = 0; first < queries; first += kGroupQueries) {
-    TileAttention(a, first, queries - first < kGroupQueries ? queries - first : kGroupQueries).run();
-  }
-}

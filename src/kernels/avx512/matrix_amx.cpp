@@ -1,8 +1,5 @@
 // Products of many tokens with packed weights by tiles of bfloat16; all else as without them.
 
-#include <concepts>
-#include <type_traits>
-
 #include "kernels/avx512/lanes_dot.h"
 #include "kernels/avx512/tiles.h"
 #include "kernels/folders.h"
@@ -10,15 +7,11 @@
 
 namespace imago::kernels::avx512 {
 
-using namespace imago::quant;  // the plain data of block formats
+#include "kernels/generic/matrix.inl.h"
 
 namespace {
-// clang-format off
-#include "quant/blocks.inl.h"
-#include "kernels/generic/dtype_lanes.inl.h"
-#include "kernels/generic/matrix.inl.h"
+
 #include "kernels/avx512/matrix_tiles.inl.h"
-// clang-format on
 
 using FastTerms = Terms<1, 1>;
 

@@ -233,10 +233,3 @@ inline void attend(const AttentionArgs& a, std::size_t first, std::size_t count)
   }
   queries.store();
 }
-
-inline void attention(const AttentionArgs& a) noexcept {
-  const std::size_t queries = a.tokens * a.group;
-  for (std::size_t first = 0; first < queries; first += kTileQueries) {
-    attend(a, first, queries - first < kTileQueries ? queries - first : kTileQueries);
-  }
-}

@@ -1,10 +1,19 @@
 // Packing and unpacking over the lanes of the surrounding namespace; the result is that of kernels/ref/codec.cpp bit
-// for bit. Compiled inside a kernel's namespace, so it includes nothing itself; it builds on quant/blocks.inl.h and on
-// dtype_lanes.inl.h, which has dtypes one vector at a time.
+// for bit. The whole of a folder's codec.cpp: the includer provides lanes, kernels/folders.h and quant/block_data.h.
 //
 // Dtypes are converted in chunks of 256 weights: whole vectors, whole bytes, and enough codes for the last step of
 // joining bits (4 · kLanes bytes in, see join_pairs) with 16 lanes. Only the last, short chunk takes a detour
 // through a padded copy; no loop below knows about tails. A chunk and its scales stay within the first-level cache.
+
+using namespace imago::quant;  // the plain data of block formats
+
+namespace {
+
+// clang-format off
+#include "quant/blocks.inl.h"
+#include "kernels/generic/dtype_lanes.inl.h"
+// clang-format on
+
 inline constexpr int kChunk = 256;
 
 template <Numeric T>
@@ -121,4 +130,14 @@ requires(!Numeric<Block>) void encode(const EncodeArgs& a) noexcept {
 template <class Block>
 requires(!Numeric<Block>) void decode(const DecodeArgs& a) noexcept {
   decode_blocks<Block>(a.packed, a.count, a.weights);
+}
+
+}  // namespace
+
+EncodeFunction encoder(Format format) noexcept {
+  return visit(format, []<class T>(std::type_identity<T>) -> EncodeFunction { return &encode<T>; });
+}
+
+DecodeFunction decoder(Format format) noexcept {
+  return visit(format, []<class T>(std::type_identity<T>) -> DecodeFunction { return &decode<T>; });
 }

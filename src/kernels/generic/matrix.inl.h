@@ -1,12 +1,14 @@
-// The matrix kernels of one instruction set: which functions serve which format. Compiled inside a kernel's namespace
-// after its lanes, the block codecs and the scalar lanes.
+// The matrix kernels of one instruction set: which functions serve which format. The includer provides lanes,
+// kernels/folders.h and quant/block_data.h.
 
-/// What a stored level has to be multiplied with: the levels of fp4 are doubled to be integers.
-template <class T>
-inline constexpr float kPackedUnit = std::is_same_v<T, Fp4> ? 0.5f : 1.0f;
+using namespace imago::quant;  // the plain data of block formats
+
+namespace {
 
 // In this order: later files build on earlier ones.
 // clang-format off
+#include "quant/blocks.inl.h"
+#include "kernels/generic/dtype_lanes.inl.h"
 #include "kernels/generic/matrix_panels.inl.h"
 #include "kernels/generic/matrix_product.inl.h"
 #include "kernels/generic/matrix_tables.inl.h"
@@ -66,3 +68,5 @@ constexpr MatrixFunctions exact_functions() noexcept {
     return {Columns::panel_bytes, Columns::pack, Columns::matvec, Columns::matmul, float_scratch_bytes, false};
   }
 }
+
+}  // namespace

@@ -1,5 +1,9 @@
 // From the canonical layout, row by row, to panels.
 
+/// What a stored level has to be multiplied with: the levels of fp4 are doubled to be integers.
+template <class T>
+inline constexpr float kPackedUnit = std::is_same_v<T, Fp4> ? 0.5f : 1.0f;
+
 /// The scale of a weight; a stored 0 acts as 1.
 inline float scale_of(const MatrixSource& s, std::size_t row, std::size_t column) noexcept {
   const float scale = s.scales == nullptr ? 1.0f : s.scales[(s.first + row * s.cols + column) / s.scale_group];

@@ -1,4 +1,16 @@
-// The operations of generic/folder.inl.h but attention, over generic/ops.inl.h.
+// The operations of generic/folder.inl.h. The includer provides lanes, kernels/folders.h and quant/int8_scale.h.
+
+namespace {
+// In this order: later files build on earlier ones.
+// clang-format off
+#include "kernels/generic/math.inl.h"
+#include "kernels/generic/ops.inl.h"
+#include "kernels/generic/attention_cache.inl.h"
+#include "kernels/generic/attention.inl.h"
+// clang-format on
+}  // namespace
+
+#include "kernels/generic/update.inl.h"
 
 void run(const RmsNormArgs& a) noexcept {
   for (std::size_t row = 0; row < a.rows; ++row) rms_norm_row(a, a.x + row * a.cols, a.y + row * a.cols);
@@ -51,4 +63,11 @@ void run(const QuantizeArgs& a) noexcept {
   float last[32] = {};
   __builtin_memcpy(last, a.x + whole * 32, a.cols % 32 * sizeof(float));
   quantize_block(last, a.q + whole * 32, a.scales[whole], a.sums16 + whole * 2);
+}
+
+void run(const AttentionArgs& a) noexcept {
+  const std::size_t queries = a.tokens * a.group;
+  for (std::size_t first = 0; first < queries; first += kTileQueries) {
+    attend(a, first, queries - first < kTileQueries ? queries - first : kTileQueries);
+  }
 }
