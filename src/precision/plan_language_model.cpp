@@ -123,27 +123,29 @@ class LanguageModelPlanner final : public Planner {
     estimate.seconds = runs * window_seconds + 2 * packing;
     estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_ + 3 * sizeof(float) * largest;
     // The products and their factors.
-    if (!options_.plain && options_.rounding.value_or(Rounding::compensated) == Rounding::compensated) {
-      const std::uint64_t products = matrices_.product_bytes();
-      if (options_.rounding || products <= 2 * model_.bytes()) estimate.memory_bytes += 2 * products;
+    if (!options_.plain && rounding_with(can_collect_products()) == Rounding::compensated) {
+      estimate.memory_bytes += 2 * matrices_.product_bytes();
     }
     return estimate;
   }
 
   bool calibrates() const { return options_.calibration.empty() && !options_.plain; }
 
+  bool can_collect_products() const { return matrices_.product_bytes() <= 2 * model_.bytes(); }
+
+  Rounding rounding_with(bool products) const {
+    return options_.rounding.value_or(products ? Rounding::compensated : Rounding::nearest);
+  }
+
   void calibrate() {
-    if (options_.plain) return;
     if (!options_.calibration.empty()) {
       calibration_ = guided::Calibration::read(options_.calibration);
       guided::check_same_model(calibration_, guided::sketch_model(matrices_.file()), matrices_.file().path());
       const auto has_products = [](const auto& known) { return !known.second->products.empty(); };
-      const bool compensates = std::ranges::all_of(calibration_.matrices, has_products);
-      rounding_ = options_.rounding.value_or(compensates ? Rounding::compensated : Rounding::nearest);
+      rounding_ = rounding_with(std::ranges::all_of(calibration_.matrices, has_products));
       return;
     }
-    const bool compensates = matrices_.product_bytes() <= 2 * model_.bytes();
-    rounding_ = options_.rounding.value_or(compensates ? Rounding::compensated : Rounding::nearest);
+    rounding_ = rounding_with(can_collect_products());
     collect(model_, windows_.calibrate,
             {.context = options_.context,
              .products = rounding_ == Rounding::compensated,
@@ -152,7 +154,7 @@ class LanguageModelPlanner final : public Planner {
   }
 
   void measure_types() override {
-    calibrate();
+    if (!options_.plain) calibrate();
     trials_.emplace(matrices_, calibration_, rounding_);
     type_options_ =
         measure_costs(model_, matrices_, *trials_, *probe_, types_, measured_,

@@ -105,11 +105,9 @@ class NetworkPlanner final : public Planner {
     PlanEstimate estimate;
     estimate.measurements = tensors_.size() * types_.size();
     estimate.seconds = once * static_cast<double>(estimate.measurements + 2 * types_.size() + 2);
-    std::uint64_t weights = 0;
-    for (const SizedTensor& tensor : tensors_) weights += tensor.weights;
     // The master, and a version of each type tried.
-    for (const Format type : types_) estimate.memory_bytes += packed_bytes(type, weights);
-    estimate.memory_bytes += (weights + measure_.x.size() + judge_.x.size()) * sizeof(float);
+    for (const Format type : types_) estimate.memory_bytes += packed_bytes(type, weights());
+    estimate.memory_bytes += (weights() + measure_.x.size() + judge_.x.size()) * sizeof(float);
     return estimate;
   }
 

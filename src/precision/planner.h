@@ -63,6 +63,7 @@ class Planner {
   double budget_bits() const;
   /// Throws UsageError, naming the smallest possible budget, if this one is too small. REQUIRES: the sizes of options.
   void require_budget() const;
+  std::uint64_t weights() const;  ///< of all tensors
   /// Choices of least cost.
   Choices solve() const;
   void progress(std::string_view step, std::size_t done, std::size_t total) const;
@@ -81,7 +82,6 @@ class Planner {
   void compare_with_uniform(Choices& choices, PlanReport& report);
   void describe(const Choices& choices, PlanReport& report) const;
   std::uint64_t bytes_of(const Choices& choices) const;
-  std::uint64_t weights() const;
 
   double PlanQuality::*judged_by_;
   std::uint64_t other_bytes_ = 0;

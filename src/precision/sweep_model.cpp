@@ -105,26 +105,22 @@ class Candidates {
 /// Memory of a model besides its packed weights: padding of panel layouts, a cache for one window.
 constexpr double kRunFormShare = 1.2;
 
-/// Consecutive candidates that fit in memory together; at least one.
-std::vector<std::span<const Candidate>> rounds_of(std::span<const Candidate> candidates, std::uint64_t memory) {
-  std::vector<std::span<const Candidate>> rounds;
-  for (std::size_t begin = 0; begin < candidates.size();) {
-    std::size_t end = begin;
-    double bytes = 0;
-    do {
-      bytes += kRunFormShare * static_cast<double>(candidates[end++].bytes);
-    } while (end < candidates.size() &&
-             bytes + kRunFormShare * static_cast<double>(candidates[end].bytes) <= static_cast<double>(memory));
-    rounds.push_back(candidates.subspan(begin, end - begin));
-    begin = end;
-  }
-  return rounds;
-}
-
 std::uint64_t memory_of(std::span<const Candidate> round) {
   double bytes = 0;
   for (const Candidate& candidate : round) bytes += kRunFormShare * static_cast<double>(candidate.bytes);
   return static_cast<std::uint64_t>(bytes);
+}
+
+/// Consecutive candidates that fit in memory together; at least one.
+std::vector<std::span<const Candidate>> rounds_of(std::span<const Candidate> candidates, std::uint64_t memory) {
+  std::vector<std::span<const Candidate>> rounds;
+  while (!candidates.empty()) {
+    std::size_t count = 1;
+    while (count < candidates.size() && memory_of(candidates.first(count + 1)) <= memory) ++count;
+    rounds.push_back(candidates.first(count));
+    candidates = candidates.subspan(count);
+  }
+  return rounds;
 }
 
 double seconds_of_a_window(const LanguageModel& model, std::span<const TokenId> window) {
