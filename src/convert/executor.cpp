@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <future>
 #include <memory>
+#include <mutex>
 
 #include "base/file.h"
 #include "base/parallel.h"
@@ -121,26 +123,47 @@ class Executor {
   }
 
   std::vector<std::optional<TensorError>> run() {
-    std::array<Batch, kBatches> batches;  // reused, so that buffers are allocated once
-    std::array<std::shared_future<void>, kBatches> written;
-    std::size_t last = 0;
     const std::size_t most = std::max<std::size_t>(kBatchPieces, 8 * static_cast<std::size_t>(pool_threads()));
-    for (std::size_t begin = 0; begin < pieces_.size();) {
-      const std::size_t end = batch_end(begin, most);
-      prefetch(end, std::min(pieces_.size(), end + most));
-      const std::shared_future<void> before = written[last];
-      last = (last + 1) % kBatches;
-      if (written[last].valid()) written[last].get();  // throws what writing threw
-      Batch& batch = batches[last];
-      compute(std::span(pieces_).subspan(begin, end - begin), batch);
-      written[last] = std::async(std::launch::async, [this, &batch, before] {
-        if (before.valid()) before.get();
-        for (const Slot& slot : batch.slots) target_.write(slot.name, slot.bytes);
-        for (const std::span<const std::byte> source : batch.sources) release_pages(source);
-      });
-      begin = end;
-    }
-    if (written[last].valid()) written[last].get();
+    std::vector<std::size_t> bounds = {0};
+    while (bounds.back() < pieces_.size()) bounds.push_back(batch_end(bounds.back(), most));
+    const std::size_t count = bounds.size() - 1;
+
+    std::array<Batch, kBatches> batches;  // reused, so that buffers are allocated once
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t computed = 0, written = 0;  // batches
+    bool failed = false;
+    // What one side does with every batch, once it is ready for that. Stops if the other side failed.
+    const auto for_each_batch = [&](auto ready, auto work, std::size_t& done) {
+      try {
+        for (std::size_t i = 0; i < count; ++i) {
+          std::unique_lock lock(mutex);
+          changed.wait(lock, [&] { return failed || ready(i); });
+          if (failed) return;
+          lock.unlock();
+          work(i);
+          lock.lock();
+          ++done;
+          changed.notify_all();
+        }
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failed = true;
+        changed.notify_all();
+        throw;
+      }
+    };
+    std::future<void> writing = std::async(std::launch::async, [&] {
+      for_each_batch([&](std::size_t i) { return i < computed; }, [&](std::size_t i) { write(batches[i % kBatches]); },
+                     written);
+    });
+    for_each_batch([&](std::size_t i) { return i < written + kBatches; },
+                   [&](std::size_t i) {
+                     prefetch(bounds[i + 1], std::min(pieces_.size(), bounds[i + 1] + most));
+                     compute(std::span(pieces_).subspan(bounds[i], bounds[i + 1] - bounds[i]), batches[i % kBatches]);
+                   },
+                   computed);
+    writing.get();  // throws what writing threw
     return errors();
   }
 
@@ -156,6 +179,11 @@ class Executor {
     for (std::size_t first = 0; first < job.reader.elements(); first += step) {
       pieces_.push_back({&due, &job, first, std::min(step, job.reader.elements() - first)});
     }
+  }
+
+  void write(const Batch& batch) {
+    for (const Slot& slot : batch.slots) target_.write(slot.name, slot.bytes);
+    for (const std::span<const std::byte> source : batch.sources) release_pages(source);
   }
 
   /// Tensors that are decoded as a whole get batches of their own, so that only one is in memory.

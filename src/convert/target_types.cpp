@@ -173,10 +173,8 @@ std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept 
   if (format == DType::float32) return 0;
   if (format == DType::float16) return 1;
   if (format == DType::bfloat16) return 32;
-  for (const BlockFormatInfo& block : kBlockFormats) {
-    if (format == block.id && block.in_gguf()) return static_cast<std::uint32_t>(block.file_types[mixed ? 1 : 0]);
-  }
-  return std::nullopt;
+  if (!format.is_block() || !format.in_gguf()) return std::nullopt;
+  return static_cast<std::uint32_t>(info(format.block()).file_types[mixed ? 1 : 0]);
 }
 
 }  // namespace imago::convert
