@@ -22,45 +22,33 @@ std::uint64_t unit_of(std::span<const std::vector<TypeOption>> tensors, std::uin
 }
 
 /// The multiple-choice knapsack: after each tensor, the least cost for every total size.
-class Knapsack {
- public:
-  Knapsack(std::span<const std::vector<TypeOption>> tensors, std::uint64_t unit, std::size_t units)
-      : tensors_(tensors), unit_(unit), units_(units) {}
-
-  std::optional<Choices> solve() {
-    std::vector<double> least(units_ + 1, 0), next(units_ + 1);
-    std::vector<std::vector<std::uint8_t>> chosen;
-    for (const auto& options : tensors_) {
-      std::vector<std::uint8_t>& choice = chosen.emplace_back(units_ + 1);
-      std::ranges::fill(next, kNever);
-      for (std::size_t i = 0; i < options.size(); ++i) {
-        const std::uint64_t size = units_for(options[i]);
-        for (std::size_t total = size; total <= units_; ++total) {
-          const double cost = least[total - size] + options[i].cost;
-          if (cost >= next[total]) continue;
-          next[total] = cost;
-          choice[total] = static_cast<std::uint8_t>(i);
-        }
+std::optional<Choices> solve(std::span<const std::vector<TypeOption>> tensors, std::uint64_t unit, std::size_t units) {
+  const auto units_for = [&](const TypeOption& option) { return (option.bytes + unit - 1) / unit; };
+  std::vector<double> least(units + 1, 0), next(units + 1);
+  std::vector<std::vector<std::uint8_t>> chosen;
+  for (const auto& options : tensors) {
+    std::vector<std::uint8_t>& choice = chosen.emplace_back(units + 1);
+    std::ranges::fill(next, kNever);
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const std::uint64_t size = units_for(options[i]);
+      for (std::size_t total = size; total <= units; ++total) {
+        const double cost = least[total - size] + options[i].cost;
+        if (cost >= next[total]) continue;
+        next[total] = cost;
+        choice[total] = static_cast<std::uint8_t>(i);
       }
-      std::swap(least, next);
     }
-    if (least[units_] == kNever) return std::nullopt;
-    Choices choices(tensors_.size());
-    std::size_t total = units_;
-    for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
-      choices[tensor] = chosen[tensor][total];
-      total -= units_for(tensors_[tensor][choices[tensor]]);
-    }
-    return choices;
+    std::swap(least, next);
   }
-
- private:
-  std::uint64_t units_for(const TypeOption& option) const { return (option.bytes + unit_ - 1) / unit_; }
-
-  std::span<const std::vector<TypeOption>> tensors_;
-  std::uint64_t unit_;
-  std::size_t units_;
-};
+  if (least[units] == kNever) return std::nullopt;
+  Choices choices(tensors.size());
+  std::size_t total = units;
+  for (std::size_t tensor = tensors.size(); tensor-- > 0;) {
+    choices[tensor] = chosen[tensor][total];
+    total -= units_for(tensors[tensor][choices[tensor]]);
+  }
+  return choices;
+}
 
 /// Spends what rounding left over on the changes that gain most per byte.
 void spend_rest(std::span<const std::vector<TypeOption>> tensors, std::uint64_t budget, Choices& choices) {
@@ -99,7 +87,7 @@ std::uint64_t smallest_size(std::span<const std::vector<TypeOption>> tensors) {
 std::optional<Choices> allocate(std::span<const std::vector<TypeOption>> tensors, std::uint64_t budget) {
   if (smallest_size(tensors) > budget) return std::nullopt;
   const std::uint64_t unit = unit_of(tensors, budget);
-  auto choices = Knapsack(tensors, unit, static_cast<std::size_t>(budget / unit)).solve();
+  auto choices = solve(tensors, unit, static_cast<std::size_t>(budget / unit));
   if (!choices) {
     // Not even the smallest fit once rounded up: start from them.
     choices.emplace();

@@ -65,10 +65,9 @@ class NetworkInputs final : public layers::MatrixObserver {
   }
 
   void see(const Layer& layer, std::span<const float> x, std::size_t rows) override {
-    std::unique_ptr<precision::InputSums>& sums = sums_[&layer];
-    if (!sums) sums = std::make_unique<precision::InputSums>(x.size() / rows, products_);
-    sums->add(x, rows);
-    if (!sums->is_finite()) {
+    precision::InputSums& sums = sums_.try_emplace(&layer, x.size() / rows, products_).first->second;
+    sums.add(x, rows);
+    if (!sums.is_finite()) {
       throw FormatError(
           path_, 0,
           fmt::format("the inputs of '{}' are not finite when this data runs through the network", names_[&layer]));
@@ -79,7 +78,7 @@ class NetworkInputs final : public layers::MatrixObserver {
     for (const auto& [layer, sums] : sums_) {
       const auto named = names_.find(layer);
       if (named == names_.end()) continue;  // a layer of a network inside a meta network
-      calibration.matrices[{named->second, 0}] = std::make_shared<guided::InputStatistics>(sums->statistics());
+      calibration.matrices[{named->second, 0}] = std::make_shared<guided::InputStatistics>(sums.statistics());
     }
   }
 
@@ -87,7 +86,7 @@ class NetworkInputs final : public layers::MatrixObserver {
   std::string path_;
   bool products_;
   std::map<const Layer*, std::string> names_;
-  std::map<const Layer*, std::unique_ptr<precision::InputSums>> sums_;
+  std::map<const Layer*, precision::InputSums> sums_;
 };
 
 }  // namespace

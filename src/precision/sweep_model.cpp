@@ -55,53 +55,6 @@ std::vector<TypedTensor> types_of(const Candidate& candidate) {
   return types;
 }
 
-/// Plans each type and each plan file of the options: block formats and wide floats as in a GGUF file, dtypes with
-/// scales as in safetensors. The recipes refer to the file.
-class Candidates {
- public:
-  Candidates(const files::TensorFile& file, const SweepOptions& options)
-      : gguf_(models::make_recipe(file, FileForm::gguf)),
-        scaled_(gguf_),
-        stored_(models::make_recipe(file, FileForm::safetensors)) {
-    scaled_.target = FileForm::safetensors;
-    for (const models::TensorRecipe& tensor : gguf_.tensors) parameters_ += tensor.shape.elements();
-    for (const Format type : options.types.empty() ? default_sweep_types() : options.types) {
-      ConvertOptions wanted{.type = type, .calibration = options.calibration, .pure = !options.mix};
-      if (type.has_scales()) {
-        wanted.granularity = options.granularity;
-        wanted.group = options.group;
-        wanted.calibrator = options.calibrator;
-      }
-      candidates_.push_back(plan(wanted, std::string(type.name()), convert::can_hold(FileForm::gguf, type)));
-    }
-    for (const std::string& path : options.plans) {
-      const TypePlan types = read_plan(path);
-      const bool in_gguf = std::ranges::all_of(
-          types.tensors, [](const auto& tensor) { return convert::can_hold(FileForm::gguf, tensor.second); });
-      Candidate planned = plan({.calibration = options.calibration, .plan = path}, path, in_gguf);
-      planned.is_plan = true;
-      planned.rounding = types.rounding;
-      candidates_.push_back(std::move(planned));
-    }
-  }
-
-  std::uint64_t parameters() const noexcept { return parameters_; }
-  const std::vector<Candidate>& all() const noexcept { return candidates_; }
-
- private:
-  Candidate plan(const ConvertOptions& wanted, std::string name, bool in_gguf) const {
-    Candidate candidate{.name = std::move(name)};
-    candidate.tensors = convert::plan_types(in_gguf ? gguf_ : scaled_, wanted);
-    // Each file format has its own rules for vectors, so the size comes from a plan for that format.
-    candidate.bytes = bytes_of(in_gguf ? candidate.tensors : convert::plan_types(stored_, wanted));
-    return candidate;
-  }
-
-  models::ModelRecipe gguf_, scaled_, stored_;
-  std::uint64_t parameters_ = 0;
-  std::vector<Candidate> candidates_;
-};
-
 /// Memory of a model besides its packed weights: padding of panel layouts, a cache for one window.
 constexpr double kRunFormShare = 1.2;
 
@@ -139,7 +92,12 @@ class Sweep {
         options_(options),
         file_(open(path)),
         traits_(models::read_traits(file_)),
-        candidates_(file_, options) {
+        gguf_(models::make_recipe(file_, FileForm::gguf)),
+        scaled_(gguf_),
+        stored_(models::make_recipe(file_, FileForm::safetensors)) {
+    scaled_.target = FileForm::safetensors;
+    for (const models::TensorRecipe& tensor : gguf_.tensors) parameters_ += tensor.shape.elements();
+    plan_candidates();
     if (options.calibration.empty()) return;
     calibration_ = guided::Calibration::read(options.calibration);
     guided::check_same_model(calibration_, guided::sketch_model(file_), path);
@@ -149,17 +107,16 @@ class Sweep {
     SweepReport report;
     report.model = path_;
     report.architecture = precision::architecture_of(file_);
-    report.parameters = candidates_.parameters();
+    report.parameters = parameters_;
     for (const files::StoredTensor& tensor : file_.tensors()) {
       report.bytes += tensor.bytes.size() + tensor.scale_values.size() * sizeof(float);
     }
     const LanguageModel reference = LanguageModel::load(path_, {.fast = options_.fast});
     report.type = reference.type();
-    const std::span<const Candidate> all = candidates_.all();
     std::uint64_t memory =
         options_.memory_bytes != 0 ? options_.memory_bytes : inspect_machine().available_bytes / 3 * 2;
     memory -= std::min(memory, reference.bytes());
-    const std::vector<std::span<const Candidate>> rounds = text_ ? rounds_of(all, memory) : rounds_of(all, 0);
+    const std::vector<std::span<const Candidate>> rounds = rounds_of(candidates_, text_ ? memory : 0);
     foresee(reference, rounds);
     for (const std::span<const Candidate> round : rounds) try_round(reference, round, report);
     precision::mark_front(report.points);
@@ -176,9 +133,40 @@ class Sweep {
     return file;
   }
 
+  /// Plans each type and each plan file of the options: block formats and wide floats as in a GGUF file, dtypes with
+  /// scales as in safetensors.
+  void plan_candidates() {
+    for (const Format type : options_.types.empty() ? default_sweep_types() : options_.types) {
+      ConvertOptions wanted{.type = type, .calibration = options_.calibration, .pure = !options_.mix};
+      if (type.has_scales()) {
+        wanted.granularity = options_.granularity;
+        wanted.group = options_.group;
+        wanted.calibrator = options_.calibrator;
+      }
+      plan(wanted, std::string(type.name()), convert::can_hold(FileForm::gguf, type));
+    }
+    for (const std::string& path : options_.plans) {
+      const TypePlan types = read_plan(path);
+      const bool in_gguf = std::ranges::all_of(
+          types.tensors, [](const auto& tensor) { return convert::can_hold(FileForm::gguf, tensor.second); });
+      Candidate& planned = plan({.calibration = options_.calibration, .plan = path}, path, in_gguf);
+      planned.is_plan = true;
+      planned.rounding = types.rounding;
+    }
+  }
+
+  Candidate& plan(const ConvertOptions& wanted, std::string name, bool in_gguf) {
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.name = std::move(name);
+    candidate.tensors = convert::plan_types(in_gguf ? gguf_ : scaled_, wanted);
+    // Each file format has its own rules for vectors, so the size comes from a plan for that format.
+    candidate.bytes = bytes_of(in_gguf ? candidate.tensors : convert::plan_types(stored_, wanted));
+    return candidate;
+  }
+
   /// Estimates the run, and refuses a text that is too short before anything is packed.
   void foresee(const LanguageModel& reference, std::span<const std::span<const Candidate>> rounds) {
-    SweepEstimate estimate{.models = candidates_.all().size(), .rounds = rounds.size()};
+    SweepEstimate estimate{.models = candidates_.size(), .rounds = rounds.size()};
     for (const std::span<const Candidate> round : rounds) {
       estimate.memory_bytes = std::max(estimate.memory_bytes, reference.bytes() + memory_of(round));
     }
@@ -232,7 +220,7 @@ class Sweep {
       point.name = candidate.name;
       point.is_plan = candidate.is_plan;
       point.bytes = candidate.bytes;
-      point.bits_per_weight = bits_per_weight(point.bytes, candidates_.parameters());
+      point.bits_per_weight = bits_per_weight(point.bytes, parameters_);
       // If every matrix kept its type, nothing was encoded and nothing changed.
       point.relative_rmse = change.count() == 0 ? 0 : change.relative_rmse();
       if (candidate.is_plan || options_.mix) point.types = types_of(candidate);
@@ -263,7 +251,9 @@ class Sweep {
   files::TensorFile file_;
   models::Traits traits_;
   guided::Calibration calibration_;
-  Candidates candidates_;
+  models::ModelRecipe gguf_, scaled_, stored_;  // they refer to the file
+  std::uint64_t parameters_ = 0;
+  std::vector<Candidate> candidates_;
   std::size_t windows_ = 0, packing_ = 1;
   std::size_t done_ = 0, total_ = 0;
 };
