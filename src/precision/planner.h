@@ -26,7 +26,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// A model whose tensors can take other types. Planners know how to measure what that costs.
+/// Plans the types of a model's tensors. What each costs is measured by the planner of that kind of model.
 class Planner {
  public:
   virtual ~Planner() = default;
@@ -45,13 +45,15 @@ class Planner {
   /// `judged_by`: the figure that a better plan has less of.
   Planner(const PlanOptions& options, double PlanQuality::*judged_by) : options_(options), judged_by_(judged_by) {}
 
+  /// Prepares measuring, and tells what it will take.
   virtual PlanEstimate estimate() = 0;
   /// Sets the costs of all options.
   virtual void measure_types() = 0;
   /// May improve choices that are optimal if costs add up.
   virtual void refine(Choices& choices);
-  /// From now on qualities are those on other data. Adds to the report what is known about the original and the data.
+  /// Turns to the data that measuring has not seen, and reports how good the original is on it.
   virtual void begin_judging(PlanReport& report) = 0;
+  /// How good the model is with these types, on that data.
   virtual PlanQuality judge(const Choices& choices) = 0;
   /// Which single types to compare the plan with, best first, of those that fit the budget.
   virtual std::vector<Choices> rivals(std::vector<Choices> uniform) const;
