@@ -15,6 +15,16 @@ namespace imago::lm {
 
 /// Tokens by their text. Views of the vocabulary.
 using TokenMap = std::unordered_map<std::string_view, TokenId>;
+/// Those that `keep` is true for.
+template <class Keep>
+TokenMap ids_of(const models::Vocabulary& vocabulary, Keep&& keep) {
+  TokenMap ids;
+  ids.reserve(vocabulary.tokens.size());
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (keep(vocabulary.tokens[id])) ids.emplace(vocabulary.tokens[id].text, static_cast<TokenId>(id));
+  }
+  return ids;
+}
 
 class BpeMerger {
  public:

@@ -44,66 +44,43 @@ backend::Cache& KvCache::part_of(std::size_t block) const {
   return *parts.at(static_cast<std::size_t>(found - part_ends.begin()));
 }
 
-TokenId run_model(const LoadedModel& model, std::span<const TokenId> ids, std::span<const Segment> segments,
-                  std::size_t positions, backend::Workspace& work, const BatchRequest& request) {
+TokenId run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
+                  backend::Batch batch) {
   const auto rope = model.rope_table(positions);
   backend::Segment single;  // a step of one sequence allocates nothing
   std::vector<backend::Segment> several(segments.size() > 1 ? segments.size() : 0);
   const std::span<backend::Segment> parts = segments.size() == 1 ? std::span(&single, 1) : std::span(several);
+  batch.segments = parts;
+  batch.rope = rope.get();
   TokenId chosen = -1;
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
       parts[s] = {segments[s].cache->parts[i].get(), segments[s].past, segments[s].tokens};
     }
-    chosen = model.weights.runners[i]->run({.ids = ids,
-                                            .segments = parts,
-                                            .rope = rope.get(),
-                                            .work = work,
-                                            .first_row = request.first_row,
-                                            .rows = request.rows,
-                                            .logits = request.logits,
-                                            .choice = request.choice,
-                                            .all_rows = request.all_rows});
+    chosen = model.weights.runners[i]->run(batch);
   }
   return chosen;
 }
 
-void model_logits(const LoadedModel& model, backend::Workspace& work, std::size_t first, std::size_t rows,
-                  std::span<float> logits) {
-  model.weights.runners.back()->compute_logits(work, first, rows, logits);
-}
-
-struct ObservedRun::State {
-  const LoadedModel& model;
-  backend::CpuRunner& runner;
-  KvCache cache;
-  backend::Workspace work;
-};
-
-ObservedRun::ObservedRun(const LanguageModel& model, std::size_t context) {
-  const LoadedModel& loaded = LanguageModelAccess::loaded(model);
-  backend::CpuRunner& runner = loaded.host("calibration");
-  if (context == 0 || context > loaded.max_positions()) {
-    throw UsageError(fmt::format("windows of {} tokens; this model can have 1 to {}", context, loaded.max_positions()));
+ObservedRun::ObservedRun(const LanguageModel& model, std::size_t context)
+    : model_(LanguageModelAccess::loaded(model)), runner_(model_.host("calibration")) {
+  if (context == 0 || context > model_.max_positions()) {
+    throw UsageError(fmt::format("windows of {} tokens; this model can have 1 to {}", context, model_.max_positions()));
   }
-  state_ = std::make_unique<State>(
-      State{loaded, runner, KvCache(loaded.weights.traits, CacheKind::float32, context, loaded.weights.runners), {}});
+  cache_ = KvCache(model_.weights.traits, CacheKind::float32, context, model_.weights.runners);
 }
-
-ObservedRun::~ObservedRun() = default;
 
 void ObservedRun::run(std::span<const TokenId> window, backend::InputObserver& observer) {
-  State& state = *state_;
-  if (window.empty() || window.size() > state.cache.shape.rows) {
-    throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), state.cache.shape.rows));
+  if (window.empty() || window.size() > cache_.shape.rows) {
+    throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), cache_.shape.rows));
   }
-  state.model.check_ids(window);
-  const auto rope = state.model.rope_table(window.size());
-  const backend::Segment segment{state.cache.parts.front().get(), 0, window.size()};
-  state.work.observer = &observer;
-  state.runner.embed(window, {&segment, 1}, state.work);
-  state.runner.run_blocks(state.runner.blocks(), window.size(), {&segment, 1}, rope.get(), state.work);
-  state.runner.show_output_input(state.work, window.size());
+  model_.check_ids(window);
+  const auto rope = model_.rope_table(window.size());
+  const backend::Segment segment{cache_.parts.front().get(), 0, window.size()};
+  work_.observer = &observer;
+  runner_.embed(window, {&segment, 1}, work_);
+  runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, rope.get(), work_);
+  runner_.show_output_input(work_, window.size());
 }
 
 }  // namespace imago::lm

@@ -41,22 +41,11 @@ struct Segment {
   std::size_t tokens = 0;  ///< in the batch, after those of the segments before
 };
 
-/// What a batch is run for.
-struct BatchRequest {
-  std::size_t first_row = 0, rows = 0;           ///< tokens of the batch whose logits are computed
-  std::span<float> logits = {};                  ///< [rows][vocabulary]; empty with a choice: they stay on the device
-  const backend::TokenChoice* choice = nullptr;  ///< from the last of the rows; only if LoadedModel::chooses
-  bool all_rows = false;                         ///< model_logits follows
-};
-
-/// Runs `ids` through all blocks and fills the caches after `past`. Returns the chosen token, -1 without a choice or if
-/// no token can follow. REQUIRES: as backend::Batch; every position is below `positions`. Throws DeviceError.
-TokenId run_model(const LoadedModel& model, std::span<const TokenId> ids, std::span<const Segment> segments,
-                  std::size_t positions, backend::Workspace& work, const BatchRequest& request);
-
-/// Logits of rows first … first + rows - 1 of the batch that ran last, with all_rows: [rows][vocabulary].
-void model_logits(const LoadedModel& model, backend::Workspace& work, std::size_t first, std::size_t rows,
-                  std::span<float> logits);
+/// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and rope of the batch are set
+/// here. Returns the chosen token, -1 without a choice or if no token can follow. REQUIRES: as backend::Batch; every
+/// position is below `positions`. Throws DeviceError.
+TokenId run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
+                  backend::Batch batch);
 
 /// Runs windows of tokens through a model, each from its start, and shows an observer what the matrices see. Logits are
 /// not computed; the input of the output matrix is shown all the same. The model must outlive it. Not thread-safe.
@@ -64,13 +53,14 @@ class ObservedRun {
  public:
   /// Windows have at most `context` tokens. Throws as Sequence.
   ObservedRun(const LanguageModel& model, std::size_t context);
-  ~ObservedRun();
   /// Throws UsageError for no tokens, too many of them and ids outside the vocabulary.
   void run(std::span<const TokenId> window, backend::InputObserver& observer);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const LoadedModel& model_;
+  backend::CpuRunner& runner_;
+  KvCache cache_;
+  backend::Workspace work_;
 };
 
 }  // namespace imago::lm

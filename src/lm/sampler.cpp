@@ -15,10 +15,7 @@
 #include "lm/language_model_state.h"
 #include "weights/random.h"
 
-namespace imago::lm {
-
-/// Throws UsageError that names the option, the value found and those allowed.
-void check_sampler_options(const SamplerOptions& options);
+namespace imago {
 
 namespace {
 
@@ -26,8 +23,7 @@ void check(bool good, std::string_view option, double value, std::string_view al
   if (!good) throw UsageError(fmt::format("{} is {}; it can be {}", option, value, allowed));
 }
 
-}  // namespace
-
+/// Throws UsageError that names the option, the value found and those allowed.
 void check_sampler_options(const SamplerOptions& options) {
   const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: false
   check(within(options.temperature, 0, 100), "temperature", options.temperature, "0 to 100");
@@ -54,18 +50,9 @@ struct Candidate {
 };
 
 /// Larger logits first, of equal ones the lower id.
-inline bool comes_before(const Candidate& a, const Candidate& b) noexcept {
+bool comes_before(const Candidate& a, const Candidate& b) noexcept {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
-
-/// The `count` largest, in that order, into `chosen`. NaN and -infinity are left out, so there may be fewer.
-/// About one comparison per logit as long as `count` is small against them.
-void select_top(std::span<const float> logits, std::size_t count, std::vector<Candidate>& chosen);
-
-/// The most likely token; none if all logits are NaN or -infinity.
-std::optional<TokenId> most_likely(std::span<const float> logits) noexcept;
-
-namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -94,8 +81,8 @@ void each_above(std::span<const float> logits, const float& threshold, Look look
   }
 }
 
-}  // namespace
-
+/// The `count` largest, in that order, into `chosen`. NaN and -infinity are left out, so there may be fewer.
+/// About one comparison per logit as long as `count` is small against them.
 void select_top(std::span<const float> logits, std::size_t count, std::vector<Candidate>& chosen) {
   chosen.clear();
   count = std::min(count, logits.size());
@@ -112,6 +99,7 @@ void select_top(std::span<const float> logits, std::size_t count, std::vector<Ca
   std::sort(chosen.begin(), chosen.end(), comes_before);
 }
 
+/// The most likely token; none if all logits are NaN or -infinity.
 std::optional<TokenId> most_likely(std::span<const float> logits) noexcept {
   std::optional<TokenId> best;
   float highest = kNever;
@@ -122,13 +110,6 @@ std::optional<TokenId> most_likely(std::span<const float> logits) noexcept {
   return best;
 }
 
-}  // namespace imago::lm
-
-namespace imago {
-
-namespace {
-
-using lm::Candidate;
 using Candidates = std::vector<Candidate>;
 
 /// Probabilities of the candidates alone. REQUIRES: the largest logit first, and any.
@@ -167,7 +148,7 @@ void keep_typical(Candidates& candidates, double wanted) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](const Candidate& a, const Candidate& b) { return oddness(a) < oddness(b); });
   keep_mass(candidates, wanted);
-  std::sort(candidates.begin(), candidates.end(), lm::comes_before);
+  std::sort(candidates.begin(), candidates.end(), comes_before);
 }
 
 void keep_likely(Candidates& candidates, double share) {
@@ -223,7 +204,7 @@ struct Sampler::State {
 
   TokenId choose(std::span<const float> logits) {
     const std::size_t k = options.top_k == 0 ? logits.size() : static_cast<std::size_t>(options.top_k);
-    lm::select_top(logits, k, candidates);
+    select_top(logits, k, candidates);
     if (options.typical_p < 1) keep_typical(candidates, options.typical_p);
     if (options.top_p < 1) {
       fill_probabilities(candidates, 1);
@@ -252,7 +233,7 @@ struct Sampler::State {
 };
 
 Sampler::Sampler(const SamplerOptions& options) {
-  lm::check_sampler_options(options);
+  check_sampler_options(options);
   state_ = std::make_unique<State>(options);
 }
 Sampler::Sampler(Sampler&&) noexcept = default;
@@ -262,7 +243,7 @@ Sampler::~Sampler() = default;
 TokenId Sampler::sample(std::span<const float> logits) {
   if (logits.empty()) throw UsageError("there are no logits to sample from");
   const std::span<const float> adjusted = state_->adjusted(logits);
-  const std::optional<TokenId> best = lm::most_likely(adjusted);
+  const std::optional<TokenId> best = most_likely(adjusted);
   if (!best) throw UsageError("no token can follow: all logits are NaN or -infinity, by the model or by bias");
   // An infinite logit leaves no room for others, and no arithmetic either.
   const bool certain = std::isinf(adjusted[static_cast<std::size_t>(*best)]);
@@ -295,7 +276,7 @@ std::vector<TokenProbability> top_log_probabilities(std::span<const float> logit
   if (chosen && (*chosen < 0 || static_cast<std::size_t>(*chosen) >= logits.size())) {
     throw UsageError(fmt::format("token {} is outside the vocabulary of {}", *chosen, logits.size()));
   }
-  const std::optional<TokenId> best = lm::most_likely(logits);
+  const std::optional<TokenId> best = most_likely(logits);
   const double highest = best ? logits[static_cast<std::size_t>(*best)] : 0;
   double sum = 0;
   for (const float logit : logits) sum += std::isnan(logit) ? 0 : std::exp(logit - highest);
@@ -306,7 +287,7 @@ std::vector<TokenProbability> top_log_probabilities(std::span<const float> logit
     return TokenProbability{id, possible ? static_cast<float>(logit - shift) : -std::numeric_limits<float>::infinity()};
   };
   std::vector<Candidate> top;
-  lm::select_top(logits, count, top);
+  select_top(logits, count, top);
   std::vector<TokenProbability> result;
   for (const Candidate& candidate : top) result.push_back(probability(candidate.id));
   const bool listed =

@@ -32,12 +32,12 @@ class WindowRun {
 
   void run(std::span<const TokenId> window) {
     const Segment segment{&cache_, 0, window.size()};
-    run_model(model_, window, {&segment, 1}, window.size(), work_, {.all_rows = true});
+    run_model(model_, {&segment, 1}, window.size(), {.ids = window, .segments = {}, .work = work_, .all_rows = true});
   }
   /// At these positions of the window that ran last.
   std::span<float> logits(std::size_t first, std::size_t rows) {
     const std::span<float> some = std::span(logits_).first(rows * model_.weights.traits.vocabulary);
-    model_logits(model_, work_, first, rows, some);
+    model_.weights.runners.back()->compute_logits(work_, first, rows, some);
     return some;
   }
 

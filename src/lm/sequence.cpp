@@ -20,6 +20,13 @@ std::size_t batch_of(const SequenceOptions& options, const lm::LoadedModel& mode
   return model.weights.runners.front()->device()->is_host() ? kHostBatch : backend::kDeviceBatch;
 }
 
+/// Throws ShapeError unless there are logits for each of `count` tokens.
+void check_logits(std::span<const float> logits, std::size_t count, std::size_t vocabulary, std::string_view what) {
+  if (logits.size() / vocabulary == count && logits.size() % vocabulary == 0) return;
+  throw ShapeError(
+      fmt::format("logits of {} values for {} {} of a vocabulary of {}", logits.size(), count, what, vocabulary));
+}
+
 }  // namespace
 
 struct Sequence::State {
@@ -42,23 +49,40 @@ struct Sequence::State {
     }
   }
 
-  /// Appends in batches, for what `request_of(first, count)` says about each. Asks `go_on` after all but the last, and
-  /// stops if it returns false. The tokens count once all batches have run. Returns what the last batch chose.
-  template <class RequestOf>
-  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on,
-              RequestOf&& request_of) {
+  /// Appends in batches, after `ask(batch, first, last)` has said what each of them is run for. Asks `go_on` after all
+  /// but the last, and stops if it returns false. The tokens count once all batches have run. Returns what the last
+  /// batch chose.
+  template <class Ask>
+  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, Ask&& ask) {
     check_append(ids);
     TokenId chosen = -1;
     for (std::size_t first = 0; first < ids.size(); first += batch) {
       const std::size_t count = std::min(batch, ids.size() - first);
+      const bool last = first + count == ids.size();
       const lm::Segment segment{&cache, tokens.size() + first, count};
-      chosen = lm::run_model(*model, ids.subspan(first, count), {&segment, 1}, tokens.size() + ids.size(), work,
-                             request_of(first, count));
-      if (first + count < ids.size() && go_on && !go_on(first + count)) return -1;
+      backend::Batch part{.ids = ids.subspan(first, count), .segments = {}, .work = work};
+      ask(part, first, last);
+      chosen = lm::run_model(*model, {&segment, 1}, tokens.size() + ids.size(), part);
+      if (!last && go_on && !go_on(first + count)) return -1;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     return chosen;
   }
+
+  /// As above, for what follows the last token: its logits, or a choice among them.
+  TokenId run_for_last(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on,
+                       std::span<float> to, const backend::TokenChoice* choice) {
+    return run(ids, go_on, [&](backend::Batch& part, std::size_t, bool last) {
+      if (!last) return;
+      part.first_row = part.ids.size() - 1;
+      part.rows = 1;
+      part.logits = to;
+      part.choice = choice;
+    });
+  }
+
+  /// The file of a sequence is made for it.
+  lm::SequenceOwner owner() const noexcept { return {model->weights.fingerprint, kind, vocabulary()}; }
 };
 
 Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
@@ -97,13 +121,10 @@ std::span<const float> Sequence::append(std::span<const TokenId> ids) {
 
 std::span<const float> Sequence::append(std::span<const TokenId> ids,
                                         const std::function<bool(std::size_t done)>& go_on) {
-  State& state = *state_;
   const std::size_t before = size();
-  state.run(ids, go_on, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return lm::BatchRequest();
-    return lm::BatchRequest{.first_row = count - 1, .rows = 1, .logits = sized(state.logits, state.vocabulary())};
-  });
-  return size() == before ? std::span<const float>() : std::span<const float>(state.logits);
+  const std::span<float> logits = sized(state_->logits, state_->vocabulary());
+  state_->run_for_last(ids, go_on, logits, nullptr);
+  return size() == before ? std::span<const float>() : logits;
 }
 
 bool SequenceAccess::chooses(const Sequence& sequence) noexcept { return sequence.state_->model->chooses(); }
@@ -111,10 +132,7 @@ bool SequenceAccess::chooses(const Sequence& sequence) noexcept { return sequenc
 TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids, const backend::TokenChoice& choice,
                                const std::function<bool(std::size_t done)>& go_on) {
   const std::size_t before = sequence.size();
-  const TokenId chosen = sequence.state_->run(ids, go_on, [&](std::size_t first, std::size_t count) {
-    if (first + count < ids.size()) return lm::BatchRequest();
-    return lm::BatchRequest{.first_row = count - 1, .rows = 1, .choice = &choice};
-  });
+  const TokenId chosen = sequence.state_->run_for_last(ids, go_on, {}, &choice);
   if (chosen < 0 && sequence.size() != before) {
     throw UsageError("no token can follow: all logits are NaN or -infinity");
   }
@@ -122,14 +140,11 @@ TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids,
 }
 
 void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
-  State& state = *state_;
-  const std::size_t vocabulary = state.vocabulary();
-  if (logits.size() / vocabulary != ids.size() || logits.size() % vocabulary != 0) {
-    throw ShapeError(
-        fmt::format("logits of {} values for {} tokens of a vocabulary of {}", logits.size(), ids.size(), vocabulary));
-  }
-  state.run(ids, {}, [&](std::size_t first, std::size_t count) {
-    return lm::BatchRequest{.rows = count, .logits = logits.subspan(first * vocabulary, count * vocabulary)};
+  const std::size_t vocabulary = state_->vocabulary();
+  check_logits(logits, ids.size(), vocabulary, "tokens");
+  state_->run(ids, {}, [&](backend::Batch& part, std::size_t first, bool) {
+    part.rows = part.ids.size();
+    part.logits = logits.subspan(first * vocabulary, part.rows * vocabulary);
   });
 }
 
@@ -141,13 +156,11 @@ void Sequence::truncate(std::size_t size) {
 }
 
 void Sequence::save(const std::string& path) const {
-  lm::save_sequence(path, {state_->model->weights.fingerprint, state_->kind, state_->vocabulary()}, state_->tokens,
-                    state_->cache);
+  lm::save_sequence(path, state_->owner(), state_->tokens, state_->cache);
 }
 
 void Sequence::restore(const std::string& path) {
-  state_->tokens = lm::restore_sequence(path, {state_->model->weights.fingerprint, state_->kind, state_->vocabulary()},
-                                        state_->cache);
+  state_->tokens = lm::restore_sequence(path, state_->owner(), state_->cache);
   state_->tokens.reserve(capacity());
 }
 
@@ -157,25 +170,21 @@ void append_together(std::span<Sequence* const> sequences, std::span<const Token
     throw UsageError(fmt::format("{} tokens for {} sequences; each takes one", ids.size(), sequences.size()));
   }
   Sequence::State& first = *sequences.front()->state_;
-  const std::size_t vocabulary = first.vocabulary();
-  if (logits.size() / vocabulary != ids.size() || logits.size() % vocabulary != 0) {
-    throw ShapeError(fmt::format("logits of {} values for {} sequences of a vocabulary of {}", logits.size(),
-                                 ids.size(), vocabulary));
-  }
+  check_logits(logits, ids.size(), first.vocabulary(), "sequences");
   std::vector<lm::Segment> segments;
   std::size_t positions = 0;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     Sequence::State& state = *sequences[i]->state_;
     if (state.model != first.model) throw UsageError(fmt::format("sequence {} is of another model than the first", i));
-    if (std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i), sequences[i]) !=
-        sequences.begin() + static_cast<std::ptrdiff_t>(i)) {
+    if (std::ranges::count(sequences.first(i), sequences[i]) != 0) {
       throw UsageError(fmt::format("sequence {} comes twice; it takes one token at a time", i));
     }
     state.check_append(ids.subspan(i, 1));
     segments.push_back({&state.cache, state.tokens.size(), 1});
     positions = std::max(positions, state.tokens.size() + 1);
   }
-  lm::run_model(*first.model, ids, segments, positions, first.work, {.rows = ids.size(), .logits = logits});
+  lm::run_model(*first.model, segments, positions,
+                {.ids = ids, .segments = {}, .work = first.work, .rows = ids.size(), .logits = logits});
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->state_->tokens.push_back(ids[i]);
 }
 

@@ -36,16 +36,6 @@ std::unique_ptr<const TextEncoder> make_encoder(const Vocabulary& vocabulary) {
 
 bool is_special(TokenType type) noexcept { return type == TokenType::control || type == TokenType::unknown; }
 
-std::string with_spaces(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const bool mark = text.substr(at).starts_with(kSpaceMark);
-    out += mark ? ' ' : text[at];
-    at += mark ? kSpaceMark.size() : 1;
-  }
-  return out;
-}
-
 /// What a token adds to a text. A word of WordPiece adds the space before it.
 std::string piece_of(const Vocabulary& vocabulary, const Token& token) {
   if (is_special(token.type) || token.type == TokenType::user_defined) return token.text;
@@ -56,7 +46,7 @@ std::string piece_of(const Vocabulary& vocabulary, const Token& token) {
       if (const int byte = token.type == TokenType::byte ? models::named_byte(token.text) : -1; byte >= 0) {
         return std::string(1, static_cast<char>(byte));
       }
-      return with_spaces(token.text);
+      return lm::replaced(token.text, kSpaceMark, " ");
     case TokenizerKind::word_piece: {
       const std::string& prefix = vocabulary.word_prefix;
       const bool prefixed = !prefix.empty() && token.text.starts_with(prefix);
@@ -72,15 +62,7 @@ std::string tidied(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
       {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [from, to] : kPairs) {
-    std::string out;
-    std::size_t at = 0;
-    for (std::size_t hit = text.find(from); hit != std::string::npos; hit = text.find(from, at)) {
-      out.append(text, at, hit - at).append(to);
-      at = hit + from.size();
-    }
-    text = out.append(text, at);
-  }
+  for (const auto& [from, to] : kPairs) text = lm::replaced(text, from, to);
   return text;
 }
 

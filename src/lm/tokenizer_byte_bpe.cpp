@@ -15,20 +15,11 @@ namespace {
 
 using models::Vocabulary;
 
-TokenMap ids_of(const Vocabulary& vocabulary) {
-  TokenMap ids;
-  ids.reserve(vocabulary.tokens.size());
-  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    ids.emplace(vocabulary.tokens[id].text, static_cast<TokenId>(id));
-  }
-  return ids;
-}
-
 class ByteBpe final : public TextEncoder {
  public:
   explicit ByteBpe(const Vocabulary& vocabulary)
       : splitter_(models::patterns_of(vocabulary)),
-        merger_(vocabulary, ids_of(vocabulary)),
+        merger_(vocabulary, ids_of(vocabulary, [](const models::Token&) { return true; })),
         normal_forms_(vocabulary.normal_forms),
         unknown_(vocabulary.unknown.value_or(-1)),
         add_space_prefix_(vocabulary.add_space_prefix) {

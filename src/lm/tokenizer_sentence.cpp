@@ -22,6 +22,7 @@ using models::Token;
 using models::TokenType;
 using models::Vocabulary;
 
+/// Not of tokens that a text cannot spell: control, unknown, byte.
 bool is_spellable(const Token& token) noexcept {
   return token.type == TokenType::normal || token.type == TokenType::user_defined || token.type == TokenType::unused;
 }
@@ -43,17 +44,6 @@ std::string without_extra_spaces(std::string_view text) {
   }
   if (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
-}
-
-/// Tokens by their text, without those that a text cannot spell: control, unknown, byte. Views of the vocabulary.
-TokenMap spellable_tokens(const Vocabulary& vocabulary) {
-  TokenMap ids;
-  ids.reserve(vocabulary.tokens.size());
-  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const Token& token = vocabulary.tokens[id];
-    if (is_spellable(token)) ids.emplace(token.text, static_cast<TokenId>(id));
-  }
-  return ids;
 }
 
 /// What all kinds do to a text before they look for tokens, and with characters that no token covers.
@@ -120,19 +110,10 @@ class SentenceEncoder : public TextEncoder {
  private:
   /// With spaces as U+2581, and one before the text where the model expects it.
   std::string with_marks(std::string_view text, Place place) const {
-    std::string out;
-    if (text.empty()) return out;
-    out.reserve(text.size() + text.size() / 2);
+    if (text.empty()) return {};
     const bool there = unless_there_ && (text.front() == ' ' || text.starts_with(kSpaceMark));
-    if (prefix_ && !there && (place == Place::start || !once_)) out += kSpaceMark;
-    for (const char letter : text) {
-      if (letter == ' ') {
-        out += kSpaceMark;
-      } else {
-        out += letter;
-      }
-    }
-    return out;
+    const bool prefixed = prefix_ && !there && (place == Place::start || !once_);
+    return std::string(prefixed ? kSpaceMark : "") + replaced(text, " ", kSpaceMark);
   }
 
   std::size_t end_of_word(std::string_view marked, std::size_t begin) const {
@@ -178,7 +159,7 @@ bool is_later(const Pieces::Candidate& a, const Pieces::Candidate& b) noexcept {
 class ByScores final : public SentenceEncoder {
  public:
   explicit ByScores(const Vocabulary& vocabulary)
-      : SentenceEncoder(vocabulary), tokens_(spellable_tokens(vocabulary)), vocabulary_(vocabulary) {
+      : SentenceEncoder(vocabulary), tokens_(ids_of(vocabulary, is_spellable)), vocabulary_(vocabulary) {
     for (const auto& [text, id] : tokens_) longest_ = std::max(longest_, text.size());
   }
 
@@ -248,7 +229,7 @@ class ByMerges final : public SentenceEncoder {
  public:
   explicit ByMerges(const Vocabulary& vocabulary)
       : SentenceEncoder(vocabulary),
-        tokens_(spellable_tokens(vocabulary)),
+        tokens_(ids_of(vocabulary, is_spellable)),
         merger_(vocabulary, tokens_),
         ignore_merges_(vocabulary.ignore_merges) {}
 
@@ -289,7 +270,7 @@ class Unigram final : public SentenceEncoder {
     double worst = 0;
     bool any = false;
     scores_.resize(vocabulary.tokens.size());
-    for (const auto& [text, id] : spellable_tokens(vocabulary)) {
+    for (const auto& [text, id] : ids_of(vocabulary, is_spellable)) {
       const Token& token = vocabulary.tokens[static_cast<std::size_t>(id)];
       // Tokens that a user defined always win: scores of others are logarithms of probabilities.
       scores_[static_cast<std::size_t>(id)] = token.type == TokenType::user_defined ? 0 : double{token.score};

@@ -32,6 +32,17 @@ void append_decomposed(std::u32string& out, char32_t code, bool compatible) {
 
 }  // namespace
 
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  out.reserve(text.size());
+  std::size_t at = 0;
+  for (std::size_t hit = text.find(from); hit != std::string_view::npos; hit = text.find(from, at)) {
+    out.append(text, at, hit - at).append(to);
+    at = hit + from.size();
+  }
+  return out.append(text, at);
+}
+
 bool is_space(char32_t code) noexcept {
   if (code < 0x80) return code == ' ' || within(code, '\t', '\r');
   if (code == 0x85) return true;

@@ -55,6 +55,9 @@ inline std::size_t end_of_valid(std::string_view text, std::size_t from) noexcep
   return from;
 }
 
+/// `text` with `to` for every `from`.
+std::string replaced(std::string_view text, std::string_view from, std::string_view to);
+
 bool is_space(char32_t code) noexcept;
 /// Letters, marks, numbers and connectors such as '_'.
 bool is_word(char32_t code) noexcept;

@@ -216,13 +216,11 @@ void RecipeReader::check_all() const {
 }
 
 void apply_recipe(const TensorRecipe& recipe, std::span<float> out) {
-  std::size_t elements = 0;
-  for (const SourceRows& part : recipe.parts) elements += part.rows * part.tensor->cols();
-  if (elements != out.size() || recipe.shape.elements() != out.size()) {
-    throw ShapeError(fmt::format("tensor '{}' {} is made of {} elements, but {} were requested", recipe.name,
-                                 recipe.shape.to_string(), elements, out.size()));
-  }
   RecipeReader reader(recipe);
+  if (reader.elements() != out.size()) {
+    throw ShapeError(fmt::format("tensor '{}' {} has {} elements, but {} were requested", recipe.name,
+                                 recipe.shape.to_string(), reader.elements(), out.size()));
+  }
   if (reader.needs_whole() || permutes_rows(recipe.transform)) reader.load_whole();
   reader.read(0, out);
 }

@@ -110,7 +110,7 @@ class RecipeReader {
   std::vector<float> whole_;
 };
 
-/// The whole result as float32. Throws like files::decode_tensor, and ShapeError if `out` has another size.
+/// The whole result as float32. Throws like RecipeReader, and ShapeError if `out` has another size.
 void apply_recipe(const TensorRecipe& recipe, std::span<float> out);
 
 /// Bytes of the source that a tensor is made from, scales included.
