@@ -157,15 +157,10 @@ Tokenizer Tokenizer::load(const std::string& path) {
 std::size_t Tokenizer::size() const noexcept { return state_->vocabulary.tokens.size(); }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool special) const {
-  std::vector<TokenId> ids, body;
+  std::vector<TokenId> ids;
   const Vocabulary& vocabulary = state_->vocabulary;
   if (special && vocabulary.add_bos) ids.push_back(*vocabulary.bos);
-  state_->encode(text, special, body);
-  if (ids.empty()) {
-    ids = std::move(body);
-  } else {
-    ids.insert(ids.end(), body.begin(), body.end());
-  }
+  state_->encode(text, special, ids);
   if (special && vocabulary.add_eos) ids.push_back(*vocabulary.eos);
   return ids;
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <unordered_map>
 
 #include "lm/bpe_merger.h"
 #include "lm/token_finder.h"
@@ -17,15 +16,11 @@ namespace imago::lm {
 
 namespace {
 
+using models::is_spellable;
 using models::kSpaceMark;
 using models::Token;
 using models::TokenType;
 using models::Vocabulary;
-
-/// Not of tokens that a text cannot spell: control, unknown, byte.
-bool is_spellable(const Token& token) noexcept {
-  return token.type == TokenType::normal || token.type == TokenType::user_defined || token.type == TokenType::unused;
-}
 
 /// Whether a mark follows something else in it: then a token may reach into the next word.
 bool reaches_over(std::string_view text) noexcept {

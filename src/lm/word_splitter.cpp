@@ -14,17 +14,12 @@ namespace imago::lm {
 
 namespace {
 
-struct FreeCode {
-  void operator()(pcre2_code* code) const noexcept { pcre2_code_free(code); }
-};
-struct FreeMatch {
-  void operator()(pcre2_match_data* data) const noexcept { pcre2_match_data_free(data); }
-};
-struct FreeContext {
-  void operator()(pcre2_match_context* context) const noexcept { pcre2_match_context_free(context); }
-};
-struct FreeCompile {
-  void operator()(pcre2_compile_context* context) const noexcept { pcre2_compile_context_free(context); }
+template <auto release>
+struct Free {
+  template <class T>
+  void operator()(T* what) const noexcept {
+    release(what);
+  }
 };
 
 // What an expression may use up on one word: steps, and more of them for each byte there is to look at.
@@ -44,7 +39,7 @@ std::string linear(std::string pattern) {
   // White space at the end is looked for only where it begins.
   if (pattern == R"(\s+$)") return R"((?<!\s)\s++\z)";
   // Spaces that are cut into chunks have no line end after them, or it would have been found before the first:
-  // looking for it once more at each chunk is in vain.
+  // searching for one again at each chunk finds nothing.
   constexpr std::string_view kChunks = R"(|\s*[\r\n]+|\s{512}(?!\S)|)";
   if (const std::size_t at = pattern.find(kChunks); at != std::string::npos) {
     pattern.insert(at + 1, R"((?<![^\S\r\n]))");
@@ -57,7 +52,7 @@ enum class Digits : std::uint8_t { none, groups, group_starts };
 }  // namespace
 
 struct WordSplitter::Stage {
-  std::unique_ptr<pcre2_code, FreeCode> code;  // null where digits rule
+  std::unique_ptr<pcre2_code, Free<pcre2_code_free>> code;  // null where digits rule
   std::string pattern;
   Digits digits = Digits::none;
 };
@@ -142,15 +137,16 @@ class WordSplitter::Run {
 
   const std::vector<Stage>& stages_;
   const Word& word_;
-  std::unique_ptr<pcre2_match_data, FreeMatch> data_;
-  std::unique_ptr<pcre2_match_context, FreeContext> context_;
+  std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> data_;
+  std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> context_;
 };
 
 WordSplitter::WordSplitter(WordSplitter&&) noexcept = default;
 WordSplitter::~WordSplitter() = default;
 
 WordSplitter::WordSplitter(const std::vector<std::string>& patterns) {
-  const std::unique_ptr<pcre2_compile_context, FreeCompile> context(pcre2_compile_context_create(nullptr));
+  const std::unique_ptr<pcre2_compile_context, Free<pcre2_compile_context_free>> context(
+      pcre2_compile_context_create(nullptr));
   if (!context) throw std::bad_alloc();
   pcre2_set_max_pattern_length(context.get(), kMaxPattern);
   for (const std::string& pattern : patterns) {

@@ -78,25 +78,18 @@ constexpr std::array<ArchitectureFacts, 12> kArchitectures = {{
      .rope_base = 0},
 }};
 
+const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {
+  const auto row = std::ranges::find(kArchitectures, name, column);
+  return row == kArchitectures.end() ? nullptr : &*row;
+}
+
+/// The names of a column, each once: "llama" stands for three architectures in GGUF.
 std::string list(std::string_view ArchitectureFacts::*column) {
   std::string names;
   for (const ArchitectureFacts& row : kArchitectures) {
-    const std::string_view name = row.*column;
-    // "llama" stands for three architectures in GGUF.
-    const auto first = std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                                    [&](const ArchitectureFacts& other) { return other.*column == name; });
-    if (&*first != &row) continue;
-    if (!names.empty()) names += ", ";
-    names += name;
+    if (find(column, row.*column) == &row) names.append(names.empty() ? "" : ", ").append(row.*column);
   }
   return names;
-}
-
-const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {
-  for (const ArchitectureFacts& row : kArchitectures) {
-    if (row.*column == name) return &row;
-  }
-  return nullptr;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "base/names.h"
@@ -32,7 +31,8 @@ class Object {
   void number(const std::string& key, double value) { raw(key, files::format_number(value)); }
   void number(const std::string& key, float value) { raw(key, files::format_number(value)); }
   void flag(const std::string& key, bool value) { raw(key, value ? "true" : "false"); }
-  void null(const std::string& key) { raw(key, "null"); }
+  void size_or_null(const std::string& key, std::size_t value) { value == 0 ? raw(key, "null") : size(key, value); }
+  void number_or_null(const std::string& key, float value) { value == 0 ? raw(key, "null") : number(key, value); }
 
   std::string json(files::JsonStyle style) const {
     files::StringSink sink;
@@ -50,9 +50,11 @@ class Object {
   std::map<std::string, std::string> members_;
 };
 
-std::string list_of(std::size_t count, const std::function<std::string(std::size_t)>& item) {
+/// A JSON array of `yes` and `no`, one for each flag.
+template <class Flags>
+std::string list_of(const Flags& flags, std::string_view yes, std::string_view no) {
   std::string list = "[";
-  for (std::size_t i = 0; i < count; ++i) list += (i == 0 ? "" : ", ") + item(i);
+  for (const auto flag : flags) list.append(list.size() == 1 ? "" : ", ").append(flag ? yes : no);
   return list + "]";
 }
 
@@ -103,28 +105,14 @@ void write_windows(const Traits& traits, Object& config) {
                       architecture == Architecture::phi3;
   const bool listed = lists_layer_types(architecture);
   if (always || listed || architecture == Architecture::qwen3_moe) {
-    if (window == 0) {
-      config.null("sliding_window");
-    } else {
-      config.size("sliding_window", window);
-    }
+    config.size_or_null("sliding_window", window);
   }
   if (listed) {
-    config.raw("layer_types", list_of(traits.blocks, [&](std::size_t block) {
-                 return std::string(traits.block_window[block] != 0 ? "\"sliding_attention\"" : "\"full_attention\"");
-               }));
+    config.raw("layer_types", list_of(traits.block_window, R"("sliding_attention")", R"("full_attention")"));
   }
   if ((listed && architecture != Architecture::gemma2) || architecture == Architecture::qwen3_moe) {
     config.flag("use_sliding_window", window != 0);
     if (architecture != Architecture::smollm3) config.size("max_window_layers", traits.blocks);
-  }
-}
-
-void write_cap(const char* key, float cap, Object& config) {
-  if (cap == 0) {
-    config.null(key);
-  } else {
-    config.number(key, cap);
   }
 }
 
@@ -148,8 +136,8 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
   switch (traits.architecture) {
     case Architecture::gemma2:
       config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
-      write_cap("attn_logit_softcapping", traits.attention_cap, config);
-      write_cap("final_logit_softcapping", traits.logit_cap, config);
+      config.number_or_null("attn_logit_softcapping", traits.attention_cap);
+      config.number_or_null("final_logit_softcapping", traits.logit_cap);
       config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
       break;
     case Architecture::granite:
@@ -160,9 +148,7 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
       break;
     case Architecture::smollm3:
       config.size("no_rope_layer_interval", 4);
-      config.raw("no_rope_layers", list_of(traits.blocks, [&](std::size_t block) {
-                   return std::string(traits.rope_in_block[block] ? "1" : "0");
-                 }));
+      config.raw("no_rope_layers", list_of(traits.rope_in_block, "1", "0"));
       break;
     case Architecture::mixtral:
     case Architecture::qwen3_moe:

@@ -137,10 +137,10 @@ std::optional<std::string> cutting_pattern(const std::string& type, const JsonVa
 void read_template(const JsonValue& step, Vocabulary& vocabulary) {
   const auto single = step.find("single");
   if (!single) return;
-  bool behind = false;
+  bool after_text = false;
   for (const JsonMember piece : single->elements("single")) {
     if (piece.value.find("Sequence")) {
-      behind = true;
+      after_text = true;
       continue;
     }
     const auto special = piece.value.find("SpecialToken");
@@ -148,7 +148,7 @@ void read_template(const JsonValue& step, Vocabulary& vocabulary) {
     if (!text) piece.value.fail("a piece of a template must be a Sequence or a SpecialToken");
     const auto id = find_token(vocabulary, text->string("id"));
     if (!id) text->fail("the template names a token that is not in the vocabulary");
-    if (behind) {
+    if (after_text) {
       vocabulary.add_eos = true;
       vocabulary.eos = id;
     } else {

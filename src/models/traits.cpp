@@ -9,22 +9,21 @@
 
 namespace imago::models {
 
-std::string contradiction(const Traits& traits, const TraitKeys& keys) {
+void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
   if (traits.kv_heads > traits.heads || traits.heads % traits.kv_heads != 0) {
-    return fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
-                       traits.kv_heads);
+    fields.fail(fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
+                            traits.kv_heads));
   }
-  if (!traits.learned_positions) {
-    if (traits.rotary == 0 || traits.rotary % 2 != 0 || traits.rotary > traits.head_values) {
-      return fmt::format("{} gives {} values of a head that turn; it must be an even number from 2 to the {} of a head",
-                         keys.rotary, traits.rotary, traits.head_values);
-    }
+  const bool turns = traits.rotary != 0 && traits.rotary % 2 == 0 && traits.rotary <= traits.head_values;
+  if (!traits.learned_positions && !turns) {
+    fields.fail(
+        fmt::format("{} gives {} values of a head that turn; it must be an even number from 2 to the {} of a head",
+                    keys.rotary, traits.rotary, traits.head_values));
   }
   if (traits.experts_used > traits.experts || (traits.experts > 0 && traits.experts_used == 0)) {
-    return fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used, keys.experts,
-                       traits.experts);
+    fields.fail(fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used,
+                            keys.experts, traits.experts));
   }
-  return {};
 }
 
 bool lists_layer_types(Architecture architecture) noexcept {

@@ -307,10 +307,9 @@ Traits config_traits(const files::JsonFile& file) {
   read_windows(config, traits);
   read_multipliers(config, traits);
   traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
-  const std::string wrong =
-      contradiction(traits, {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
-                             std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});
-  if (!wrong.empty()) config.fail(wrong);
+  check_traits(traits, config,
+               {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
+                std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});
   return traits;
 }
 

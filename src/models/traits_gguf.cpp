@@ -203,10 +203,9 @@ Traits gguf_traits(const GgufFile& file) {
   read_windows(fields, traits);
   read_multipliers(fields, traits);
   traits.tied_output = file.find_tensor("output.weight") == nullptr;
-  const std::string wrong = contradiction(
-      traits, {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),
-               fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count")});
-  if (!wrong.empty()) fields.fail(wrong);
+  check_traits(traits, fields,
+               {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),
+                fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count")});
   return traits;
 }
 

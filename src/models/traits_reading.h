@@ -1,6 +1,6 @@
 #pragma once
 
-// One reader of traits for each file format, and the limits that both of them hold a model to.
+// One reader of traits for each file format, the limits that both check, and what readers and writers share.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 #include "files/hugging_face.h"
 #include "imago/data.h"
+#include "models/fields.h"
 #include "models/traits.h"
 
 namespace imago::models {
 
-// The largest model that is believed. Each limit is far above any model there is, and low enough that no product of
+// The largest model that is accepted. Each limit is far above any known model, and low enough that no product of
 // three of them leaves 64 bits.
 inline constexpr std::int64_t kMaxBlocks = 4096;
 inline constexpr std::int64_t kMaxWidth = 1 << 20;
@@ -25,30 +26,30 @@ inline constexpr std::int64_t kMaxFeedForward = 1 << 22;
 inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
 inline constexpr std::int64_t kMaxContext = 0x7fffffff;  // positions are 32-bit integers
 inline constexpr std::int64_t kMaxExperts = 4096;
-inline constexpr double kMinPositive = 1e-30;  // of all that must be above 0; inverses and squares stay finite
+inline constexpr double kMinPositive = 1e-30;  // of what must be above 0: inverses and squares stay finite
 inline constexpr double kMaxEps = 1;
 inline constexpr double kMaxRopeBase = 1e15;
 inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope factors; their inverses too
 
-/// What a config.json says.
+/// Reads a config.json.
 Traits config_traits(const files::JsonFile& config);
 
-/// What the metadata of a GGUF file say.
+/// Reads the metadata of a GGUF file.
 Traits gguf_traits(const GgufFile& file);
 
-// Keys of GGUF files that only imago writes and reads: what llama.cpp has no word for.
+// Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
 inline constexpr std::string_view kModelTypeKey = "imago.model_type";   // "mistral", which GGUF calls llama
 inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
-/// The names of fields that can contradict each other, as the form at hand spells them.
+/// The names of fields that can contradict each other, as the file spells them.
 struct TraitKeys {
   std::string heads, kv_heads, rotary, experts, experts_used;
 };
 
-/// What fields cannot be together; empty if nothing is wrong.
-std::string contradiction(const Traits& traits, const TraitKeys& keys);
+/// Throws FormatError for fields that contradict each other.
+void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys);
 
 /// Activation functions as config.json spells them. The first name of each is written.
 inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNames[] = {

@@ -1,7 +1,7 @@
 #pragma once
 
 // What a tokenizer is made of, as tokenizer.json or the metadata of a GGUF file state it: data, checked, without the
-// algorithms (lm/tokenizer). Both forms are read and written, so that conversion loses nothing.
+// algorithms (lm/tokenizer). Both formats are read and written, so that conversion loses nothing.
 
 #include <cstdint>
 #include <optional>
@@ -62,13 +62,13 @@ struct Vocabulary {
   std::string chat_template;  ///< Jinja; empty: none
 };
 
-/// From tokenizer.json, with tokenizer_config.json and generation_config.json where they are there. Throws FormatError
+/// From tokenizer.json, and from tokenizer_config.json and generation_config.json where they exist. Throws FormatError
 /// (threats.md 66–70) with the field; UnsupportedError for a kind of model, normalizer or pre-tokenizer that imago does
 /// not know, naming it.
 Vocabulary read_vocabulary(const files::HuggingFaceFolder& folder);
 /// From tokenizer.json alone.
 Vocabulary read_vocabulary(const files::JsonFile& tokenizer);
-/// As the first, without a look at anything but the JSON files and chat_template.jinja of the folder at `path`. Throws
+/// As the first, but reads only the JSON files and chat_template.jinja of the folder at `path`. Throws
 /// IoError too.
 Vocabulary read_vocabulary_folder(const std::string& path);
 /// From `tokenizer.ggml.*`. Throws likewise; an unknown pre-tokenizer is answered with the known ones.

@@ -84,7 +84,7 @@ namespace {
 
 using Index = std::unordered_map<std::string_view, std::size_t>;
 
-/// A token in a message: whole characters without control ones, not too many.
+/// A token as messages show it: whole characters, control characters and stray bytes as escapes, some 40 bytes.
 std::string shown(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -210,6 +210,10 @@ void complete_ends(Vocabulary& vocabulary) {
   vocabulary.ends = std::move(ends);
 }
 
+bool is_spellable(const Token& token) noexcept {
+  return token.type == TokenType::normal || token.type == TokenType::user_defined || token.type == TokenType::unused;
+}
+
 int named_byte(std::string_view text) noexcept {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   int value = 0;
@@ -256,17 +260,14 @@ std::vector<std::pair<std::string, std::string>> merges_of_scores(const Vocabula
   struct Merge {
     std::size_t whole, left, right;
   };
-  const auto takes_part = [](const Token& token) {
-    return token.type == TokenType::normal || token.type == TokenType::user_defined || token.type == TokenType::unused;
-  };
   Index index;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (takes_part(vocabulary.tokens[id])) index.emplace(vocabulary.tokens[id].text, id);
+    if (is_spellable(vocabulary.tokens[id])) index.emplace(vocabulary.tokens[id].text, id);
   }
   std::vector<Merge> merges;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view text = vocabulary.tokens[id].text;
-    if (!takes_part(vocabulary.tokens[id]) || text.size() > kMaxTokenBytes / 64) continue;
+    if (!is_spellable(vocabulary.tokens[id]) || text.size() > kMaxTokenBytes / 64) continue;
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
       const auto left = index.find(text.substr(0, cut));
       if (left == index.end()) continue;

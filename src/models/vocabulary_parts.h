@@ -64,6 +64,8 @@ struct VocabularyPlace {
 void check_vocabulary(const Vocabulary& vocabulary, const VocabularyPlace& place);
 /// Adds EOS and control tokens that published models use for the end of a turn. Each end comes once.
 void complete_ends(Vocabulary& vocabulary);
+/// Whether a text can spell it: not so control, unknown and byte tokens.
+bool is_spellable(const Token& token) noexcept;
 /// The byte that "<0x4F>" names; -1 if it is not such a name.
 int named_byte(std::string_view text) noexcept;
 /// The token of type `byte` for each byte; -1 where there is none.
