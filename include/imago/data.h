@@ -173,7 +173,7 @@ class GgufArray {
   bool operator==(const GgufArray& other) const noexcept;
 
  private:
-  friend struct GgufArrayMaker;
+  friend struct GgufMaker;
 
   GgufType type_ = GgufType::u8;
   std::size_t size_ = 0;
@@ -213,7 +213,7 @@ class GgufValue {
   bool operator==(const GgufValue& other) const noexcept;
 
  private:
-  friend struct GgufValueMaker;
+  friend struct GgufMaker;
 
   Any value_;
   std::shared_ptr<const std::string> owned_;  // what a string_view views, unless it is a file

@@ -92,35 +92,20 @@ class Guesser {
     if (index >= candidates_.size()) {
       throw UsageError(fmt::format("a hint for tensor {}, but there are {}", index, candidates_.size()));
     }
+    constexpr std::pair<LayerType, bool (Guesser::*)(Candidate&)> kBegin[] = {
+        {LayerType::multi_head_attention, &Guesser::attention},
+        {LayerType::lstm, &Guesser::lstm},
+        {LayerType::swiglu, &Guesser::swiglu_of},
+        {LayerType::layer_norm, &Guesser::norm},
+        {LayerType::rms_norm, &Guesser::rms},
+        {LayerType::dense, &Guesser::dense_of},
+        {LayerType::embedding, &Guesser::embedding_of},
+        {LayerType::cnn1, &Guesser::convolution_of<1>},
+        {LayerType::cnn2, &Guesser::convolution_of<2>},
+        {LayerType::cnn3, &Guesser::convolution_of<3>}};
     Candidate& first = candidates_[index];
-    bool taken = false;
-    if (!first.used) {
-      switch (type) {
-        case LayerType::multi_head_attention: taken = attention(first); break;
-        case LayerType::lstm: taken = lstm(first); break;
-        case LayerType::swiglu: taken = swiglu_of(first); break;
-        case LayerType::layer_norm: taken = norm(first); break;
-        case LayerType::rms_norm: taken = first.rank() == 1 && rms(first); break;
-        case LayerType::dense: taken = first.rank() == 2 && dense_of(first); break;
-        case LayerType::embedding: taken = first.rank() == 2 && embedding_of(first); break;
-        case LayerType::cnn1:
-        case LayerType::cnn2:
-        case LayerType::cnn3:
-          taken = convolution_of(first, static_cast<int>(type) - static_cast<int>(LayerType::cnn1) + 1);
-          break;
-        case LayerType::rnn:
-        case LayerType::conv_transposed_1d:
-        case LayerType::conv_transposed_2d:
-        case LayerType::conv_transposed_3d:
-        case LayerType::kmeans:
-        case LayerType::softmax:
-        case LayerType::parallel:
-        case LayerType::sequential:
-        case LayerType::residual:
-        case LayerType::metacognition: break;
-      }
-    }
-    if (!taken) {
+    const auto* begin = std::ranges::find(kBegin, type, [](const auto& row) { return row.first; });
+    if (first.used || begin == std::end(kBegin) || !(this->*begin->second)(first)) {
       throw UsageError(fmt::format("{}: tensor '{}' {} cannot begin a layer of type {}", file_.path(),
                                    first.tensor->name, first.tensor->shape.to_string(), name(type)));
     }
@@ -191,11 +176,7 @@ class Guesser {
     std::vector<float> master;
     for (const Candidate* candidate : group) {
       if (candidate == down) continue;
-      if (is_wide(candidate)) {
-        append_transposed(master, *candidate);
-      } else {
-        append(master, *candidate);
-      }
+      is_wide(candidate) ? append_transposed(master, *candidate) : append(master, *candidate);
     }
     append(master, *down);
     master.resize(3 * width * inner + 2 * inner + width);
@@ -204,6 +185,7 @@ class Guesser {
   }
 
   bool rms(Candidate& gamma) {
+    if (gamma.rank() != 1) return false;
     add(imago::rms_norm(as_int(gamma.rows())), {&gamma}, read_values(*gamma.tensor));
     return true;
   }
@@ -239,26 +221,29 @@ class Guesser {
         if (rest.mean > kGamma) rms(rest);
         return;
       case 2: rest.rows() > 10 * rest.cols() ? embedding_of(rest) : dense_of(rest); return;
-      case 3: convolution_of(rest, 1); return;
-      case 4: convolution_of(rest, 2); return;
+      case 3: convolution_of<1>(rest); return;
+      case 4: convolution_of<2>(rest); return;
       default: return;
     }
   }
 
   bool dense_of(Candidate& matrix) {
+    if (matrix.rank() != 2) return false;
     add_alone(imago::dense(as_int(matrix.cols()), as_int(matrix.rows())), matrix);
     drop_bias(matrix);
     return true;
   }
 
   bool embedding_of(Candidate& matrix) {
+    if (matrix.rank() != 2) return false;
     add_alone(imago::embedding(as_int(matrix.rows()), as_int(matrix.cols())), matrix);
     return true;
   }
 
-  bool convolution_of(Candidate& kernel, int axes) {
+  template <int axes>
+  bool convolution_of(Candidate& kernel) {
     const Shape& shape = kernel.tensor->shape;
-    if (shape.rank() != static_cast<std::size_t>(axes) + 2) return false;
+    if (shape.rank() != std::size_t{axes} + 2) return false;
     for (std::size_t axis = 2; axis < shape.rank(); ++axis) {
       if (shape[axis] != shape.last()) return false;  // kernels of layers have one size
     }

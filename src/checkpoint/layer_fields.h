@@ -83,13 +83,7 @@ void for_each_path(AnyLayer& layer, const std::string& path, Visit& visit) {
     for_each_path(sub_layer, child_path(path, "sequential_layers", index++), visit);
   }
   if (layer.observed) for_each_path(*layer.observed, path + ".meta_observed_layer", visit);
-  if (layer.meta_network) {
-    auto& network = *layer.meta_network;
-    index = 0;
-    for (auto& inner : network.layers()) {
-      for_each_path(inner, child_path(path + ".meta_network", "layers", index++), visit);
-    }
-  }
+  if (layer.meta_network) for_each_path(*layer.meta_network, visit, path + ".meta_network");
 }
 
 }  // namespace imago::checkpoint

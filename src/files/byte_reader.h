@@ -35,7 +35,9 @@ class ByteReader {
 
   /// The next `count` bytes.
   std::span<const std::byte> take(std::uint64_t count, std::string_view what) {
-    if (count > left()) throw_end(count, what);
+    if (count > left()) {
+      fail(fmt::format("{} needs {} bytes, but the file ends after {}: it may be cut off", what, count, left()));
+    }
     const std::span<const std::byte> taken = bytes_.subspan(position_, count);
     position_ += count;
     return taken;
@@ -51,15 +53,9 @@ class ByteReader {
   [[noreturn]] void fail(const std::string& problem) const { throw FormatError(path_, position_, problem); }
 
  private:
-  [[noreturn]] void throw_end(std::uint64_t count, std::string_view what) const;
-
   std::span<const std::byte> bytes_;
   std::string_view path_;
   std::size_t position_ = 0;
 };
-
-inline void ByteReader::throw_end(std::uint64_t count, std::string_view what) const {
-  fail(fmt::format("{} needs {} bytes, but the file ends after {}: it may be cut off", what, count, left()));
-}
 
 }  // namespace imago::files

@@ -38,14 +38,10 @@
 
 namespace imago {
 
-/// Builds arrays out of what a file holds.
-struct GgufArrayMaker {
+/// Builds values and arrays that view a file.
+struct GgufMaker {
   static GgufArray numbers(GgufType type, std::size_t size, std::span<const std::byte> bytes);
   static GgufArray strings(std::vector<std::string_view> views);
-};
-
-/// Builds a string that views a file.
-struct GgufValueMaker {
   static GgufValue string(std::string_view text);
 };
 

@@ -91,7 +91,7 @@ GgufArray GgufArray::of_strings(std::span<const std::string> values) {
     views.emplace_back(next, text.size());
     next += text.size();
   }
-  GgufArray array = GgufArrayMaker::strings(std::move(views));
+  GgufArray array = GgufMaker::strings(std::move(views));
   array.owned_ = std::move(owned);
   return array;
 }
@@ -104,7 +104,7 @@ GgufArray GgufArray::of_arrays(std::vector<GgufArray> values) {
   return array;
 }
 
-GgufArray GgufArrayMaker::numbers(GgufType type, std::size_t size, std::span<const std::byte> bytes) {
+GgufArray GgufMaker::numbers(GgufType type, std::size_t size, std::span<const std::byte> bytes) {
   GgufArray array;
   array.type_ = type;
   array.size_ = size;
@@ -112,7 +112,7 @@ GgufArray GgufArrayMaker::numbers(GgufType type, std::size_t size, std::span<con
   return array;
 }
 
-GgufArray GgufArrayMaker::strings(std::vector<std::string_view> views) {
+GgufArray GgufMaker::strings(std::vector<std::string_view> views) {
   GgufArray array;
   array.type_ = GgufType::string;
   array.size_ = views.size();
@@ -155,7 +155,7 @@ GgufValue::GgufValue(std::string text)
   value_ = std::string_view(*owned_);
 }
 
-GgufValue GgufValueMaker::string(std::string_view text) {
+GgufValue GgufMaker::string(std::string_view text) {
   GgufValue value(std::uint8_t{0});
   value.value_ = text;
   return value;
@@ -247,7 +247,7 @@ GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budge
     std::vector<std::string_view> views;
     views.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) views.push_back(reader.read_string("a string of an array"));
-    return GgufArrayMaker::strings(std::move(views));
+    return GgufMaker::strings(std::move(views));
   }
   if (type == GgufType::array) {
     if (count > budget.arrays) {
@@ -260,14 +260,14 @@ GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budge
   }
   const std::span<const std::byte> bytes = reader.take(count * element_bytes, "an array");
   if (type == GgufType::boolean) check_bools(reader, bytes, key);
-  return GgufArrayMaker::numbers(type, count, bytes);
+  return GgufMaker::numbers(type, count, bytes);
 }
 
 }  // namespace
 
 GgufValue read_gguf_value(ByteReader& reader, std::string_view key, GgufBudget& budget) {
   const GgufType type = read_type(reader, key);
-  if (type == GgufType::string) return GgufValueMaker::string(reader.read_string("a string"));
+  if (type == GgufType::string) return GgufMaker::string(reader.read_string("a string"));
   if (type == GgufType::array) return read_array(reader, key, budget, 1);
   if (type == GgufType::boolean) {
     const std::span<const std::byte> byte = reader.take(1, "a bool");

@@ -15,6 +15,10 @@ namespace imago::files {
 
 namespace {
 
+namespace fs = std::filesystem;
+
+std::string join(std::string_view folder, std::string_view name) { return (fs::path(folder) / name).string(); }
+
 constexpr std::string_view kExtension = ".safetensors";
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -82,56 +86,46 @@ void check_config(const JsonFile& file) {
   if (file.root().kind() != JsonKind::object) file.root().fail("config.json must be an object");
 }
 
-void check_shards(std::span<const ShardContents> shards, std::string_view folder) {
-  std::unordered_map<std::string_view, std::string_view> shard_of;
-  for (const ShardContents& shard : shards) {
-    for (const auto& [tensor, bytes] : shard.tensors) {
-      const auto [there, added] = shard_of.emplace(tensor, shard.name);
-      if (!added) {
-        throw FormatError(folder, 0,
-                          fmt::format("tensor '{}' is in two shards: {} and {}", tensor, there->second, shard.name));
-      }
-    }
-  }
-}
-
-std::vector<std::string> check_index(const HuggingFaceIndex& index, std::span<const ShardContents> shards,
-                                     std::string_view path) {
+std::vector<std::string> check_shards(std::span<const ShardContents> shards, const HuggingFaceIndex* index,
+                                      std::string_view folder) {
   std::unordered_map<std::string_view, std::size_t> shard_of;
   std::uint64_t total = 0;
-  std::size_t tensors = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     for (const auto& [tensor, bytes] : shards[i].tensors) {
-      shard_of.emplace(tensor, i);
+      const auto [there, added] = shard_of.emplace(tensor, i);
+      if (!added) {
+        throw FormatError(
+            folder, 0,
+            fmt::format("tensor '{}' is in two shards: {} and {}", tensor, shards[there->second].name, shards[i].name));
+      }
       total += bytes;
-      ++tensors;
     }
   }
-  for (const HuggingFaceIndex::Entry& entry : index.entries) {
+  if (index == nullptr) return {};
+  for (const HuggingFaceIndex::Entry& entry : index->entries) {
     const auto found = shard_of.find(entry.tensor);
     if (found != shard_of.end() && found->second == entry.shard) continue;
     const std::string_view hint =
         found == shard_of.end() ? std::string_view("no shard has it") : shards[found->second].name;
-    throw FormatError(path, entry.offset,
+    throw FormatError(join(folder, kIndexName), entry.offset,
                       fmt::format("tensor '{}' is not in {}, where the index has it ({}{})", entry.tensor,
-                                  index.shards[entry.shard], found == shard_of.end() ? "" : "it is in ", hint));
+                                  index->shards[entry.shard], found == shard_of.end() ? "" : "it is in ", hint));
   }
   std::vector<std::string> notes;
-  if (tensors > index.entries.size()) {
-    notes.push_back(fmt::format("{} tensors of the shards are not in the index", tensors - index.entries.size()));
-  }
-  if (index.total_size && *index.total_size != total) {
+  if (shard_of.size() > index->entries.size()) {
     notes.push_back(
-        index.total_size == ~std::uint64_t{0}
+        fmt::format("{} tensors of the shards are not in the index", shard_of.size() - index->entries.size()));
+  }
+  if (index->total_size && *index->total_size != total) {
+    notes.push_back(
+        index->total_size == ~std::uint64_t{0}
             ? fmt::format("total_size of the index is not a size; the tensors have {} bytes", total)
-            : fmt::format("total_size of the index is {}, where the tensors have {} bytes", *index.total_size, total));
+            : fmt::format("total_size of the index is {}, where the tensors have {} bytes", *index->total_size, total));
   }
   return notes;
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Regular files of the folder, links to such included, by name and sorted.
 std::vector<std::string> list_files(const std::string& path) {
@@ -145,8 +139,6 @@ std::vector<std::string> list_files(const std::string& path) {
   std::ranges::sort(names);
   return names;
 }
-
-std::string join(const std::string& folder, std::string_view name) { return (fs::path(folder) / name).string(); }
 
 bool is_there(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::binary_search(names, name, std::less<>());
@@ -258,9 +250,7 @@ HuggingFaceFolder HuggingFaceFolder::open(const std::string& path, bool eager) {
   for (const std::string& shard : shards) {
     folder.shards_.push_back(open_shard(path, shard, index.has_value(), eager));
   }
-  const std::vector<ShardContents> contents = contents_of(folder.shards_, shards);
-  check_shards(contents, path);
-  if (index) folder.notes_ = check_index(*index, contents, join(path, kIndexName));
+  folder.notes_ = check_shards(contents_of(folder.shards_, shards), index ? &*index : nullptr, path);
 
   folder.generation_config_ = open_if_there(path, names, "generation_config.json", kMaxConfigBytes);
   folder.tokenizer_ = open_if_there(path, names, "tokenizer.json", kMaxTokenizerBytes);

@@ -136,12 +136,9 @@ struct ShardContents {
   std::vector<std::pair<std::string_view, std::uint64_t>> tensors;
 };
 
-/// Throws FormatError if a tensor is in two shards.
-void check_shards(std::span<const ShardContents> shards, std::string_view folder);
-
-/// Compares the index with its shards, given in its order. Throws FormatError for a tensor that its shard lacks;
-/// returns harmless oddities, a sentence each. REQUIRES: check_shards has passed.
-std::vector<std::string> check_index(const HuggingFaceIndex& index, std::span<const ShardContents> shards,
-                                     std::string_view path);
+/// Throws FormatError if a tensor is in two shards, or not in the shard where `index`, if given, has it. The shards
+/// come in the order of the index. Returns harmless oddities, a sentence each.
+std::vector<std::string> check_shards(std::span<const ShardContents> shards, const HuggingFaceIndex* index,
+                                      std::string_view folder);
 
 }  // namespace imago::files

@@ -176,43 +176,43 @@ std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> te
   for (const auto& [key, value] : metadata) {
     if (key == kPackedKey) packed = parse_packed(value, fmt::format("{}, entry {}", path, kPackedKey));
   }
-  std::unordered_map<std::string_view, std::size_t> by_name;
+  std::unordered_map<std::string_view, const SafetensorsTensor*> by_name;
   if (!packed.empty()) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) by_name.emplace(tensors[i].name, i);
+    for (const SafetensorsTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
   }
-  std::unordered_map<std::size_t, const PackedTensor*> packed_at;
-  std::unordered_map<std::size_t, std::size_t> scales_of;  // by the packed tensor
-  std::unordered_set<std::size_t> hidden;
+  const auto find = [&](const std::string& name) {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+  };
+  const auto scales_of = [&](const PackedTensor& entry) {
+    return entry.format.has_scales() ? find(entry.name + std::string(kScalesSuffix)) : nullptr;
+  };
+  std::unordered_map<const SafetensorsTensor*, const PackedTensor*> packed_as;
+  std::unordered_set<const SafetensorsTensor*> hidden;  // scales; those that are missing are an error of their tensor
   for (const PackedTensor& entry : packed) {
-    const auto found = by_name.find(entry.name);
-    if (found == by_name.end()) {
+    const SafetensorsTensor* tensor = find(entry.name);
+    if (tensor == nullptr) {
       throw FormatError(path, 0,
                         fmt::format("{} names '{}', which is not a tensor of the file", kPackedKey, entry.name));
     }
-    packed_at.emplace(found->second, &entry);
-    if (!entry.format.has_scales()) continue;
-    const auto scales = by_name.find(entry.name + std::string(kScalesSuffix));
-    if (scales == by_name.end()) continue;  // the error comes with the tensor
-    scales_of.emplace(found->second, scales->second);
-    hidden.insert(scales->second);
+    packed_as.emplace(tensor, &entry);
+    if (const SafetensorsTensor* scales = scales_of(entry)) hidden.insert(scales);
   }
 
   std::vector<StoredTensor> list;
   list.reserve(tensors.size() - hidden.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto entry = packed_at.find(i);
-    if (hidden.contains(i)) {
-      if (entry == packed_at.end()) continue;
-      throw FormatError(path, tensors[i].offset,
-                        fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensors[i].name,
+  for (const SafetensorsTensor& tensor : tensors) {
+    const auto entry = packed_as.find(&tensor);
+    if (hidden.contains(&tensor)) {
+      if (entry == packed_as.end()) continue;
+      throw FormatError(path, tensor.offset,
+                        fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensor.name,
                                     entry->second->format.name()));
     }
-    list.push_back(stored_tensor(tensors[i], path));
-    if (entry == packed_at.end()) continue;
+    list.push_back(stored_tensor(tensor, path));
+    if (entry == packed_as.end()) continue;
     unwrap(list.back(), *entry->second);
-    if (!entry->second->format.has_scales()) continue;
-    const auto scales = scales_of.find(i);
-    read_scales(list.back(), *entry->second, scales == scales_of.end() ? nullptr : &tensors[scales->second]);
+    if (entry->second->format.has_scales()) read_scales(list.back(), *entry->second, scales_of(*entry->second));
   }
   return list;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -43,16 +44,9 @@ struct Function {
 class Value {
  public:
   Value() : data_(None{}) {}
-  explicit Value(Undefined undefined) : data_(std::move(undefined)) {}
-  explicit Value(bool boolean) : data_(boolean) {}
-  explicit Value(std::int64_t integer) : data_(integer) {}
-  explicit Value(double real) : data_(real) {}
-  explicit Value(Text text) : data_(std::move(text)) {}
-  explicit Value(ListRef list) : data_(std::move(list)) {}
-  explicit Value(DictRef dict) : data_(std::move(dict)) {}
-  explicit Value(Namespace* space) : data_(space) {}
-  explicit Value(const Loop* loop) : data_(loop) {}
-  explicit Value(Function function) : data_(function) {}
+  /// One of the types that `data_` holds.
+  template <class T>
+  requires(!std::is_same_v<T, Value>) explicit Value(T data) : data_(std::in_place_type<T>, std::move(data)) {}
 
   bool is_undefined() const noexcept { return get<Undefined>() != nullptr; }
   bool is_none() const noexcept { return get<None>() != nullptr; }
