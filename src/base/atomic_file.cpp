@@ -142,13 +142,11 @@ void AtomicFile::write_now(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<std::size_t>(wrote));
     on_file_ += static_cast<std::uint64_t>(wrote);
   }
-#if defined(__linux__)
   if (on_file_ - handed_over_ < kWriteBehindBytes) return;
   // A hint: file systems that cannot are left to the sync.
   ::sync_file_range(file_.get(), static_cast<off_t>(handed_over_), static_cast<off_t>(on_file_ - handed_over_),
                     SYNC_FILE_RANGE_WRITE);
   handed_over_ = on_file_;
-#endif
 }
 
 void AtomicFile::commit() {

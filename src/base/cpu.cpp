@@ -10,11 +10,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
-#elif defined(__aarch64__) && defined(__linux__)
+#elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -33,13 +31,9 @@ bool has_f16c() noexcept {
 /// Tiles are 8 KiB of registers that a process must ask for: the system saves them only for those that did. A system
 /// without the call, or one that hides them, says no.
 bool may_use_tiles() noexcept {
-#if defined(__linux__)
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
 }
 
 /// Names that compilers of this age do not know in __builtin_cpu_supports.
@@ -70,7 +64,7 @@ CpuFeatures detect() noexcept {
   if (avx512 && __builtin_cpu_supports("avx512vnni")) found |= kVnni;
   if (avx512 && __builtin_cpu_supports("avx512vbmi")) found |= kVbmi;
   if ((found & kVnni) != 0 && has_tiles_of_bfloat16()) found |= kAmx;
-#elif defined(__aarch64__) && defined(__linux__)
+#elif defined(__aarch64__)
   // NEON itself is part of every 64-bit Arm.
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) found |= kNeonDot;
 #endif
