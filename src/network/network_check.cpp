@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "imago/error.h"
@@ -41,12 +45,6 @@ class Check {
   }
 
  private:
-  enum class Progress { none, begun, done };
-  struct Found {
-    Progress progress = Progress::none;
-    Extent extent;
-  };
-
   std::size_t target_of(const Layer& owner, const Layer& link) const {
     try {
       return network_.index(link.config.target);
@@ -57,16 +55,15 @@ class Check {
 
   Extent measure_grid_layer(std::size_t index) {
     const Layer& layer = network_.layers()[index];
-    Found& found = found_[index];
-    if (found.progress == Progress::done) return found.extent;
-    if (found.progress == Progress::begun) throw_cycle(index);
+    std::optional<Extent>& found = found_[index];
+    if (found) return *found;
+    const auto begun = std::ranges::find(trail_, index);
+    if (begun != trail_.end()) throw_cycle(std::span(begun, trail_.end()));
     if (trail_.size() >= kMaxDepth) throw_too_deep(layer);
-    found.progress = Progress::begun;
     trail_.push_back(index);
-    found.extent = measure(layer, layer, 1);
+    found = measure(layer, layer, 1);
     trail_.pop_back();
-    found.progress = Progress::done;
-    return found.extent;
+    return *found;
   }
 
   /// `owner` is the grid layer that `layer` is or is inside of.
@@ -115,14 +112,11 @@ class Check {
     if (layer.meta_network != nullptr) layer.meta_network->check();
   }
 
-  [[noreturn]] void throw_cycle(std::size_t index) const {
+  [[noreturn]] void throw_cycle(std::span<const std::size_t> circle) const {
     std::string path;
-    bool inside = false;
-    for (const std::size_t step : trail_) {
-      inside |= step == index;
-      if (inside) path += place(network_.layers()[step].at) + " -> ";
-    }
-    throw UsageError(fmt::format("remote links run in a circle: {}{}", path, place(network_.layers()[index].at)));
+    for (const std::size_t step : circle) path += place(network_.layers()[step].at) + " -> ";
+    throw UsageError(
+        fmt::format("remote links run in a circle: {}{}", path, place(network_.layers()[circle.front()].at)));
   }
 
   [[noreturn]] static void throw_too_deep(const Layer& layer) {
@@ -130,8 +124,8 @@ class Check {
   }
 
   const Network& network_;
-  std::vector<Found> found_;
-  std::vector<std::size_t> trail_;  // grid layers whose measuring has begun
+  std::vector<std::optional<Extent>> found_;  // none: not measured yet
+  std::vector<std::size_t> trail_;            // grid layers whose measuring has begun
 };
 
 }  // namespace
