@@ -106,9 +106,8 @@ struct Optimizer::State {
   std::optional<double> gradient_factor() const {
     double squares = 0;
     for (const Slot& slot : slots) {
-      const GradientFacts facts = inspect_gradient(slot.gradient, options.clip_element);
-      if (!facts.finite) return std::nullopt;
-      squares += facts.squares;
+      squares += clipped_square_sum(slot.gradient, options.clip_element);
+      if (!std::isfinite(squares)) return std::nullopt;
     }
     const double norm = std::sqrt(squares), bound = static_cast<double>(options.clip_norm);
     return bound > 0 && norm > bound ? bound / norm : 1;

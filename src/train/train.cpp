@@ -91,7 +91,10 @@ class Trainer {
     steps_per_epoch_ = (split_.training.size() - 1) / options.batch + 1;
     total_steps_ = static_cast<std::uint64_t>(options.epochs) * steps_per_epoch_;
     batch_loss_ = options.loss;
-    check_mask();
+    if (options.loss.mask.size() % data.size() != 0) {
+      throw ShapeError(
+          fmt::format("training: a mask of {} values for {} examples", options.loss.mask.size(), data.size()));
+    }
   }
 
   TrainResult run() {
@@ -120,13 +123,6 @@ class Trainer {
   std::uint64_t epoch() const { return state_.steps / steps_per_epoch_; }
   bool out_of_patience() const { return options_.patience > 0 && state_.epochs_without_gain >= options_.patience; }
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
-  void check_mask() const {
-    if (options_.loss.mask.size() % data_.size() != 0) {
-      throw ShapeError(
-          fmt::format("training: a mask of {} values for {} examples", options_.loss.mask.size(), data_.size()));
-    }
-  }
 
   void order_examples() {
     order_ = split_.training;

@@ -134,13 +134,11 @@ void UpdateRule::apply(std::span<float> weights, std::span<const float> gradient
   kernels::update(args);
 }
 
-GradientFacts inspect_gradient(std::span<const float> gradient, float clip_element) {
+double clipped_square_sum(std::span<const float> gradient, float clip_element) {
   const float bound = clip_element > 0 ? clip_element : kInfinity;
-  // Squares of float32 cannot overflow in double, so the sum is finite exactly if what it adds up is.
-  const double squares = ordered_sum(gradient.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+  return ordered_sum(gradient.size(), kGrain, [&](std::size_t begin, std::size_t end) {
     return kernels::clipped_squares(gradient.subspan(begin, end - begin), bound);
   });
-  return {std::isfinite(squares), squares};
 }
 
 // ---- schedules

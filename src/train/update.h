@@ -35,12 +35,8 @@ class UpdateRule {
   kernels::UpdateArgs args_;  // without arrays and floor
 };
 
-/// What one pass over a gradient finds.
-struct GradientFacts {
-  bool finite = true;
-  double squares = 0;  ///< sum of the squares of the clipped elements
-};
-/// The same for every number of threads.
-GradientFacts inspect_gradient(std::span<const float> gradient, float clip_element);
+/// The sum of the squares of the clipped elements, the same for every number of threads. It is finite exactly if the
+/// gradient is: squares of float32 cannot overflow in double.
+double clipped_square_sum(std::span<const float> gradient, float clip_element);
 
 }  // namespace imago
