@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "command.h"
 #include "model_options.h"
 
 namespace imago::cli {

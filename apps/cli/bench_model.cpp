@@ -1,7 +1,5 @@
 // imago bench MODEL.
 
-#include "command.h"
-#include "imago/lm.h"
 #include "model_options.h"
 
 namespace imago::cli {

@@ -1,6 +1,5 @@
 // imago calibrate: statistics of the activations of a model, which say which weights matter.
 
-#include "command.h"
 #include "imago/precision.h"
 #include "model_options.h"
 

@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "chat_session.h"
-#include "command.h"
 #include "model_options.h"
 
 namespace imago::cli {

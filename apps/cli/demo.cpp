@@ -1,6 +1,5 @@
 // imago demo: a tour of a minute or two. Every number is computed on the spot.
 
-#include "command.h"
 #include "imago/precision.h"
 #include "model_options.h"
 

@@ -1,16 +1,10 @@
 // imago doctor: what this machine offers, which kernels run on it, and what slows it down.
 
 #include "command.h"
-#include "imago/device.h"
 
 namespace imago::cli {
 
 namespace {
-
-struct DoctorCommand {
-  bool json = false;
-  int threads = 0;
-};
 
 struct Gpu {
   DeviceInfo info;
@@ -21,8 +15,6 @@ struct Gpu {
 struct Findings {
   SystemReport system;
   std::vector<Gpu> gpus;
-  std::string gpu_problem;  ///< why there are no GPUs
-  int threads = 0;
   double read_gb_per_s = 0;
 };
 
@@ -102,7 +94,7 @@ Json gpus_json(const Findings& findings) {
 }
 
 std::vector<std::string> gpu_lines(const Findings& findings) {
-  if (findings.gpus.empty()) return {"none: " + findings.gpu_problem};
+  if (findings.gpus.empty()) return {"none: " + accelerator_problem()};
   std::vector<std::string> lines;
   for (const Gpu& gpu : findings.gpus) {
     lines.push_back(fmt::format("{}  {}, architecture {}, {} multiprocessors at up to {:.2f} GHz", gpu.info.name,
@@ -132,7 +124,7 @@ Json to_json(const Findings& findings) {
         {"core_quota", system.core_quota == 0 ? Json(nullptr) : Json(system.core_quota)},
         {"load", system.load},
         {"governor", system.governor.empty() ? Json(nullptr) : Json(system.governor)}}},
-      {"threads", findings.threads},
+      {"threads", thread_count()},
       {"memory",
        {{"bytes", system.memory_bytes},
         {"available_bytes", system.available_bytes},
@@ -143,7 +135,7 @@ Json to_json(const Findings& findings) {
       {"kernels", kernels},
       {"models", models_json(findings)},
       {"gpus", gpus_json(findings)},
-      {"gpu_problem", findings.gpu_problem.empty() ? Json(nullptr) : Json(findings.gpu_problem)},
+      {"gpu_problem", findings.gpus.empty() ? Json(accelerator_problem()) : Json(nullptr)},
       {"advice", system.advice},
   };
 }
@@ -188,13 +180,12 @@ std::string words_or(const std::vector<std::string>& words, std::string_view oth
   return words.empty() ? std::string(otherwise) : join(words, " ");
 }
 
-std::string core_line(const Findings& findings) {
-  const SystemReport& system = findings.system;
+std::string core_line(const SystemReport& system) {
   std::string line = counted(system.usable_cores, "usable core");
   if (system.cores > 0) line += fmt::format(" of {}", system.cores);
   if (system.core_quota > 0)
     line += fmt::format(" (limited to the time of {:.2g} by a control group)", system.core_quota);
-  return fmt::format("{}, {}", line, counted(findings.threads, "thread"));
+  return fmt::format("{}, {}", line, counted(thread_count(), "thread"));
 }
 
 std::string load_line(const SystemReport& system) {
@@ -211,13 +202,13 @@ std::string to_text(const Findings& findings) {
     text += bold(heading) + padding.substr(heading.size());
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : padding) + lines[i] + "\n";
   };
-  section("CPU", {system.cpu, core_line(findings), load_line(system),
+  section("CPU", {system.cpu, core_line(system), load_line(system),
                   "has " + words_or(system.cpu_features, "none of the instruction sets that kernels use"),
                   "lacks " + words_or(system.absent_features, "nothing that a kernel uses")});
   section("Caches", {cache_line(system.cache_bytes)});
   section("Memory",
           {fmt::format("{}, {} available", format_bytes(system.memory_bytes), format_bytes(system.available_bytes)),
-           fmt::format("reads {:.1f} GB/s with {}", findings.read_gb_per_s, counted(findings.threads, "thread")),
+           fmt::format("reads {:.1f} GB/s with {}", findings.read_gb_per_s, counted(thread_count(), "thread")),
            fmt::format("2 MiB pages {}", system.huge_pages ? "are available" : "are off")});
   section("Kernels", kernel_lines(system));
   section("Models", model_lines(findings));
@@ -226,14 +217,9 @@ std::string to_text(const Findings& findings) {
   return text;
 }
 
-void examine(const DoctorCommand& options) {
+void examine(const CommonOptions& options) {
   set_thread_count(options.threads);
-  Findings findings;
-  findings.system = inspect_system();
-  findings.threads = thread_count();
-  findings.read_gb_per_s = measure_read_bandwidth() * 1e-9;
-  findings.gpus = inspect_gpus();
-  if (findings.gpus.empty()) findings.gpu_problem = accelerator_problem();
+  const Findings findings{inspect_system(), inspect_gpus(), measure_read_bandwidth() * 1e-9};
   options.json ? print_json(to_json(findings)) : print(to_text(findings));
 }
 
@@ -241,7 +227,7 @@ void examine(const DoctorCommand& options) {
 
 Command add_doctor(CLI::App& program) {
   CLI::App* command = program.add_subcommand("doctor", "Show what this machine offers and what slows it down");
-  const auto options = std::make_shared<DoctorCommand>();
+  const auto options = std::make_shared<CommonOptions>();
   add_json(*command, options->json);
   add_threads(*command, options->threads);
   command->footer("Examples:\n  imago doctor\n  imago doctor -t 1 --json\n  IMAGO_KERNELS=ref imago doctor");

@@ -1,7 +1,5 @@
 // imago eval: how well a language model predicts a text.
 
-#include "command.h"
-#include "imago/lm.h"
 #include "model_options.h"
 
 namespace imago::cli {

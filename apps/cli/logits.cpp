@@ -3,8 +3,6 @@
 #include <charconv>
 #include <system_error>
 
-#include "command.h"
-#include "imago/lm.h"
 #include "model_options.h"
 
 namespace imago::cli {

@@ -20,14 +20,6 @@ std::size_t parse_gpu_layers(const std::string& text) {
   return layers;
 }
 
-/// Everything except the progress bar.
-LanguageModelOptions load_options(const ModelOptions& options) {
-  LanguageModelOptions load{.type = options.type, .fast = options.fast, .device = open_chosen(options.device)};
-  if (options.gpu_layers && !load.device) throw UsageError("--gpu-layers needs a GPU: add --device cuda");
-  load.gpu_layers = options.gpu_layers.value_or(load.gpu_layers);
-  return load;
-}
-
 }  // namespace
 
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what) {
@@ -50,7 +42,9 @@ void add_model_settings(CLI::App& command, ModelOptions& options) {
 }
 
 LanguageModel load_model(const ModelOptions& options) {
-  LanguageModelOptions load = load_options(options);
+  LanguageModelOptions load{.type = options.type, .fast = options.fast, .device = open_chosen(options.device)};
+  if (options.gpu_layers && !load.device) throw UsageError("--gpu-layers needs a GPU: add --device cuda");
+  load.gpu_layers = options.gpu_layers.value_or(load.gpu_layers);
   Progress progress(options.quiet);
   load.progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.show(done, total, "loading", Progress::Unit::bytes);

@@ -33,9 +33,7 @@ int write_all(int descriptor, std::string_view text) noexcept {
 
 bool wants_colour() {
   const char* const no_colour = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
-  return ::isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
-         std::string_view(terminal) != "dumb";
+  return is_terminal(STDOUT_FILENO) && (no_colour == nullptr || *no_colour == '\0');
 }
 
 std::string coloured(std::string_view code, std::string_view text) {
@@ -91,6 +89,11 @@ void print_error(std::string_view message) noexcept try {
 
 std::string bold(std::string_view text) { return coloured("1", text); }
 std::string dim(std::string_view text) { return coloured("2", text); }
+
+bool is_terminal(int descriptor) {
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
 
 std::size_t terminal_columns() {
   constexpr std::size_t kUsual = 100;

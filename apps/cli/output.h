@@ -39,6 +39,8 @@ void print_error(std::string_view message) noexcept;
 std::string bold(std::string_view text);
 std::string dim(std::string_view text);
 
+/// Whether a person watches this descriptor, on a terminal that can move its cursor.
+bool is_terminal(int descriptor);
 /// Columns of the terminal; 100 if standard output is not a terminal.
 std::size_t terminal_columns();
 /// Columns that a UTF-8 text takes on the screen, assuming no wide or combining characters.

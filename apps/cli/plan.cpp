@@ -4,7 +4,6 @@
 
 #include <cstdio>
 
-#include "command.h"
 #include "imago/precision.h"
 #include "model_options.h"
 
@@ -157,7 +156,7 @@ void plan(const PlanCommand& options) {
   {
     Progress progress(options.quiet);
     request.on_estimate = [&](const PlanEstimate& estimate) {
-      if (options.quiet || ::isatty(STDERR_FILENO) == 0) return;  // only for someone watching, like the progress bar
+      if (options.quiet || !is_terminal(STDERR_FILENO)) return;  // only for someone watching, like the progress bar
       fmt::print(stderr, "{} measurements: about {} and {} of memory\n", format_count(estimate.measurements),
                  duration(estimate.seconds), format_bytes(estimate.memory_bytes));
     };

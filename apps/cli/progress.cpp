@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "output.h"
@@ -15,11 +14,6 @@ namespace {
 
 constexpr const char* kEraseLine = "\r\x1b[K";
 
-bool standard_error_is_a_terminal() {
-  const char* const terminal = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
-}
-
 std::string minutes_and_seconds(double seconds) {
   const int whole = static_cast<int>(seconds + 0.5);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
@@ -28,7 +22,7 @@ std::string minutes_and_seconds(double seconds) {
 }  // namespace
 
 Progress::Progress(bool quiet, std::size_t done_before)
-    : visible_(!quiet && standard_error_is_a_terminal()), done_before_(done_before) {}
+    : visible_(!quiet && is_terminal(STDERR_FILENO)), done_before_(done_before) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputs(kEraseLine, stderr);

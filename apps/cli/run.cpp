@@ -7,7 +7,6 @@
 #include <iostream>
 #include <iterator>
 
-#include "command.h"
 #include "model_options.h"
 
 namespace imago::cli {
@@ -16,8 +15,8 @@ namespace {
 
 struct RunCommand {
   GenerationOptions generation;
-  std::string prompt, file, prompt_cache;
-  bool prompt_given = false;
+  std::optional<std::string> prompt;
+  std::string file, prompt_cache;
   bool escape = false;
   bool special = false;
   bool json = false;
@@ -43,7 +42,7 @@ std::string read_standard_input() {
 }
 
 std::string prompt_text(const RunCommand& options) {
-  if (options.prompt_given) return options.prompt;
+  if (options.prompt) return *options.prompt;
   if (options.file.empty() && ::isatty(STDIN_FILENO) == 1) {
     throw UsageError("no prompt given; use -p TEXT, -f FILE or standard input");
   }
@@ -69,27 +68,23 @@ std::size_t context_for(const RunCommand& options, const LanguageModel& model, s
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
-void append_with_progress(Sequence& sequence, std::span<const TokenId> ids, bool quiet) {
-  Progress progress(quiet);
-  const auto show = [&](std::size_t done) {
-    progress.show(done, ids.size(), "reading the prompt");
-    return true;
-  };
-  show(0);
-  sequence.append(ids, show);
-}
-
 /// Evaluates the prompt except its last token, starting from the prompt cache. Returns the seconds it took.
 double prepare(Sequence& sequence, std::span<const TokenId> ids, const RunCommand& options) {
   const std::string& cache = options.prompt_cache;
   const auto start = std::chrono::steady_clock::now();
   if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
   const std::size_t kept = std::min(common_prefix(sequence.tokens(), ids), ids.size() - 1);
-  const bool changed = kept + 1 < ids.size();
-  if (!changed && sequence.size() == kept) return 0;
+  const std::span<const TokenId> rest = ids.subspan(kept, ids.size() - 1 - kept);
+  if (rest.empty() && sequence.size() == kept) return 0;
   sequence.truncate(kept);
-  if (changed) {
-    append_with_progress(sequence, ids.subspan(kept, ids.size() - 1 - kept), options.generation.model.quiet);
+  if (!rest.empty()) {
+    Progress progress(options.generation.model.quiet);
+    const auto show = [&](std::size_t done) {
+      progress.show(done, rest.size(), "reading the prompt");
+      return true;
+    };
+    show(0);
+    sequence.append(rest, show);
   }
   if (!cache.empty()) sequence.save(cache);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -200,10 +195,7 @@ Command add_run(CLI::App& program) {
       "the prompt.\n"
       "Examples:\n  imago run -p 'To be, or not to be'\n  imago run model.gguf -p 'Once upon a time' -n 64\n  imago "
       "run folder --temp 0 --type q4_k < text.txt");
-  return {command, [options, prompt] {
-            options->prompt_given = prompt->count() > 0;
-            run(*options);
-          }};
+  return {command, [options] { run(*options); }};
 }
 
 }  // namespace imago::cli

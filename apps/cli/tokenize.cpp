@@ -1,7 +1,5 @@
 // imago tokenize: the tokens of a text.
 
-#include "command.h"
-#include "imago/lm.h"
 #include "model_options.h"
 
 namespace imago::cli {
