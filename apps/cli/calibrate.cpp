@@ -26,15 +26,14 @@ CalibrateReport run(const CalibrateCommand& options) {
     if (!progress) progress = std::make_unique<Progress>(options.quiet, done - 1);
     progress->show(done, total, printable(options.out));
   };
-  CalibrateReport report;
   if (network) {
     const Dataset data = load_dataset(options.data, options.columns);
-    blame(options.data, [&] { report = calibrate_network(options.model, data, options.data, options.out, calibrate); });
-  } else {
-    const std::string text = read_text(options.text);
-    blame(options.text, [&] { report = calibrate_model(options.model, text, options.text, options.out, calibrate); });
+    return blame(options.data,
+                 [&] { return calibrate_network(options.model, data, options.data, options.out, calibrate); });
   }
-  return report;
+  const std::string text = read_text(options.text);
+  return blame(options.text,
+               [&] { return calibrate_model(options.model, text, options.text, options.out, calibrate); });
 }
 
 void calibrate(const CalibrateCommand& options) {

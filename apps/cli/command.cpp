@@ -92,9 +92,8 @@ void add_data(CLI::App& command, DataOptions& options) {
 
 std::optional<Dataset> load_data(const DataOptions& options) {
   if (options.path.empty()) return std::nullopt;
-  std::optional<Dataset> data;
-  blame(options.path, [&] { data = load_dataset(options.path, options.columns); });
-  check_finite(*data, options.path);
+  Dataset data = blame(options.path, [&] { return load_dataset(options.path, options.columns); });
+  check_finite(data, options.path);
   return data;
 }
 

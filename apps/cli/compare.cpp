@@ -184,10 +184,9 @@ ModelComparison compare_tensor_files(const CompareCommand& options) {
   if (!options.text.empty()) request.text = read_text(options.text);
   PhasedProgress progress(options.quiet);
   request.progress = std::ref(progress);
-  ModelComparison comparison;
-  const auto work = [&] { comparison = compare_models(options.a, options.b, request); };
-  options.text.empty() ? work() : blame(fmt::format("{} and {} on {}", options.a, options.b, options.text), work);
-  return comparison;
+  const auto work = [&] { return compare_models(options.a, options.b, request); };
+  return options.text.empty() ? work()
+                              : blame(fmt::format("{} and {} on {}", options.a, options.b, options.text), work);
 }
 
 ModelComparison compare(const CompareCommand& options) {

@@ -26,7 +26,7 @@ void eval(const EvalCommand& options) {
     measure.progress = [&](std::size_t done, std::size_t total, double perplexity) {
       progress.show(done, total, fmt::format("perplexity {:.3f}", perplexity));
     };
-    blame(options.text, [&] { report = measure_perplexity(model, text, measure); });
+    report = blame(options.text, [&] { return measure_perplexity(model, text, measure); });
   }
   warn_of_long_context(model, options.context, options.model.quiet);
   if (options.json) {

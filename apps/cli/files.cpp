@@ -11,16 +11,11 @@
 
 namespace imago::cli {
 
-void blame(const std::string& file, const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    const bool names_a_file = error.kind() == ErrorKind::io || error.kind() == ErrorKind::format;
-    if (names_a_file) throw;
-    const ErrorKind kind = error.kind() == ErrorKind::usage ? ErrorKind::shape : error.kind();
-    const std::string what = error.what();
-    throw Error(kind, what.starts_with(file) ? what : fmt::format("{}: {}", file, what));
-  }
+void rethrow_for(const std::string& file, const Error& error) {
+  if (error.kind() == ErrorKind::io || error.kind() == ErrorKind::format) throw;  // these name a file
+  const ErrorKind kind = error.kind() == ErrorKind::usage ? ErrorKind::shape : error.kind();
+  const std::string what = error.what();
+  throw Error(kind, what.starts_with(file) ? what : fmt::format("{}: {}", file, what));
 }
 
 Network load_runnable(const std::string& path, const LoadOptions& options) {

@@ -2,17 +2,27 @@
 
 // Reading and checking files, with errors that name the file, and finding the default language model.
 
-#include <functional>
 #include <string>
 
+#include "imago/error.h"
 #include "imago/files.h"
 #include "imago/numeric.h"
 
 namespace imago::cli {
 
-/// Runs `work` and prefixes errors about shapes and settings with the name of the file. They then count as failures of
-/// the work (exit code 1), not as mistakes in the command line.
-void blame(const std::string& file, const std::function<void()>& work);
+/// Rethrows the exception that is being handled, an error about shapes or settings with the name of the file. It then
+/// counts as a failure of the work (exit code 1), not as a mistake in the command line.
+[[noreturn]] void rethrow_for(const std::string& file, const Error& error);
+
+/// The result of `work`; its errors name the file.
+template <class Work>
+auto blame(const std::string& file, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    rethrow_for(file, error);
+  }
+}
 
 /// Loads a network that can run: a checkpoint, or an architecture without layers that need weights. Throws
 /// UnsupportedError that says what to do otherwise.

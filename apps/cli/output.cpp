@@ -177,26 +177,25 @@ std::string shortened(std::string_view text, std::size_t characters) {
   return std::string(text.substr(0, at)) + "…";
 }
 
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)), rows_(1) {
+  for (const Column& column : columns_) rows_.front().push_back(column.heading);
+}
+
 std::string Table::text() const {
-  std::vector<std::size_t> widths;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t widest = display_width(columns_[c].heading);
-    for (const auto& row : rows_) widest = std::max(widest, display_width(row.at(c)));
-    widths.push_back(widest);
+  std::vector<std::size_t> widths(columns_.size());
+  for (const auto& row : rows_) {
+    for (std::size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], display_width(row.at(c)));
   }
-  const auto line = [&](const auto& cell_of) {
-    std::string text;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const std::string& cell = cell_of(c);
-      const std::string padding(widths[c] - display_width(cell), ' ');
-      text += columns_[c].align == Align::right ? padding + cell : cell + padding;
-      if (c + 1 < columns_.size()) text += "  ";
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      const std::string padding(widths[c] - display_width(row[c]), ' ');
+      line += (c == 0 ? "" : "  ") + (columns_[c].align == Align::right ? padding + row[c] : row[c] + padding);
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text;
-  };
-  std::string text = dim(line([&](std::size_t c) -> const std::string& { return columns_[c].heading; })) + "\n";
-  for (const auto& row : rows_) text += line([&](std::size_t c) -> const std::string& { return row[c]; }) + "\n";
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += (&row == &rows_.front() ? dim(line) : line) + "\n";
+  }
   return text;
 }
 

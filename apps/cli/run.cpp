@@ -136,9 +136,8 @@ void run(const RunCommand& options) {
     throw UsageError(fmt::format("the prompt has {} tokens, but the context has room for {}; shorten it, or raise -c",
                                  ids.size(), sequence.capacity()));
   }
-  double prompt_seconds = 0;
-  blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
-        [&] { prompt_seconds = prepare(sequence, ids, options); });
+  const double prompt_seconds = blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
+                                      [&] { return prepare(sequence, ids, options); });
 
   Json log_probabilities = Json::array();
   GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {

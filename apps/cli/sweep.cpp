@@ -90,9 +90,9 @@ SweepReport sweep_network_file(const SweepCommand& options, SweepOptions request
   const std::optional<Dataset> data = load_data(options.data);
   Progress progress(options.quiet);
   request.progress = std::ref(progress);
-  SweepReport report;
   const std::string where = data ? fmt::format("{} on {}", options.model, options.data.path) : options.model;
-  blame(where, [&] { report = sweep_network(network, data ? &*data : nullptr, options.data.loss, request); });
+  SweepReport report =
+      blame(where, [&] { return sweep_network(network, data ? &*data : nullptr, options.data.loss, request); });
   report.model = options.model;
   return report;
 }
@@ -111,10 +111,8 @@ SweepReport sweep_language_model(const SweepCommand& options, SweepOptions reque
   request.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
     progress.show(done, total, fmt::format("{} ({})", printable(what), expected));
   };
-  SweepReport report;
-  const auto work = [&] { report = sweep_model(options.model, text, request); };
-  blame(text ? fmt::format("{} on {}", options.model, options.text) : options.model, work);
-  return report;
+  return blame(text ? fmt::format("{} on {}", options.model, options.text) : options.model,
+               [&] { return sweep_model(options.model, text, request); });
 }
 
 void run_sweep(const SweepCommand& options) {

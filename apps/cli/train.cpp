@@ -130,23 +130,22 @@ struct Outcome {
 Dataset load_examples(const TrainCommand& command) {
   if (command.text_context == 0) return *load_data(command.data);
   const TextUnit unit = command.text_bytes ? TextUnit::byte : TextUnit::character;
-  Dataset data;
-  blame(command.data.path,
-        [&] { data = load_text_dataset(command.data.path, {.context = command.text_context, .unit = unit}).data; });
-  return data;
+  return blame(command.data.path, [&] {
+    return load_text_dataset(command.data.path, {.context = command.text_context, .unit = unit}).data;
+  });
 }
 
 Network load_spec(const TrainCommand& command) {
   const FileForm form = detect_form(command.spec);
   LoadOptions load = command.load;
   if (form == FileForm::architecture) load.seed = command.training.seed;
-  std::optional<Network> network;
-  blame(command.spec, [&] {
-    network = form == FileForm::architecture ? load_network(command.spec, load) : load_runnable(command.spec, load);
-    if (command.dtype) morph_network(*network, *command.dtype);
-    if (network->parameters() == 0) throw UnsupportedError("no layer has weights, so there is nothing to train");
+  return blame(command.spec, [&] {
+    Network network =
+        form == FileForm::architecture ? load_network(command.spec, load) : load_runnable(command.spec, load);
+    if (command.dtype) morph_network(network, *command.dtype);
+    if (network.parameters() == 0) throw UnsupportedError("no layer has weights, so there is nothing to train");
+    return network;
   });
-  return std::move(*network);
 }
 
 /// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
