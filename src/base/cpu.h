@@ -21,6 +21,9 @@ inline constexpr CpuFeatures kVbmi = 1u << 3;     ///< AVX-512 VBMI
 inline constexpr CpuFeatures kNeonDot = 1u << 4;  ///< Arm NEON with dot product: Neoverse N1, Apple M1
 inline constexpr CpuFeatures kAmx = 1u << 5;      ///< AMX tiles of bfloat16, and AVX-512 BF16: Sapphire Rapids
 
+/// Whether all that is needed is among `features`.
+constexpr bool within(CpuFeatures needs, CpuFeatures features) noexcept { return (needs & features) == needs; }
+
 struct CpuFeatureName {
   CpuFeatures bit;
   std::string_view name;

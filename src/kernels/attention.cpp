@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -77,8 +78,7 @@ void append_to_cache(const CacheShape& shape, std::span<const float> x, std::siz
   parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
     // All heads at once: the codecs work best on many blocks.
     thread_local std::vector<std::byte> memory;
-    if (memory.size() < shape.heads * row_bytes) memory.resize(shape.heads * row_bytes);
-    const std::span<std::byte> packed = std::span(memory).first(shape.heads * row_bytes);
+    const std::span<std::byte> packed = sized(memory, shape.heads * row_bytes);
     for (std::size_t token = begin; token < end; ++token) {
       pack(shape.type, x.subspan(token * token_values, token_values), packed);
       for (std::size_t head = 0; head < shape.heads; ++head) {
@@ -126,10 +126,8 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   const std::size_t group = heads / shape.heads;
   const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
   parallel_for(shape.heads * parts, 1, [&](std::size_t begin, std::size_t end) {
-    thread_local std::vector<ScratchLine> scratch;
-    if (scratch.size() < attention_scratch_lines(shape.head_values)) {
-      scratch.resize(attention_scratch_lines(shape.head_values));
-    }
+    thread_local std::vector<ScratchLine> memory;
+    ScratchLine* const scratch = sized(memory, attention_scratch_lines(shape.head_values)).data();
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t head = i / parts;
       const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;
@@ -147,7 +145,7 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
                   .ranges = ranges.data() + token,
                   .scale = options.scale,
                   .cap = options.cap,
-                  .scratch = scratch.data()});
+                  .scratch = scratch});
     }
   });
 }

@@ -51,11 +51,10 @@ std::size_t default_matrix_bytes() {
 
 /// Rows whose panels take about `bytes`: whole panels, at least two per thread.
 std::size_t choose_rows(const MatrixKernel& kernel, std::size_t bytes, std::size_t batch) {
-  const std::size_t panel_rows = static_cast<std::size_t>(kernel.panel_rows);
   const std::size_t panel_bytes = kernel.functions.panel_bytes(kCols, 0);
   std::size_t panels = std::max<std::size_t>(bytes / panel_bytes, 2 * static_cast<std::size_t>(pool_threads()));
-  if (batch > kWideBatch) panels = std::min(panels, kWideRows / panel_rows);
-  return panels * panel_rows;
+  if (batch > kWideBatch) panels = std::min(panels, kWideRows / kernel.panel_rows);
+  return panels * kernel.panel_rows;
 }
 
 /// A matrix of `rows` rows that repeats the rows of `tile`, kCols wide.
@@ -103,12 +102,10 @@ Timing measure(double seconds, std::span<const std::byte> bytes, Pass&& pass) {
   return {median, median_of(reads), (passes[passes.size() * 3 / 4] - passes[passes.size() / 4]) / median};
 }
 
+/// Those that users may name.
 std::vector<Format> all_formats() {
-  std::vector<Format> formats;
-  for (const DTypeInfo& type : kDTypes) formats.emplace_back(type.id);
-  for (const BlockFormatInfo& block : kBlockFormats) {
-    if (block.in_gguf()) formats.emplace_back(block.id);
-  }
+  std::vector<Format> formats(kFormats.begin(), kFormats.end());
+  std::erase_if(formats, [](Format format) { return format.is_block() && !format.in_gguf(); });
   return formats;
 }
 

@@ -2,40 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <vector>
 
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "kernels/folder_table.h"
 #include "quant/rows.h"
+#include "quant/scheme.h"
 
 namespace imago::kernels {
 
 namespace {
 
-/// What one folder offers; best first.
-struct Folder {
-  const char* name;
-  CpuFeatures needs;
-  EncodeFunction (*encoder)(Format) noexcept;
-  DecodeFunction (*decoder)(Format) noexcept;
-};
-
-constexpr Folder kFolders[] = {
-#if defined(__x86_64__)
-    {"avx512", kAvx512 | kAvx2, avx512::encoder, avx512::decoder},
-    {"avx2", kAvx2, avx2::encoder, avx2::decoder},
-#elif defined(__aarch64__)
-    {"neon", kNeonDot, neon::encoder, neon::decoder},
-#endif
-    {"ref", kNoFeatures, ref::encoder, ref::decoder},
-};
-
 std::vector<CodecKernel> make_table() {
   std::vector<CodecKernel> table;
   for (const Format format : kFormats) {
     for (const Folder& f : kFolders) {
+      if (f.encoder == nullptr) continue;
       table.push_back(
           {fmt::format("{}/{}", format.name(), f.name), format, f.needs, f.encoder(format), f.decoder(format)});
     }
@@ -51,22 +36,10 @@ std::span<const CodecKernel> all_codecs() {
 }
 
 const CodecKernel& choose_codec(Format format, CpuFeatures features) {
-  const CodecKernel* chosen = nullptr;
-  for (const CodecKernel& row : all_codecs()) {
-    if (row.format == format && (row.needs & features) == row.needs) {
-      chosen = &row;
-      break;
-    }
-  }
-  assert(chosen != nullptr);  // every format has a ref row
+  const auto chosen = std::ranges::find_if(
+      all_codecs(), [&](const CodecKernel& row) { return row.format == format && within(row.needs, features); });
+  assert(chosen != all_codecs().end());  // every format has a ref row
   return *chosen;
-}
-
-void check_packed_size(Format format, std::size_t count, std::size_t bytes) {
-  const std::size_t wanted = packed_bytes(format, count);
-  if (bytes != wanted) {
-    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, bytes));
-  }
 }
 
 void check_scales(Format format, std::size_t count, const Scales& scales) {
@@ -77,11 +50,7 @@ void check_scales(Format format, std::size_t count, const Scales& scales) {
     throw ShapeError(fmt::format("{} weights in groups of {} need {} scales, not {}", count, scales.group, wanted,
                                  scales.values.size()));
   }
-  for (const float scale : scales.values) {
-    if (!(scale >= 0) || !std::isfinite(scale)) {
-      throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));
-    }
-  }
+  std::ranges::for_each(scales.values, check_scale);
 }
 
 }  // namespace imago::kernels
@@ -113,7 +82,7 @@ Scales checked_scales(Format format, std::size_t count, const Scales& scales) {
 
 void encode(Format format, std::span<const float> weights, Scales scales, std::span<std::byte> packed,
             std::span<const float> importance) {
-  kernels::check_packed_size(format, weights.size(), packed.size());
+  check_packed_size(format, weights.size(), packed.size());
   quant::check_importance(format, weights.size(), importance);
   const Scales used = checked_scales(format, weights.size(), scales);
   const kernels::EncodeFunction run = kernels::choose_codec(format, allowed_cpu_features()).encode;
@@ -130,7 +99,7 @@ void encode(Format format, std::span<const float> weights, Scales scales, std::s
 }
 
 void decode(Format format, std::span<const std::byte> packed, Scales scales, std::span<float> weights) {
-  kernels::check_packed_size(format, weights.size(), packed.size());
+  check_packed_size(format, weights.size(), packed.size());
   const Scales used = checked_scales(format, weights.size(), scales);
   const kernels::DecodeFunction run = kernels::choose_codec(format, allowed_cpu_features()).decode;
   for_each_part(format, weights.size(), [&](std::size_t first, std::size_t count, std::size_t at) {

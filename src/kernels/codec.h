@@ -28,9 +28,6 @@ std::span<const CodecKernel> all_codecs();
 /// The first row of `format` whose needs are within `features`.
 const CodecKernel& choose_codec(Format format, CpuFeatures features);
 
-/// Throws ShapeError unless `count` weights in `format` take exactly `bytes` bytes.
-void check_packed_size(Format format, std::size_t count, std::size_t bytes);
-
 /// Throws ShapeError if there are too few scales for `count` weights, UsageError for one that is negative, infinite or
 /// NaN. Types without a scale pass.
 void check_scales(Format format, std::size_t count, const Scales& scales);

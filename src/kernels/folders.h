@@ -48,19 +48,19 @@ struct PeakLoops {
 
 /// Plain C++: the definition of correct.
 namespace ref {
-inline constexpr int kPanelRows = 1;
+inline constexpr std::size_t kPanelRows = 1;
 #include "kernels/generic/folder.inl.h"
 }  // namespace ref
 
 #if defined(__x86_64__)
 
 namespace avx2 {
-inline constexpr int kPanelRows = 8;
+inline constexpr std::size_t kPanelRows = 8;
 #include "kernels/generic/folder.inl.h"
 }  // namespace avx2
 
 namespace avx512 {
-inline constexpr int kPanelRows = 16;
+inline constexpr std::size_t kPanelRows = 16;
 #include "kernels/generic/folder.inl.h"
 
 /// For processors with VNNI: only integer products, all else is as above.
@@ -77,7 +77,7 @@ void run_by_tiles(const AttentionArgs&) noexcept;
 #elif defined(__aarch64__)
 
 namespace neon {
-inline constexpr int kPanelRows = 4;
+inline constexpr std::size_t kPanelRows = 4;
 #include "kernels/generic/folder.inl.h"
 }  // namespace neon
 

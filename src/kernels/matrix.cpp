@@ -10,32 +10,12 @@
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/codec.h"
-#include "kernels/folders.h"
+#include "kernels/folder_table.h"
 #include "kernels/ops_table.h"
 
 namespace imago::kernels {
 
 namespace {
-
-/// What one folder offers; best first.
-struct Folder {
-  const char* name;
-  CpuFeatures needs;
-  int panel_rows;
-  MatrixFunctions (*functions)(Format, bool fast) noexcept;
-};
-
-constexpr Folder kFolders[] = {
-#if defined(__x86_64__)
-    {"amx", kAmx | kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::amx_matrix},
-    {"avx512vnni", kVnni | kAvx512 | kAvx2, avx512::kPanelRows, avx512::vnni_matrix},
-    {"avx512", kAvx512 | kAvx2, avx512::kPanelRows, avx512::matrix},
-    {"avx2", kAvx2, avx2::kPanelRows, avx2::matrix},
-#elif defined(__aarch64__)
-    {"neon", kNeonDot, neon::kPanelRows, neon::matrix},
-#endif
-    {"ref", kNoFeatures, ref::kPanelRows, ref::matrix},
-};
 
 std::vector<MatrixKernel> make_matrix_table() {
   std::vector<MatrixKernel> table;
@@ -43,8 +23,8 @@ std::vector<MatrixKernel> make_matrix_table() {
     for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
       for (const Folder& f : kFolders) {
         // Asking a folder for its functions already runs code that is compiled for its instruction set.
-        if ((f.needs & host_cpu_features()) != f.needs) continue;
-        const MatrixFunctions functions = f.functions(format, arithmetic == Arithmetic::fast);
+        if (!within(f.needs, host_cpu_features())) continue;
+        const MatrixFunctions functions = f.matrix(format, arithmetic == Arithmetic::fast);
         if (functions.pack == nullptr) continue;
         table.push_back(
             {fmt::format("{}/{}", format.name(), f.name), format, arithmetic, f.needs, f.panel_rows, functions});
@@ -72,7 +52,7 @@ std::span<const MatrixKernel> all_matrix_kernels() {
 
 const MatrixKernel* choose_matrix_kernel(Format format, Arithmetic arithmetic, CpuFeatures features) {
   for (const MatrixKernel& row : all_matrix_kernels()) {
-    if (row.format == format && row.arithmetic == arithmetic && (row.needs & features) == row.needs) return &row;
+    if (row.format == format && row.arithmetic == arithmetic && within(row.needs, features)) return &row;
   }
   return nullptr;
 }
@@ -117,25 +97,20 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   }
   check_matrix(source);
   scale_group_ = columns_per_scale(source);
-  const std::size_t panel_rows = static_cast<std::size_t>(kernel.panel_rows);
-  const std::size_t panels = (rows_ + panel_rows - 1) / panel_rows;
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);
-  data_ = host_device()->allocate(checked_mul(panels, panel_bytes, "a matrix"));
+  data_ = host_device()->allocate(checked_mul(panels(), panel_bytes, "a matrix"));
   const MatrixSource plain{
       source.packed.data(), source.first, source.format.has_scales() ? source.scales.values.data() : nullptr,
       source.scales.group,  rows_,        cols_};
   // In small pieces: who meets pages that the system must clear first is late, and the others need not wait.
   constexpr std::size_t kPieceBytes = 512 << 10;
-  parallel_for_dynamic(panels, std::max<std::size_t>(1, kPieceBytes / panel_bytes),
+  parallel_for_dynamic(panels(), std::max<std::size_t>(1, kPieceBytes / panel_bytes),
                        [&](std::size_t begin, std::size_t end) {
                          kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
                        });
 }
 
-std::size_t RunMatrix::panels() const noexcept {
-  const std::size_t panel_rows = static_cast<std::size_t>(kernel_->panel_rows);
-  return (rows_ + panel_rows - 1) / panel_rows;
-}
+std::size_t RunMatrix::panels() const noexcept { return (rows_ + kernel_->panel_rows - 1) / kernel_->panel_rows; }
 
 void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y,
                            const Epilogue& epilogue, const float* up) const {
@@ -158,9 +133,8 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
   (by_tiles ? functions.tile_matmul : in.batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
-  const std::size_t panel_rows = static_cast<std::size_t>(kernel_->panel_rows);
-  const std::size_t first_row = begin * panel_rows;
-  const std::size_t count = std::min(end * panel_rows, rows_) - first_row;
+  const std::size_t first_row = begin * kernel_->panel_rows;
+  const std::size_t count = std::min(end * kernel_->panel_rows, rows_) - first_row;
   for (std::size_t t = 0; t < in.batch; ++t) {
     float* part = y + t * rows_ + first_row;
     op.run({part, up == nullptr ? nullptr : up + t * rows_ + first_row, part, count, epilogue.activation});

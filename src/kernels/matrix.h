@@ -32,10 +32,10 @@ struct MatrixKernel {
   Format format;
   Arithmetic arithmetic;
   CpuFeatures needs;
-  int panel_rows;  ///< rows laid out and computed together
+  std::size_t panel_rows;  ///< rows laid out and computed together
   MatrixFunctions functions;
 
-  /// Whether products of a batch of so many tokens go by tiles of bfloat16.
+  /// Whether products of `batch` tokens use tiles of bfloat16.
   bool takes_tiles(std::size_t batch) const noexcept { return functions.tile_matmul != nullptr && batch >= kTileBatch; }
 };
 
@@ -46,7 +46,7 @@ std::span<const MatrixKernel> all_matrix_kernels();
 /// (fast products of types wider than 8 bits).
 const MatrixKernel* choose_matrix_kernel(Format format, Arithmetic arithmetic, CpuFeatures features);
 
-/// A weight matrix as files have it: canonical layout, row by row, perhaps amid other weights.
+/// A weight matrix as files have it: canonical layout, row by row, perhaps inside a larger array.
 struct PackedMatrix {
   Format format = DType::float32;
   std::size_t rows = 0, cols = 0;
@@ -117,10 +117,5 @@ struct Product {
 /// one parallel region, split by its cost. For the projections of an attention, and for experts that see some tokens
 /// each. Throws ShapeError if matrices differ in columns, a gate and its `up` in shape, or spans do not fit.
 void multiply_all(std::span<const Product> products, std::span<const float> x, std::size_t batch);
-
-/// y = silu(gate x) · (up x), the middle of a gated feed-forward layer; activations are prepared once for both.
-/// Throws ShapeError if the matrices differ in shape or the spans do not fit.
-void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
-                    std::span<float> y);
 
 }  // namespace imago::kernels

@@ -11,8 +11,6 @@ namespace imago::kernels {
 
 namespace {
 
-constexpr std::size_t kTokenGrain = 4;  // tokens that are worth a thread: some microseconds
-
 struct Memory {
   LineVector<float> x, sums, scales;
   LineVector<std::int8_t> q;
@@ -26,27 +24,30 @@ Memory& thread_memory() {
 
 std::size_t padded(std::size_t cols) noexcept { return (cols + kBlockColumns - 1) / kBlockColumns * kBlockColumns; }
 
+/// Calls body(token) on all threads.
+template <class Body>
+void for_each_token(const Activations& view, Body&& body) {
+  constexpr std::size_t kTokenGrain = 4;  // tokens that are worth a thread: some microseconds
+  parallel_rows(view.batch, 1, body, kTokenGrain);
+}
+
 void pad(std::span<const float> x, std::size_t cols, Activations& view) {
   float* to = sized(thread_memory().x, view.batch * view.stride).data();
-  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      std::copy_n(x.data() + t * cols, cols, to + t * view.stride);
-      std::fill_n(to + t * view.stride + cols, view.stride - cols, 0.0f);
-    }
+  for_each_token(view, [&](std::size_t t) {
+    std::copy_n(x.data() + t * cols, cols, to + t * view.stride);
+    std::fill_n(to + t * view.stride + cols, view.stride - cols, 0.0f);
   });
   view.x = to;
 }
 
 void sum_groups(std::size_t groups, Activations& view) {
   float* sums = sized(thread_memory().sums, view.batch * view.stride / 16).data();
-  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      for (std::size_t g = 0; g < groups; ++g) {
-        const float* x = view.x + t * view.stride + g * 16;
-        double sum = 0;
-        for (std::size_t i = 0; i < 16; ++i) sum += static_cast<double>(x[i]);
-        sums[t * view.stride / 16 + g] = static_cast<float>(sum);
-      }
+  for_each_token(view, [&](std::size_t t) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      const float* x = view.x + t * view.stride + g * 16;
+      double sum = 0;
+      for (std::size_t i = 0; i < 16; ++i) sum += static_cast<double>(x[i]);
+      sums[t * view.stride / 16 + g] = static_cast<float>(sum);
     }
   });
   view.sums = sums;
@@ -89,11 +90,9 @@ void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunction
   const std::size_t groups = (view.batch + kTileTokens - 1) / kTileTokens;
   view.tiles_apart = (cols + kTileColumns - 1) / kTileColumns * functions.tile_terms * kTileTokens * kTileColumns;
   std::uint16_t* tiles = sized(thread_memory().tiles, groups * view.tiles_apart).data();
-  parallel_for(view.batch, kTokenGrain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      std::uint16_t* to = tiles + t / kTileTokens * view.tiles_apart + t % kTileTokens * kTileColumns;
-      functions.tile_token({x.data() + t * cols, cols, to});
-    }
+  for_each_token(view, [&](std::size_t t) {
+    std::uint16_t* to = tiles + t / kTileTokens * view.tiles_apart + t % kTileTokens * kTileColumns;
+    functions.tile_token({x.data() + t * cols, cols, to});
   });
   view.tiles = tiles;
 }

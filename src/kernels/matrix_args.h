@@ -15,7 +15,7 @@ inline constexpr std::size_t kBlockColumns = 32;
 /// compete for the same sets of the first-level cache.
 inline constexpr std::size_t kTokenGap = 64;
 
-/// From so many tokens on a kernel that has products by tiles multiplies them so.
+/// Batches of at least this many tokens are multiplied by tiles where a kernel can.
 inline constexpr std::size_t kTileBatch = 16;
 
 /// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row, or several whose sums they are. Those of 16
@@ -24,7 +24,7 @@ inline constexpr std::size_t kTileBatch = 16;
 inline constexpr std::size_t kTileTokens = 16;
 inline constexpr std::size_t kTileColumns = 32;
 
-/// Panels that tokens in tiles go by together: they come from far away, and fewer would wait for them.
+/// Panels that share each pass over tiled tokens: those come from far away, and fewer panels would wait for them.
 inline constexpr std::size_t kTilePanels = 16;
 
 /// A weight matrix as files have it: canonical layout, row by row. Weight (row, column) is number

@@ -72,8 +72,6 @@ constexpr std::size_t kGrain = 32768;
 // An optimizer touches up to seven arrays per weight.
 constexpr std::size_t kUpdateGrain = 8192;
 
-std::size_t grain_in_rows(std::size_t cols) { return std::max<std::size_t>(1, kGrain / cols); }
-
 void check_size(std::string_view operation, std::string_view what, std::size_t size, std::size_t wanted) {
   if (size != wanted) {
     throw ShapeError(fmt::format("[{}] {} has {} values, not {}", operation, what, size, wanted));
@@ -92,6 +90,35 @@ const OpKernel<Args>& best() {
   return choose_op<Args>(allowed_cpu_features());
 }
 
+/// Runs an operation on rows in parts, on all threads.
+template <class Args>
+void run_rows(const Args& whole) {
+  const auto& kernel = best<Args>();
+  parallel_for(whole.rows, std::max<std::size_t>(1, kGrain / whole.cols), [&](std::size_t begin, std::size_t end) {
+    Args part = whole;
+    part.x += begin * whole.cols;
+    if constexpr (requires { part.y; }) part.y += begin * whole.cols;
+    part.rows = end - begin;
+    kernel.run(part);
+  });
+}
+
+/// The same for operations on values, whose arrays `advance(part, values)` moves on.
+template <class Args, class Advance>
+void run_values(const Args& whole, std::size_t grain, Advance advance) {
+  const auto& kernel = best<Args>();
+  parallel_for(whole.count, grain, [&](std::size_t begin, std::size_t end) {
+    Args part = whole;
+    advance(part, begin);
+    part.count = end - begin;
+    kernel.run(part);
+  });
+}
+constexpr auto kAdvanceXAndY = [](auto& part, std::size_t values) {
+  part.x += values;
+  part.y += values;
+};
+
 }  // namespace
 
 void rms_norm(std::span<const float> x, std::span<const float> weight, float eps, std::span<float> y,
@@ -99,16 +126,13 @@ void rms_norm(std::span<const float> x, std::span<const float> weight, float eps
   const std::size_t cols = weight.size();
   const std::size_t rows = rows_of("rms_norm", x.size(), cols);
   check_size("rms_norm", "y", y.size(), x.size());
-  const auto& kernel = best<RmsNormArgs>();
-  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
-    kernel.run({.x = x.data() + begin * cols,
-                .y = y.data() + begin * cols,
-                .rows = end - begin,
-                .cols = cols,
-                .weight = weight.data(),
-                .weight_offset = weight_offset,
-                .eps = eps});
-  });
+  run_rows(RmsNormArgs{.x = x.data(),
+                       .y = y.data(),
+                       .rows = rows,
+                       .cols = cols,
+                       .weight = weight.data(),
+                       .weight_offset = weight_offset,
+                       .eps = eps});
 }
 
 void layer_norm(std::span<const float> x, std::span<const float> gamma, std::span<const float> beta, float eps,
@@ -117,26 +141,20 @@ void layer_norm(std::span<const float> x, std::span<const float> gamma, std::spa
   const std::size_t rows = rows_of("layer_norm", x.size(), cols);
   check_size("layer_norm", "y", y.size(), x.size());
   if (!beta.empty()) check_size("layer_norm", "beta", beta.size(), cols);
-  const auto& kernel = best<LayerNormArgs>();
-  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
-    kernel.run({.x = x.data() + begin * cols,
-                .y = y.data() + begin * cols,
-                .rows = end - begin,
-                .cols = cols,
-                .gamma = gamma.data(),
-                .beta = beta.empty() ? nullptr : beta.data(),
-                .eps = eps});
-  });
+  run_rows(LayerNormArgs{.x = x.data(),
+                         .y = y.data(),
+                         .rows = rows,
+                         .cols = cols,
+                         .gamma = gamma.data(),
+                         .beta = beta.empty() ? nullptr : beta.data(),
+                         .eps = eps});
 }
 
 void softmax(std::span<float> x, std::size_t cols, float scale, float cap) {
   if (!(scale > 0)) throw UsageError(fmt::format("[softmax] a scale of {} is not positive", scale));
   if (!(cap >= 0)) throw UsageError(fmt::format("[softmax] a cap of {} is negative", cap));
   const std::size_t rows = rows_of("softmax", x.size(), cols);
-  const auto& kernel = best<SoftmaxArgs>();
-  parallel_for(rows, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
-    kernel.run({.x = x.data() + begin * cols, .rows = end - begin, .cols = cols, .scale = scale, .cap = cap});
-  });
+  run_rows(SoftmaxArgs{.x = x.data(), .rows = rows, .cols = cols, .scale = scale, .cap = cap});
 }
 
 RopeTable::RopeTable(const RopeSettings& settings, std::size_t positions)
@@ -154,16 +172,15 @@ RopeTable::RopeTable(const RopeSettings& settings, std::size_t positions)
     frequencies[j] = std::pow(settings.base, exponent) * (factors.empty() ? 1 : factors[j]);
   }
   cos_sin_.resize(checked_mul(positions, rotary_, "rope table"));
-  parallel_for(positions, 256, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t position = begin; position < end; ++position) {
-      float* const to = cos_sin_.data() + position * rotary_;
-      for (std::size_t j = 0; j < half; ++j) {
-        const double angle = static_cast<double>(position) * frequencies[j];
-        to[j] = static_cast<float>(std::cos(angle) * settings.attention_factor);
-        to[half + j] = static_cast<float>(std::sin(angle) * settings.attention_factor);
-      }
+  const auto fill = [&](std::size_t position) {
+    float* const to = cos_sin_.data() + position * rotary_;
+    for (std::size_t j = 0; j < half; ++j) {
+      const double angle = static_cast<double>(position) * frequencies[j];
+      to[j] = static_cast<float>(std::cos(angle) * settings.attention_factor);
+      to[half + j] = static_cast<float>(std::sin(angle) * settings.attention_factor);
     }
-  });
+  };
+  parallel_rows(positions, 1, fill, 256);
 }
 
 std::span<const float> RopeTable::at(std::size_t position) const {
@@ -183,60 +200,42 @@ void rope(std::span<float> x, std::size_t heads, std::size_t head_values, const 
   if (tokens == 0) return;
   (void)table.at(checked_add(first_position, tokens - 1, "rope"));  // the last of them exists
   const auto& kernel = best<RopeArgs>();
-  parallel_for(tokens, grain_in_rows(token_values), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t token = begin; token < end; ++token) {
-      kernel.run({.x = x.data() + token * token_values,
-                  .heads = heads,
-                  .head_values = head_values,
-                  .rotary = table.rotary(),
-                  .cos_sin = table.at(first_position + token).data(),
-                  .pairs = pairs});
-    }
-  });
+  const auto turn = [&](std::size_t token) {
+    kernel.run({.x = x.data() + token * token_values,
+                .heads = heads,
+                .head_values = head_values,
+                .rotary = table.rotary(),
+                .cos_sin = table.at(first_position + token).data(),
+                .pairs = pairs});
+  };
+  parallel_rows(tokens, token_values, turn, kGrain);
 }
-
-namespace {
-
-void run_activation(const ActivateArgs& whole) {
-  const auto& kernel = best<ActivateArgs>();
-  parallel_for(whole.count, kGrain, [&](std::size_t begin, std::size_t end) {
-    ActivateArgs part = whole;
-    part.x += begin;
-    if (part.up != nullptr) part.up += begin;
-    part.y += begin;
-    part.count = end - begin;
-    kernel.run(part);
-  });
-}
-
-}  // namespace
 
 void activate(Activation function, std::span<const float> x, std::span<float> y) {
   check_size("activate", "y", y.size(), x.size());
-  run_activation({.x = x.data(), .up = nullptr, .y = y.data(), .count = x.size(), .function = function});
+  run_values(ActivateArgs{.x = x.data(), .up = nullptr, .y = y.data(), .count = x.size(), .function = function}, kGrain,
+             kAdvanceXAndY);
 }
 
 void activate_mul(Activation function, std::span<const float> gate, std::span<const float> up, std::span<float> y) {
   check_size("activate_mul", "up", up.size(), gate.size());
   check_size("activate_mul", "y", y.size(), gate.size());
-  run_activation({.x = gate.data(), .up = up.data(), .y = y.data(), .count = gate.size(), .function = function});
+  run_values(ActivateArgs{.x = gate.data(), .up = up.data(), .y = y.data(), .count = gate.size(), .function = function},
+             kGrain, [](ActivateArgs& part, std::size_t values) {
+               kAdvanceXAndY(part, values);
+               part.up += values;
+             });
 }
 
 void add(std::span<const float> x, std::span<float> y) { add_scaled(x, 1, y); }
 
 void add_scaled(std::span<const float> x, float factor, std::span<float> y) {
   check_size("add_scaled", "y", y.size(), x.size());
-  const auto& kernel = best<AddScaledArgs>();
-  parallel_for(x.size(), kGrain, [&](std::size_t begin, std::size_t end) {
-    kernel.run({.x = x.data() + begin, .y = y.data() + begin, .count = end - begin, .factor = factor});
-  });
+  run_values(AddScaledArgs{.x = x.data(), .y = y.data(), .count = x.size(), .factor = factor}, kGrain, kAdvanceXAndY);
 }
 
 void scale(std::span<float> y, float factor) {
-  const auto& kernel = best<ScaleArgs>();
-  parallel_for(y.size(), kGrain, [&](std::size_t begin, std::size_t end) {
-    kernel.run({.x = y.data() + begin, .y = y.data() + begin, .count = end - begin, .factor = factor});
-  });
+  run_values(ScaleArgs{.x = y.data(), .y = y.data(), .count = y.size(), .factor = factor}, kGrain, kAdvanceXAndY);
 }
 
 void copy(std::span<const float> from, std::span<float> to) {
@@ -252,15 +251,11 @@ void clear(std::span<float> y) {
 }
 
 void update(const UpdateArgs& args) {
-  const auto& kernel = best<UpdateArgs>();
-  parallel_for(args.count, kUpdateGrain, [&](std::size_t begin, std::size_t end) {
-    UpdateArgs part = args;
-    part.weights += begin;
-    part.gradient += begin;
-    if (part.moment1 != nullptr) part.moment1 += begin;
-    if (part.moment2 != nullptr) part.moment2 += begin;
-    part.count = end - begin;
-    kernel.run(part);
+  run_values(args, kUpdateGrain, [](UpdateArgs& part, std::size_t weights) {
+    part.weights += weights;
+    part.gradient += weights;
+    if (part.moment1 != nullptr) part.moment1 += weights;
+    if (part.moment2 != nullptr) part.moment2 += weights;
   });
 }
 
@@ -268,25 +263,6 @@ double clipped_squares(std::span<const float> x, float bound) {
   double sum = 0;
   best<SquaresArgs>().run({.x = x.data(), .count = x.size(), .bound = bound, .sum = &sum});
   return sum;
-}
-
-void quantize_tokens(std::span<const float> x, std::size_t cols, std::span<std::int8_t> q, std::span<float> scales,
-                     std::span<float> sums16) {
-  const std::size_t tokens = rows_of("quantize_tokens", x.size(), cols);
-  const std::size_t blocks = (cols - 1) / 32 + 1;
-  check_size("quantize_tokens", "q", q.size(), tokens * blocks * 32);
-  check_size("quantize_tokens", "scales", scales.size(), tokens * blocks);
-  check_size("quantize_tokens", "sums16", sums16.size(), tokens * blocks * 2);
-  const auto& kernel = best<QuantizeArgs>();
-  parallel_for(tokens, grain_in_rows(cols), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t token = begin; token < end; ++token) {
-      kernel.run({.x = x.data() + token * cols,
-                  .cols = cols,
-                  .q = q.data() + token * blocks * 32,
-                  .scales = scales.data() + token * blocks,
-                  .sums16 = sums16.data() + token * blocks * 2});
-    }
-  });
 }
 
 }  // namespace imago::kernels

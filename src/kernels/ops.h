@@ -77,11 +77,4 @@ void update(const UpdateArgs& args);
 /// The sum of SquaresArgs over one range, on the calling thread.
 double clipped_squares(std::span<const float> x, float bound);
 
-/// Tokens of `cols` values to int8 for the integer matrix kernels: scale = max|x| / 127 per 32 columns, halves away
-/// from zero; a block with a value that is not finite becomes zeros. The same bits on every machine. Per token, with
-/// blocks = cols / 32 rounded up: q has 32 · blocks codes (zeros past cols), scales has `blocks`, and sums16 has 2 ·
-/// blocks sums of scale · q over 16 columns.
-void quantize_tokens(std::span<const float> x, std::size_t cols, std::span<std::int8_t> q, std::span<float> scales,
-                     std::span<float> sums16);
-
 }  // namespace imago::kernels

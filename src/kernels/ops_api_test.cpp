@@ -71,12 +71,6 @@ std::vector<float> all_operations() {
   add_scaled(x, 0.25f, y);
   scale(y, 0.1f);
   softmax(y, kCols, 0.5f, 30);
-  std::vector<std::int8_t> q(1024 * kRows);
-  std::vector<float> scales(32 * kRows), sums(64 * kRows);
-  quantize_tokens(y, kCols, q, scales, sums);
-  y.insert(y.end(), q.begin(), q.end());
-  y.insert(y.end(), scales.begin(), scales.end());
-  y.insert(y.end(), sums.begin(), sums.end());
   return y;
 }
 
@@ -129,11 +123,6 @@ TEST(OpsApi, RefusesWhatDoesNotFit) {
   EXPECT_THROW(activate(Activation::relu, x, seven), ShapeError);
   EXPECT_THROW(activate_mul(Activation::relu, x, seven, y), ShapeError);
   EXPECT_THROW(add(x, seven), ShapeError);
-  std::vector<std::int8_t> q(32);
-  std::vector<float> scales(1), sums(2);
-  EXPECT_NO_THROW(quantize_tokens(x, 12, q, scales, sums));
-  EXPECT_THROW(quantize_tokens(x, 6, q, scales, sums), ShapeError);  // two tokens
-  EXPECT_THROW(quantize_tokens(x, 0, q, scales, sums), ShapeError);
 }
 
 TEST(OpsApi, RopeRefusesWhatDoesNotFit) {

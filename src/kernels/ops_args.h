@@ -2,7 +2,7 @@
 
 // Plain arguments of the operations between matrix products. Included by files with instruction-set flags: no functions
 // here, no includes that bring any. The type of the arguments stands for the operation: each folder offers an overload
-// `run` for each (generic/ops_overloads.inl.h), and kName begins the names of its rows in the table.
+// `run` for each (generic/folder.inl.h), and kName begins the names of its rows in the table.
 
 #include <cstddef>
 #include <cstdint>

@@ -29,8 +29,8 @@ std::span<const OpKernel<Args>> all_ops();
 template <class Args>
 const OpKernel<Args>& choose_op(CpuFeatures features) {
   const std::span<const OpKernel<Args>> rows = all_ops<Args>();
-  const auto chosen = std::find_if(rows.begin(), rows.end(),
-                                   [&](const OpKernel<Args>& row) { return (row.needs & features) == row.needs; });
+  const auto chosen =
+      std::ranges::find_if(rows, [&](const OpKernel<Args>& row) { return within(row.needs, features); });
   assert(chosen != rows.end());  // every operation has a ref row
   return *chosen;
 }

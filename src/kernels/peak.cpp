@@ -5,20 +5,12 @@
 #include <limits>
 
 #include "base/parallel.h"
+#include "kernels/folder_table.h"
 
 namespace imago::kernels {
 
 PeakLoops choose_peak_loops(CpuFeatures features) {
-  [[maybe_unused]] const auto has = [&](CpuFeatures needs) { return (needs & features) == needs; };
-#if defined(__x86_64__)
-  if (has(kAmx | kVnni | kAvx512 | kAvx2)) return avx512::amx_peak_loops();
-  if (has(kVnni | kAvx512 | kAvx2)) return avx512::vnni_peak_loops();
-  if (has(kAvx512 | kAvx2)) return avx512::peak_loops();
-  if (has(kAvx2)) return avx2::peak_loops();
-#elif defined(__aarch64__)
-  if (has(kNeonDot)) return neon::peak_loops();
-#endif
-  return ref::peak_loops();
+  return std::ranges::find_if(kFolders, [&](const Folder& f) { return within(f.needs, features); })->peak_loops();
 }
 
 double measure_peak(const PeakLoop& loop) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/matrix.h"
@@ -88,7 +87,7 @@ struct ProductRegion {
     const RunMatrix& matrix = *product.matrix;
     const std::size_t bytes =
         matrix.bytes() / matrix.panels() + (is_joint(product) ? product.up->bytes() / matrix.panels() : 0);
-    const std::size_t sums = product.tokens * static_cast<std::size_t>(matrix.kernel().panel_rows) * matrix.cols();
+    const std::size_t sums = product.tokens * matrix.kernel().panel_rows * matrix.cols();
     return std::max<std::size_t>(1, std::max(bytes, sums * (is_joint(product) ? 2 : 1) / 12));
   }
 
@@ -161,19 +160,6 @@ void multiply_all(std::span<const Product> products, std::span<const float> x, s
 void RunMatrix::multiply(std::span<const float> x, std::size_t batch, std::span<float> y,
                          const Epilogue& epilogue) const {
   const Product product{.matrix = this, .y = y, .first_token = 0, .tokens = batch, .epilogue = epilogue};
-  multiply_all({&product, 1}, x, batch);
-}
-
-void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
-                    std::span<float> y) {
-  thread_local LineVector<float> memory;
-  const Product product{.matrix = &gate,
-                        .y = y,
-                        .first_token = 0,
-                        .tokens = batch,
-                        .epilogue = {.bias = {}, .activation = Activation::silu},
-                        .up = &up,
-                        .up_y = sized(memory, y.size())};
   multiply_all({&product, 1}, x, batch);
 }
 

@@ -14,6 +14,19 @@
 namespace imago::kernels {
 namespace {
 
+/// y = silu(gate x) · (up x).
+void multiply_gated(const RunMatrix& gate, const RunMatrix& up, std::span<const float> x, std::size_t batch,
+                    std::span<float> y) {
+  std::vector<float> room(y.size());
+  const Product product{.matrix = &gate,
+                        .y = y,
+                        .tokens = batch,
+                        .epilogue = {.bias = {}, .activation = Activation::silu},
+                        .up = &up,
+                        .up_y = room};
+  multiply_all({&product, 1}, x, batch);
+}
+
 using testing::Expected;
 using testing::expected;
 using testing::host_runs;

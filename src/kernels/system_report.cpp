@@ -17,26 +17,20 @@ namespace imago {
 
 namespace {
 
-template <class Visit>
-void for_each_format(Visit&& visit) {
-  for (const DTypeInfo& type : kDTypes) visit(Format(type.id));
-  for (const BlockFormatInfo& block : kBlockFormats) visit(Format(block.id));
-}
-
 std::vector<KernelChoice> kernel_choices(CpuFeatures allowed) {
   using kernels::Arithmetic;
   std::vector<KernelChoice> choices;
   for (const char* operation : {"encode", "decode"}) {
-    for_each_format([&](Format format) {
+    for (const Format format : kFormats) {
       choices.push_back({operation, std::string(format.name()), kernels::choose_codec(format, allowed).name});
-    });
+    }
   }
   for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
     const char* const operation = arithmetic == Arithmetic::exact ? "matvec exact" : "matvec fast";
-    for_each_format([&](Format format) {
+    for (const Format format : kFormats) {
       const kernels::MatrixKernel* kernel = kernels::choose_matrix_kernel(format, arithmetic, allowed);
       if (kernel != nullptr) choices.push_back({operation, std::string(format.name()), kernel->name});
-    });
+    }
   }
   return choices;
 }

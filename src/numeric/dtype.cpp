@@ -4,21 +4,13 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/names.h"
 #include "imago/error.h"
 #include "imago/format.h"
 
 namespace imago {
 
 namespace {
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) noexcept {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
-    if (lower(a[i]) != lower(b[i])) return false;
-  }
-  return true;
-}
 
 std::string dtype_names() {
   std::string names;
@@ -38,9 +30,9 @@ std::string block_names() {
 
 std::optional<DType> find_dtype(std::string_view text) noexcept {
   for (const DTypeInfo& info : kDTypes) {
-    if (equals_ignoring_case(text, info.name)) return info.id;
+    if (same_but_for_case(text, info.name)) return info.id;
     for (const std::string_view alias : info.aliases) {
-      if (!alias.empty() && equals_ignoring_case(text, alias)) return info.id;
+      if (!alias.empty() && same_but_for_case(text, alias)) return info.id;
     }
   }
   return std::nullopt;
@@ -54,7 +46,7 @@ DType parse_dtype(std::string_view text) {
 std::optional<Format> find_format(std::string_view text) noexcept {
   if (const auto dtype = find_dtype(text)) return *dtype;
   for (const BlockFormatInfo& info : kBlockFormats) {
-    if (info.in_gguf() && equals_ignoring_case(text, info.name)) return info.id;
+    if (info.in_gguf() && same_but_for_case(text, info.name)) return info.id;
   }
   return std::nullopt;
 }

@@ -8,18 +8,11 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/blocks.h"
+#include "quant/scheme.h"
 
 namespace imago {
 
 namespace quant {
-
-EncodeRows row_encoder(BlockFormat format) noexcept {
-  return visit(format, []<class Block>(std::type_identity<Block>) -> EncodeRows { return &encode_blocks<Block>; });
-}
-
-DecodeRows row_decoder(BlockFormat format) noexcept {
-  return visit(format, []<class Block>(std::type_identity<Block>) -> DecodeRows { return &decode_blocks<Block>; });
-}
 
 BlockParts block_parts(BlockFormat format) noexcept {
   return visit(format, []<class Block>(std::type_identity<Block>) -> BlockParts {
@@ -94,38 +87,30 @@ float dot_blocks(BlockFormat format, std::span<const std::byte> blocks, std::spa
 
 }  // namespace quant
 
-namespace {
-
-void check_row(BlockFormat format, std::size_t values, std::size_t bytes) {
-  const std::size_t wanted = packed_bytes(format, values);
-  if (bytes != wanted) {
-    throw ShapeError(
-        fmt::format("a row of {} weights in {} takes {} bytes, not {}", values, name(format), wanted, bytes));
-  }
-}
-
-}  // namespace
-
 void quantize_row(BlockFormat format, std::span<const float> row, std::span<std::byte> blocks,
                   std::span<const float> importance) {
-  check_row(format, row.size(), blocks.size());
+  check_packed_size(format, row.size(), blocks.size());
   quant::check_importance(format, row.size(), importance);
-  quant::row_encoder(format)(row.data(), row.size(), importance.empty() ? nullptr : importance.data(),
-                             importance.size(), 0, blocks.data());
+  quant::visit(format, [&]<class Block>(std::type_identity<Block>) {
+    quant::encode_blocks<Block>(row.data(), row.size(), importance.empty() ? nullptr : importance.data(),
+                                importance.size(), 0, blocks.data());
+  });
 }
 
 void dequantize_row(BlockFormat format, std::span<const std::byte> blocks, std::span<float> row) {
-  check_row(format, row.size(), blocks.size());
-  quant::row_decoder(format)(blocks.data(), row.size(), row.data());
+  check_packed_size(format, row.size(), blocks.size());
+  quant::visit(format, [&]<class Block>(std::type_identity<Block>) {
+    quant::decode_blocks<Block>(blocks.data(), row.size(), row.data());
+  });
 }
 
 float dot_row(BlockFormat format, std::span<const std::byte> blocks, std::span<const float> x) {
-  check_row(format, x.size(), blocks.size());
+  check_packed_size(format, x.size(), blocks.size());
   return quant::dot_blocks(format, blocks, x, static_cast<std::size_t>(info(format).values));
 }
 
 float dot_row(BlockFormat format, std::span<const std::byte> blocks, std::span<const Int8Block> x) {
-  check_row(format, x.size() * Int8Block::kValues, blocks.size());
+  check_packed_size(format, x.size() * Int8Block::kValues, blocks.size());
   return quant::dot_blocks(format, blocks, x, static_cast<std::size_t>(info(format).values) / Int8Block::kValues);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Block formats by name: the functions of quant/blocks.h for rows of weights.
+// Block formats by name: what callers without templates need of quant/blocks.h.
 
 #include <cstddef>
 #include <span>
@@ -9,15 +9,6 @@
 #include "quant/block_data.h"
 
 namespace imago::quant {
-
-/// REQUIRES: count is a multiple of the block; `packed` holds that many blocks. Importance of weight i is
-/// importance[(first + i) % row_values], 1 for all if null.
-using EncodeRows = void (*)(const float* weights, std::size_t count, const float* importance, std::size_t row_values,
-                            std::size_t first, std::byte* packed) noexcept;
-using DecodeRows = void (*)(const std::byte* packed, std::size_t count, float* weights) noexcept;
-
-EncodeRows row_encoder(BlockFormat format) noexcept;
-DecodeRows row_decoder(BlockFormat format) noexcept;
 
 /// How to take a block of a format apart.
 struct BlockParts {

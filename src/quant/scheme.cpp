@@ -78,18 +78,16 @@ float derive_one(const Scheme& scheme, std::span<const float> weights) {
 std::vector<float> extremes(std::span<const float> weights) {
   const std::size_t chunks = (weights.size() + kGrainWeights - 1) / kGrainWeights;
   std::vector<float> found(2 * chunks);
-  parallel_for(chunks, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t chunk = begin; chunk < end; ++chunk) {
-      const std::size_t first = chunk * kGrainWeights;
-      float low = 0;
-      float high = 0;
-      for (const float w : weights.subspan(first, std::min(kGrainWeights, weights.size() - first))) {
-        low = w < low ? w : low;  // false for NaN, which is passed over
-        high = w > high ? w : high;
-      }
-      found[2 * chunk] = low;
-      found[2 * chunk + 1] = high;
+  parallel_rows(chunks, kGrainWeights, [&](std::size_t chunk) {
+    const std::size_t first = chunk * kGrainWeights;
+    float low = 0;
+    float high = 0;
+    for (const float w : weights.subspan(first, std::min(kGrainWeights, weights.size() - first))) {
+      low = w < low ? w : low;  // false for NaN, which is passed over
+      high = w > high ? w : high;
     }
+    found[2 * chunk] = low;
+    found[2 * chunk + 1] = high;
   });
   return found;
 }
@@ -128,12 +126,10 @@ std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout
     return {derive_one(scheme, extremes(weights))};
   }
   std::vector<float> scales(layout.count);
-  const std::size_t grain = std::max<std::size_t>(1, kGrainWeights / std::max<std::size_t>(1, layout.group));
-  parallel_for(layout.count, grain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      scales[i] = derive_one(scheme, weights.subspan(i * layout.group, layout.group));
-    }
-  });
+  parallel_rows(
+      layout.count, layout.group,
+      [&](std::size_t i) { scales[i] = derive_one(scheme, weights.subspan(i * layout.group, layout.group)); },
+      kGrainWeights);
   return scales;
 }
 
@@ -145,11 +141,15 @@ void check_scale(float scale) {
   }
 }
 
-void check_codes(Format format, std::size_t count, std::span<const std::byte> codes) {
+void check_packed_size(Format format, std::size_t count, std::size_t bytes) {
   const std::size_t wanted = packed_bytes(format, count);
-  if (codes.size() != wanted) {
-    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, codes.size()));
+  if (bytes != wanted) {
+    throw ShapeError(fmt::format("{} weights in {} take {} bytes, not {}", count, format.name(), wanted, bytes));
   }
+}
+
+void check_codes(Format format, std::size_t count, std::span<const std::byte> codes) {
+  check_packed_size(format, count, codes.size());
   if (count == 0) return;
   // Weights fill a byte from the top, so padding is at the bottom of the last one. Blocks have none.
   const auto values = static_cast<std::size_t>(format.unit_values());

@@ -34,6 +34,9 @@ std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout
 /// Scales are finite and not negative; 0 stands for 1. Throws UsageError for any other.
 void check_scale(float scale);
 
+/// Throws ShapeError unless `count` weights in `format` take exactly `bytes` bytes.
+void check_packed_size(Format format, std::size_t count, std::size_t bytes);
+
 /// Throws ShapeError if `codes` are not the bytes of `count` weights, UsageError if they hold what no encoder writes:
 /// bits set after the last weight, or the ternary code 10. Block formats are not checked for that.
 void check_codes(Format format, std::size_t count, std::span<const std::byte> codes);

@@ -42,12 +42,10 @@ constexpr std::size_t kPart = 16384;
 
 Sums sum_all(std::span<const float> reference, std::span<const float> got) {
   std::vector<Sums> parts((reference.size() + kPart - 1) / kPart);
-  parallel_for(parts.size(), 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t part = begin; part < end; ++part) {
-      const std::size_t last = std::min(reference.size(), (part + 1) * kPart);
-      for (std::size_t i = part * kPart; i < last; ++i) {
-        parts[part].add(static_cast<double>(reference[i]), static_cast<double>(got[i]));
-      }
+  parallel_rows(parts.size(), kPart, [&](std::size_t part) {
+    const std::size_t last = std::min(reference.size(), (part + 1) * kPart);
+    for (std::size_t i = part * kPart; i < last; ++i) {
+      parts[part].add(static_cast<double>(reference[i]), static_cast<double>(got[i]));
     }
   });
   Sums total;

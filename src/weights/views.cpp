@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/line_vector.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/scheme.h"
@@ -38,13 +39,6 @@ bool is_packable(const Version& version, const MatrixSlice& slice) {
   return version.scheme().granularity == Granularity::group && slice.cols % group == 0 && slice.first % group == 0;
 }
 
-/// Memory for weights that are decoded only because they share a byte or a block with those asked for.
-std::span<float> scratch(std::size_t count) {
-  thread_local std::vector<float> memory;
-  if (memory.size() < count) memory.resize(count);
-  return std::span(memory).first(count);
-}
-
 /// `scales` is counted from `first` on.
 void decode_codes(const Version& version, std::size_t first, Scales scales, std::span<float> out) {
   const Format format = version.scheme().format;
@@ -57,7 +51,8 @@ void decode_codes(const Version& version, std::size_t first, Scales scales, std:
     decode(format, codes, scales, out);
     return;
   }
-  const std::span<float> whole = scratch(count);
+  thread_local std::vector<float> memory;  // also for weights that share a byte or a block with those asked for
+  const std::span<float> whole = sized(memory, count);
   decode(format, codes, scales, whole);
   std::ranges::copy(whole.subspan(first - begin, out.size()), out.begin());
 }

@@ -35,7 +35,7 @@ void pack(const PackArgs& args) noexcept {
   constexpr float kOne = 1.0f;
   const DecodeFunction decode = decoder(dtype_of<T>);
   for (std::size_t row = args.first_panel; row < args.last_panel; ++row) {
-    // Rows may begin amid a byte: decode from the last multiple of 8 weights, eight at a time.
+    // Rows may begin inside a byte: decode from the last multiple of 8 weights, eight at a time.
     const std::size_t begin = s.first + row * s.cols;
     const std::size_t end = begin + s.cols;
     for (std::size_t i = begin / 8 * 8; i < end; i += 8) {
