@@ -33,12 +33,8 @@ struct EntityQ4_0 {
     }
     const Floats divisor = select(scale == splat(0.0f), splat(1.0f), scale);
     store32(bits_of(scale), out, 0);
-    for (int j = 0; j < 16; ++j) {
-      const Ints mask = splat_int(15);
-      const Ints low = truncate(round_away(clamp(x[2 * j] / divisor, -8.0f, 7.0f))) & mask;
-      const Ints high = truncate(round_away(clamp(x[2 * j + 1] / divisor, -8.0f, 7.0f))) & mask;
-      store8(low | shift_left(high, 4), out, 4 + j);
-    }
+    const auto code = [&](int i) { return truncate(round_away(clamp(x[i] / divisor, -8.0f, 7.0f))) & splat_int(15); };
+    store_nibbles<16>([&](int i) { return code(2 * (i % 16) + i / 16); }, out, 4);
   }
 };
 static_assert(sizeof(EntityQ4_0) == 20 && alignof(EntityQ4_0) == 1 && std::is_trivially_copyable_v<EntityQ4_0>);

@@ -22,7 +22,7 @@ struct IQ4_NL {
     const Floats scale = through_half(best_scale<Iq4Levels, kWeighted>(x, w, 32));
     const Floats inverse = reciprocal(scale);
     store16(half_scale(scale), out, 0);
-    store_nibbles_16([&](int i) { return Iq4Levels::code(x[i] * inverse); }, out, 2);
+    store_nibbles<16>([&](int i) { return Iq4Levels::code(x[i] * inverse); }, out, 2);
   }
 };
 static_assert(sizeof(IQ4_NL) == 18 && alignof(IQ4_NL) == 1 && std::is_trivially_copyable_v<IQ4_NL>);

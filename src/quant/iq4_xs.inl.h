@@ -40,7 +40,7 @@ struct IQ4_XS {
       low[j / 2] = j % 2 == 0 ? nibble : low[j / 2] | shift_left(nibble, 4);
       high = high | shift_left(shift_right(stored, 4), 2 * j);
       const Floats inverse = reciprocal(s.scale * s.sub[j]);
-      store_nibbles_16([&](int i) { return Iq4Levels::code(x[32 * j + i] * inverse); }, out, 8 + 16 * j);
+      store_nibbles<16>([&](int i) { return Iq4Levels::code(x[32 * j + i] * inverse); }, out, 8 + 16 * j);
     }
     store16(half_scale(s.scale), out, 0);
     store16(high, out, 2);

@@ -55,6 +55,10 @@ inline Floats extremum(const Floats* x, int count) noexcept {
   return value;
 }
 
+inline void store8(Ints v, std::byte* const* out, int offset) noexcept { store_lanes<1>(v, out, offset); }
+inline void store16(Ints v, std::byte* const* out, int offset) noexcept { store_lanes<2>(v, out, offset); }
+inline void store32(Ints v, std::byte* const* out, int offset) noexcept { store_lanes<4>(v, out, offset); }
+
 /// Writes `count` bytes per lane, four at a time. REQUIRES: count is a multiple of 4, each byte within 0..255.
 inline void store_bytes(const Ints* bytes, int count, std::byte* const* out, int offset) noexcept {
   for (int i = 0; i < count; i += 4) {
@@ -64,12 +68,12 @@ inline void store_bytes(const Ints* bytes, int count, std::byte* const* out, int
   }
 }
 
-/// The layout of all 32-weight formats: byte j has code j in its low half and code j + 16 in its high half.
-template <class CodeOf>
-inline void store_nibbles_16(CodeOf code_of, std::byte* const* out, int offset) noexcept {
-  for (int j = 0; j < 16; j += 4) {
+/// Byte j, of kApart, has code j in its low half and code j + kApart in its high half.
+template <int kApart, class CodeOf>
+inline void store_nibbles(CodeOf code_of, std::byte* const* out, int offset) noexcept {
+  for (int j = 0; j < kApart; j += 4) {
     Ints bytes[4];
-    for (int k = 0; k < 4; ++k) bytes[k] = code_of(j + k) | shift_left(code_of(j + k + 16), 4);
+    for (int k = 0; k < 4; ++k) bytes[k] = code_of(j + k) | shift_left(code_of(j + k + kApart), 4);
     store_bytes(bytes, 4, out, offset + j);
   }
 }

@@ -69,12 +69,11 @@ inline void load_transposed(const float* const* rows, int count, Floats* out) no
 inline Floats load_codes(const std::int8_t* p) noexcept { return static_cast<float>(*p); }
 inline void store_floats(Floats v, float* p) noexcept { *p = v; }
 
-/// Writes the low 1, 2 or 4 bytes of each lane to targets[lane] + offset.
-inline void store8(Ints v, std::byte* const* targets, int offset) noexcept {
-  targets[0][offset] = static_cast<std::byte>(v);
+/// Writes the low bytes of each lane to targets[lane] + offset.
+template <int kBytes>
+inline void store_lanes(Ints v, std::byte* const* targets, int offset) noexcept {
+  std::memcpy(targets[0] + offset, &v, kBytes);
 }
-inline void store16(Ints v, std::byte* const* targets, int offset) noexcept { std::memcpy(targets[0] + offset, &v, 2); }
-inline void store32(Ints v, std::byte* const* targets, int offset) noexcept { std::memcpy(targets[0] + offset, &v, 4); }
 
 /// Thirty-two codes of one byte each, for taking blocks apart. Arithmetic wraps at 256.
 struct Bytes {

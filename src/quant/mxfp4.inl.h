@@ -51,11 +51,7 @@ struct MXFP4 {
     }
     const Floats inverse = splat(1.0f) / factor;
     store8(select(peak > splat(0.0f), exponent, splat_int(0)), out, 0);
-    for (int j = 0; j < 16; ++j) {
-      const Ints low = E2M1Levels::code(x[j] * inverse);
-      const Ints high = E2M1Levels::code(x[j + 16] * inverse);
-      store8(low | shift_left(high, 4), out, 1 + j);
-    }
+    store_nibbles<16>([&](int i) { return E2M1Levels::code(x[i] * inverse); }, out, 1);
   }
 };
 static_assert(sizeof(MXFP4) == 17 && alignof(MXFP4) == 1 && std::is_trivially_copyable_v<MXFP4>);

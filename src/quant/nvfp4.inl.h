@@ -47,11 +47,7 @@ struct NVFP4 {
       }
       store8(chosen, out, j);
       const Floats inverse = reciprocal(scale);
-      for (int i = 0; i < 8; ++i) {
-        const Ints low = E2M1Levels::code(part[i] * inverse);
-        const Ints high = E2M1Levels::code(part[i + 8] * inverse);
-        store8(low | shift_left(high, 4), out, 4 + 8 * j + i);
-      }
+      store_nibbles<8>([&](int i) { return E2M1Levels::code(part[i] * inverse); }, out, 4 + 8 * j);
     }
   }
 };

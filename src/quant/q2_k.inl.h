@@ -48,12 +48,8 @@ struct Q2_K {
     const AffineSuper<16> s = fit_affine_super<3, 16, 16, 15, kWeighted>(x, w);
     Ints scales[16];
     Ints codes[256];
-    for (int j = 0; j < 16; ++j) {
-      scales[j] = truncate(s.sub[j]) | shift_left(truncate(s.low[j]), 4);
-      const Affine at = s.at(j);
-      const Floats inverse = reciprocal(at.scale);
-      for (int i = 16 * j; i < 16 * j + 16; ++i) codes[i] = truncate(affine_code<3>(x[i], at.offset, inverse));
-    }
+    for (int j = 0; j < 16; ++j) scales[j] = truncate(s.sub[j]) | shift_left(truncate(s.low[j]), 4);
+    affine_codes<3>(x, s, 16, codes);
     store_bytes(scales, 16, out, 0);
     store_crumbs(codes, out, 16);
     store_crumbs(codes + 128, out, 48);

@@ -43,7 +43,7 @@ struct Q4_0 {
     const Floats scale = choose_half_scale<Levels, kWeighted>(x, w, 32, plain);
     const Floats inverse = reciprocal(kWeighted ? scale : plain);
     store16(half_scale(kWeighted ? scale : plain), out, 0);
-    store_nibbles_16(
+    store_nibbles<16>(
         [&](int i) { return kWeighted ? Levels::code(x[i] * inverse) : plain_centred_code<8>(x[i], inverse); }, out, 2);
   }
 };

@@ -62,7 +62,7 @@ struct Q4_1 {
     const MinScale<15> fit = fit_min_scale<15, kWeighted>(x, w);
     store16(half_scale(fit.scale), out, 0);
     store16(half_scale(fit.min), out, 2);
-    store_nibbles_16([&](int i) { return fit.codes[i]; }, out, 4);
+    store_nibbles<16>([&](int i) { return fit.codes[i]; }, out, 4);
   }
 };
 static_assert(sizeof(Q4_1) == 20 && alignof(Q4_1) == 1 && std::is_trivially_copyable_v<Q4_1>);

@@ -62,19 +62,9 @@ struct Q4_K {
     store16(half_scale(s.scale), out, 0);
     store16(half_scale(s.min), out, 2);
     store_sub_scales(s.sub, s.low, out, 4);
-    for (int j = 0; j < 8; j += 2) {
-      const Affine first = s.at(j);
-      const Affine second = s.at(j + 1);
-      const Floats inverse_first = reciprocal(first.scale);
-      const Floats inverse_second = reciprocal(second.scale);
-      Ints bytes[32];
-      for (int l = 0; l < 32; ++l) {
-        const Ints low = truncate(affine_code<15>(x[32 * j + l], first.offset, inverse_first));
-        const Ints high = truncate(affine_code<15>(x[32 * j + 32 + l], second.offset, inverse_second));
-        bytes[l] = low | shift_left(high, 4);
-      }
-      store_bytes(bytes, 32, out, 16 + 16 * j);
-    }
+    Ints codes[256];
+    affine_codes<15>(x, s, 32, codes);
+    for (int j = 0; j < 4; ++j) store_nibbles<32>([&](int i) { return codes[64 * j + i]; }, out, 16 + 32 * j);
   }
 };
 static_assert(sizeof(Q4_K) == 144 && alignof(Q4_K) == 1 && std::is_trivially_copyable_v<Q4_K>);

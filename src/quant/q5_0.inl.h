@@ -5,7 +5,7 @@ inline void store_five_bits(const Ints* codes, std::byte* const* out, int offset
   Ints high = splat_int(0);
   for (int i = 0; i < 32; ++i) high = high | shift_left(shift_right(codes[i], 4), i);
   store32(high, out, offset);
-  store_nibbles_16([&](int i) { return codes[i] & splat_int(15); }, out, offset + 4);
+  store_nibbles<16>([&](int i) { return codes[i] & splat_int(15); }, out, offset + 4);
 }
 
 inline Bytes five_bits(const std::uint8_t* high_bits, const std::uint8_t* nibbles) noexcept {

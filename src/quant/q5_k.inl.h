@@ -33,24 +33,16 @@ struct Q5_K {
     store16(half_scale(s.scale), out, 0);
     store16(half_scale(s.min), out, 2);
     store_sub_scales(s.sub, s.low, out, 4);
+    Ints codes[256];
+    affine_codes<31>(x, s, 32, codes);
     Ints high[32];
-    for (int l = 0; l < 32; ++l) high[l] = splat_int(0);
-    for (int j = 0; j < 8; j += 2) {
-      const Affine first = s.at(j);
-      const Affine second = s.at(j + 1);
-      const Floats inverse_first = reciprocal(first.scale);
-      const Floats inverse_second = reciprocal(second.scale);
-      Ints bytes[32];
-      for (int l = 0; l < 32; ++l) {
-        const Ints a = truncate(affine_code<31>(x[32 * j + l], first.offset, inverse_first));
-        const Ints b = truncate(affine_code<31>(x[32 * j + 32 + l], second.offset, inverse_second));
-        const Ints mask = splat_int(15);
-        bytes[l] = (a & mask) | shift_left(b & mask, 4);
-        high[l] = high[l] | shift_left(shift_right(a, 4), j) | shift_left(shift_right(b, 4), j + 1);
-      }
-      store_bytes(bytes, 32, out, 48 + 16 * j);
+    for (int l = 0; l < 32; ++l) {
+      high[l] = splat_int(0);
+      for (int k = 0; k < 8; ++k) high[l] = high[l] | shift_left(shift_right(codes[l + 32 * k], 4), k);
     }
     store_bytes(high, 32, out, 16);
+    const Ints mask = splat_int(15);
+    for (int j = 0; j < 4; ++j) store_nibbles<32>([&](int i) { return codes[64 * j + i] & mask; }, out, 48 + 32 * j);
   }
 };
 static_assert(sizeof(Q5_K) == 176 && alignof(Q5_K) == 1 && std::is_trivially_copyable_v<Q5_K>);

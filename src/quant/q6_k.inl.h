@@ -42,12 +42,9 @@ struct Q6_K {
     }
     for (int half = 0; half < 2; ++half) {
       const Ints* part = codes + 128 * half;
-      Ints nibbles[64];
       Ints upper[128];
-      const Ints mask = splat_int(15);
-      for (int l = 0; l < 64; ++l) nibbles[l] = (part[l] & mask) | shift_left(part[l + 64] & mask, 4);
       for (int i = 0; i < 128; ++i) upper[i] = shift_right(part[i], 4);
-      store_bytes(nibbles, 64, out, 64 * half);
+      store_nibbles<64>([&](int i) { return part[i] & splat_int(15); }, out, 64 * half);
       store_crumbs(upper, out, 128 + 32 * half);
     }
     store_bytes(scales, 16, out, 192);

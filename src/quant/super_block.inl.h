@@ -105,6 +105,18 @@ struct AffineSuper {
   Affine at(int j) const noexcept { return {scale * sub[j], min * low[j]}; }
 };
 
+/// The codes of all weights, `sub_values` of each sub-block.
+template <int kTop, int kSubs>
+inline void affine_codes(const Floats* x, const AffineSuper<kSubs>& s, int sub_values, Ints* codes) noexcept {
+  for (int j = 0; j < kSubs; ++j) {
+    const Affine at = s.at(j);
+    const Floats inverse = reciprocal(at.scale);
+    for (int i = j * sub_values; i < (j + 1) * sub_values; ++i) {
+      codes[i] = truncate(affine_code<kTop>(x[i], at.offset, inverse));
+    }
+  }
+}
+
 template <int kTop, int kSubs, int kSubValues, bool kWeighted>
 inline Floats super_error(const Floats* x, const Floats* w, const AffineSuper<kSubs>& s) noexcept {
   Floats sum = splat(0.0f);

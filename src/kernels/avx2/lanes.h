@@ -50,6 +50,9 @@ inline Mask both(Mask a, Mask b) noexcept { return {_mm256_and_ps(a.m, b.m)}; }
 inline Mask either(Mask a, Mask b) noexcept { return {_mm256_or_ps(a.m, b.m)}; }
 inline bool any(Mask m) noexcept { return _mm256_movemask_ps(m.m) != 0; }
 
+/// a · b + c, rounded once.
+inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+
 inline Floats min_of(Floats a, Floats b) noexcept { return {_mm256_min_ps(a.v, b.v)}; }
 inline Floats max_of(Floats a, Floats b) noexcept { return {_mm256_max_ps(a.v, b.v)}; }
 inline Floats abs_of(Floats a) noexcept {
@@ -85,10 +88,6 @@ inline Ints lookup16(const std::int32_t* table, Ints index) noexcept {
   return bits_of(lookup16(reinterpret_cast<const float*>(table), index));
 }
 
-inline float half_to_float(std::uint16_t code) noexcept { return _cvtsh_ss(code); }
-
-#include "kernels/generic/bytes.inl.h"
-
 inline void transpose8(const float* const* rows, int column, Floats* out) noexcept {
   __m256 r[8], t[8];
   for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(rows[i] + column);
@@ -117,22 +116,6 @@ inline Floats load_codes(const std::int8_t* p) noexcept {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
 }
 inline void store_floats(Floats v, float* p) noexcept { _mm256_storeu_ps(p, v.v); }
-
-inline void store8(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(32) std::uint32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v.v);
-  for (int i = 0; i < 8; ++i) targets[i][offset] = static_cast<std::byte>(lanes[i]);
-}
-inline void store16(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(32) std::uint32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v.v);
-  for (int i = 0; i < 8; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 2);
-}
-inline void store32(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(32) std::uint32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v.v);
-  for (int i = 0; i < 8; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 4);
-}
 
 // ---- loads and stores: neighbours in memory become neighbouring lanes. Addresses need no alignment.
 
@@ -227,6 +210,8 @@ inline void join_pairs(const std::byte* from, int factor, std::byte* to) noexcep
   const __m256i joined = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(joined));
 }
+
+#include "kernels/generic/x86.inl.h"
 
 }  // namespace
 }  // namespace imago::kernels::avx2

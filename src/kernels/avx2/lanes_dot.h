@@ -1,7 +1,7 @@
 #pragma once
 
-// What products need beyond lanes.h and lanes_io.h. A *quad* is four bytes in one lane: four columns of the row that
-// the lane stands for.
+// What products need beyond lanes.h. A *quad* is four bytes in one lane: four columns of the row that the lane stands
+// for.
 
 #include "kernels/avx2/lanes.h"
 
@@ -10,8 +10,6 @@ namespace {  // each file has its own: they differ in flags
 
 inline constexpr int kRegisters = 16;
 inline constexpr bool kCheapLookup = false;  // lookup16 takes two permutations and a blend
-
-inline Floats fma(Floats a, Floats b, Floats c) noexcept { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 
 /// Bytes as the upper halves of binary16 codes, and E4M3 codes as binary16 of 2^-8 of their value (NaN is not kept).
 inline Floats upper_bytes_of_halves(const std::byte* from) noexcept {
@@ -26,22 +24,12 @@ inline Floats e4m3_in_halves(const std::byte* from) noexcept {
   return {_mm256_cvtph_ps(_mm_or_si128(moved, sign))};
 }
 
-inline Ints load_quads(const std::byte* from) noexcept {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
-}
-/// The same, kept in a register: of a value that is shifted many ways the compiler would otherwise load it anew for
-/// each.
+/// load_32 into a register, where it stays: of a value that is shifted many ways the compiler would otherwise load it
+/// anew for each.
 inline Ints load_quads_once(const std::byte* from) noexcept {
-  Ints v = load_quads(from);
+  Ints v = load_32(from);
   asm("" : "+x"(v.v));
   return v;
-}
-inline void store_quads(Ints v, std::byte* to) noexcept { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v.v); }
-/// The same four activations in every lane.
-inline Ints splat_quad(const std::int8_t* from) noexcept {
-  std::int32_t quad;
-  __builtin_memcpy(&quad, from, 4);
-  return {_mm256_set1_epi32(quad)};
 }
 /// table[index] for every byte, 0 <= index < 16.
 inline Ints lookup_bytes(const std::int8_t* table, Ints index) noexcept {

@@ -12,9 +12,6 @@ inline constexpr int kScoreQueries = 2;
 /// Vectors of 4 results summed together over the values: 8 sums, 2 values and 1 weight.
 inline constexpr int kSumVectors = 2;
 
-/// a · b + c, rounded once.
-inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-
 /// What is left of v when the nearest integer is taken off; v at the nearest 64th.
 inline Floats nearest(Floats v) noexcept {
   return {_mm256_round_ps(v.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
@@ -76,7 +73,5 @@ inline void store_pairs(Floats even, Floats odd, float* to) noexcept {
   _mm256_storeu_ps(to, _mm256_permute2f128_ps(low, high, 0x20));
   _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
-
-inline void prefetch(const std::byte* line) noexcept { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0); }
 
 }  // namespace imago::kernels::avx2

@@ -9,43 +9,31 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int kChains = 12;  // a multiply-add takes 4 to 5 cycles and two start in each: 10 are needed
 
-void float32_chains(std::size_t rounds) noexcept {
+/// Products of floats or, in three steps, of bytes: pairs to 16 bits, pairs of those to 32, and the sum.
+enum Step { kFloat32, kInt8 };
+
+template <Step kStep>
+void run_chains(std::size_t rounds) noexcept {
   asm volatile(
-      ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11,12,13\n\t"
+      ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14\n\t"
       "vxorps %%ymm\\chain, %%ymm\\chain, %%ymm\\chain\n\t"
       ".endr\n\t"
       ".p2align 5\n"
       "1:\n\t"
       ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11\n\t"
-      "vfmadd231ps %%ymm12, %%ymm13, %%ymm\\chain\n\t"
-      ".endr\n\t"
-      "dec %0\n\t"
-      "jnz 1b\n\t"
-      "vzeroupper"
-      : "+r"(rounds)
-      :
-      : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
-        "xmm13");
-}
-
-/// The products of bytes in three steps: pairs to 16 bits, pairs of those to 32, and the sum.
-void int8_chains(std::size_t rounds) noexcept {
-  asm volatile(
-      ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14\n\t"
-      "vpxor %%ymm\\chain, %%ymm\\chain, %%ymm\\chain\n\t"
-      ".endr\n\t"
-      ".p2align 5\n"
-      "1:\n\t"
-      ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11\n\t"
+      ".if %c1\n\t"
       "vpmaddubsw %%ymm12, %%ymm13, %%ymm15\n\t"
       "vpmaddwd %%ymm14, %%ymm15, %%ymm15\n\t"
       "vpaddd %%ymm15, %%ymm\\chain, %%ymm\\chain\n\t"
+      ".else\n\t"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm\\chain\n\t"
+      ".endif\n\t"
       ".endr\n\t"
       "dec %0\n\t"
       "jnz 1b\n\t"
       "vzeroupper"
       : "+r"(rounds)
-      :
+      : "i"(kStep == kInt8)
       : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
         "xmm13", "xmm14", "xmm15");
 }
@@ -53,7 +41,7 @@ void int8_chains(std::size_t rounds) noexcept {
 }  // namespace
 
 PeakLoops peak_loops() noexcept {
-  return {{float32_chains, 2.0 * kChains * kLanes}, {int8_chains, 2.0 * kChains * kLanes * 4}};
+  return {{run_chains<kFloat32>, 2.0 * kChains * kLanes}, {run_chains<kInt8>, 2.0 * kChains * kLanes * 4}};
 }
 
 }  // namespace imago::kernels::avx2

@@ -57,6 +57,9 @@ inline Mask both(Mask a, Mask b) noexcept { return {static_cast<__mmask16>(a.m &
 inline Mask either(Mask a, Mask b) noexcept { return {static_cast<__mmask16>(a.m | b.m)}; }
 inline bool any(Mask m) noexcept { return m.m != 0; }
 
+/// a · b + c, rounded once.
+inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+
 inline Floats min_of(Floats a, Floats b) noexcept { return {_mm512_min_ps(a.v, b.v)}; }
 inline Floats max_of(Floats a, Floats b) noexcept { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats abs_of(Floats a) noexcept { return {_mm512_abs_ps(a.v)}; }
@@ -82,10 +85,6 @@ inline Floats lookup16(const float* table, Ints index) noexcept {
 inline Ints lookup16(const std::int32_t* table, Ints index) noexcept {
   return {_mm512_permutexvar_epi32(index.v, _mm512_loadu_si512(table))};
 }
-
-inline float half_to_float(std::uint16_t code) noexcept { return _cvtsh_ss(code); }
-
-#include "kernels/generic/bytes.inl.h"
 
 /// 16 × 16 floats: four rounds of interleaving, each joining pieces twice as long.
 inline void transpose16(const float* const* rows, int column, Floats* out) noexcept {
@@ -129,22 +128,6 @@ inline Floats load_codes(const std::int8_t* p) noexcept {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 inline void store_floats(Floats v, float* p) noexcept { _mm512_storeu_ps(p, v.v); }
-
-inline void store8(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(64) std::uint32_t lanes[16];
-  _mm512_store_si512(lanes, v.v);
-  for (int i = 0; i < 16; ++i) targets[i][offset] = static_cast<std::byte>(lanes[i]);
-}
-inline void store16(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(64) std::uint32_t lanes[16];
-  _mm512_store_si512(lanes, v.v);
-  for (int i = 0; i < 16; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 2);
-}
-inline void store32(Ints v, std::byte* const* targets, int offset) noexcept {
-  alignas(64) std::uint32_t lanes[16];
-  _mm512_store_si512(lanes, v.v);
-  for (int i = 0; i < 16; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], 4);
-}
 
 // ---- loads and stores: neighbours in memory become neighbouring lanes. Addresses need no alignment.
 
@@ -233,6 +216,8 @@ inline void join_pairs(const std::byte* from, int factor, std::byte* to) noexcep
   const __m512i words = _mm512_maddubs_epi16(_mm512_loadu_si512(from), factors);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(words));
 }
+
+#include "kernels/generic/x86.inl.h"
 
 }  // namespace
 }  // namespace imago::kernels::avx512

@@ -13,9 +13,6 @@ inline constexpr int kScoreQueries = 4;
 /// Vectors of 4 results summed together over the values: 16 sums, 4 values and 1 weight.
 inline constexpr int kSumVectors = 4;
 
-/// a · b + c, rounded once.
-inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-
 /// What is left of v when the nearest integer is taken off; v at the nearest 64th.
 inline Floats rest_of(Floats v) noexcept { return {_mm512_reduce_ps(v.v, _MM_FROUND_TO_NEAREST_INT)}; }
 inline Floats nearest_64th(Floats v) noexcept {
@@ -66,8 +63,6 @@ inline void store_pairs(Floats even, Floats odd, float* to) noexcept {
   _mm512_storeu_ps(to, _mm512_permutex2var_ps(even.v, first, odd.v));
   _mm512_storeu_ps(to + 16, _mm512_permutex2var_ps(even.v, second, odd.v));
 }
-
-inline void prefetch(const std::byte* line) noexcept { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0); }
 
 }  // namespace
 }  // namespace imago::kernels::avx512

@@ -16,7 +16,7 @@ struct Ahead {
   const std::byte* end;
 
   void ask(int lines) noexcept {
-    for (int i = 0; i < lines && next < end; ++i, next += 64) prefetch(next);
+    for (int i = 0; i < lines && next < end; ++i, next += 64) __builtin_prefetch(next);
   }
 };
 

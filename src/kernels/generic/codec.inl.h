@@ -49,7 +49,7 @@ void decode_chunk(const std::byte* packed, const float* scales, float* weights) 
   }
 }
 
-/// The scales of one chunk after the other, one per weight: so groups may end anywhere, also amid a byte.
+/// The scales of one chunk after another, one per weight, so that groups may end anywhere, even inside a byte.
 class ChunkScales {
  public:
   ChunkScales(const float* scales, std::size_t group, std::size_t first) noexcept

@@ -2,7 +2,7 @@
 // side by side, column by column. Scales of groups stand in front of the columns they belong to; a scale per row in
 // front of the panel.
 
-/// The codes of one column as floats, in units of kColumnUnit. fp8 goes by way of binary16: e5m2 is its upper byte,
+/// The codes of one column as floats, in units of kColumnUnit. fp8 is read as binary16: e5m2 is its upper byte,
 /// e4m3 its exponent and mantissa moved into place, 2^8 too small. NaN of e4m3 would come out as a number; pack makes
 /// the scale of such a row NaN, which is what any sum with a NaN is.
 template <class T>
@@ -78,7 +78,7 @@ struct ColumnPanels {
                  const Floats w = column_values<T>(columns + c * kColumnBytes);
                  for (int t = 0; t < kTokens; ++t) {
                    const float x = a.in.x[(token + static_cast<std::size_t>(t)) * a.in.stride + first + c];
-                   parts[t][chain] = fma(w, splat(x), parts[t][chain]);
+                   parts[t][chain] = fused(w, splat(x), parts[t][chain]);
                  }
                };
                std::size_t c = 0;
@@ -91,7 +91,7 @@ struct ColumnPanels {
                  Floats part = parts[t][0];
                  if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
                  if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
-                 sums[t] = fma(scale, part, sums[t]);
+                 sums[t] = fused(scale, part, sums[t]);
                }
              });
     for (int t = 0; t < kTokens; ++t) {

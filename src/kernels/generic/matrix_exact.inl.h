@@ -45,8 +45,8 @@ inline void float_tile(const float* weights, const float* x, std::size_t count, 
     const Floats w1 = load_floats(second + c * kLanes);
     for (int t = 0; t < kTokens; ++t) {
       const Floats xt = splat(x[c * kTokens + static_cast<std::size_t>(t)]);
-      sums[0][t] = fma(w0, xt, sums[0][t]);
-      sums[1][t] = fma(w1, xt, sums[1][t]);
+      sums[0][t] = fused(w0, xt, sums[0][t]);
+      sums[1][t] = fused(w1, xt, sums[1][t]);
     }
   }
   for (std::size_t t = 0; t < kTokens && token + t < a.in.batch; ++t) {
@@ -155,7 +155,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
           for (int t = 0; t < kTokens; ++t) {
             const float* x = a.in.x + (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
             Floats& part = parts[t][j % kChains];
-            part = fma(columns[j], splat(x[4 * k + j]), part);
+            part = fused(columns[j], splat(x[4 * k + j]), part);
           }
         }
       }
@@ -165,10 +165,10 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
         Floats part = parts[t][0];
         if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
         if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
-        sums[t] = fma(group.scale, part, sums[t]);
+        sums[t] = fused(group.scale, part, sums[t]);
         if constexpr (Format::Scales::kHasOffset) {
           const std::size_t at = (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
-          sums[t] = fma(group.offset, group_sum<kGroups>(a, at, g), sums[t]);
+          sums[t] = fused(group.offset, group_sum<kGroups>(a, at, g), sums[t]);
         }
       }
     }

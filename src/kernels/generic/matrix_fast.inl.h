@@ -44,13 +44,13 @@ struct ExpandedPanel {
                                             const std::byte* codes, int of_super) {
       for (int k = 0; k < kSteps; ++k) {
         const Ints quad = DotCodes<Format>::quad(codes, k);
-        store_quads(DotCodes<Format>::kStep == 1 ? quad : quad + quad, out + k * kVectorBytes);
+        store_32(DotCodes<Format>::kStep == 1 ? quad : quad + quad, out + k * kVectorBytes);
       }
       for (int g = 0; g < kGroups; ++g) {
         const GroupScale group = scales.read(super, block, of_super, g);
         std::byte* at = out + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
-        store_quads(bits_of(group.scale), at);
-        store_quads(bits_of(group.offset), at + kVectorBytes);
+        store_32(bits_of(group.scale), at);
+        store_32(bits_of(group.offset), at + kVectorBytes);
       }
       out += kBlockBytes;
     });
@@ -69,10 +69,10 @@ struct ExpandedPanel {
       unrolled<kPanels>([&](auto p) {
         unrolled<kGroups>([&](auto g) {
           const std::byte* at = expanded + p * apart + kCodeBytes + static_cast<std::size_t>(g) * kGroupBytes;
-          groups[p][g] = {from_bits(load_quads(at)), from_bits(load_quads(at + kVectorBytes))};
+          groups[p][g] = {from_bits(load_32(at)), from_bits(load_32(at + kVectorBytes))};
         });
       });
-      fast_block<Kind, 1, kPanels>([&](auto p, int k) { return load_quads(expanded + p * apart + k * kVectorBytes); },
+      fast_block<Kind, 1, kPanels>([&](auto p, int k) { return load_32(expanded + p * apart + k * kVectorBytes); },
                                    zero, groups, a, token, b, sums);
     }
     unrolled<kPanels>([&](auto p) {

@@ -161,7 +161,7 @@ void pack_panels(const PackArgs& args) noexcept {
           for (int lane = 0; lane < kLanes; ++lane) {
             __builtin_memcpy(quad + 4 * lane, pieces[lane].codes + 32 * b + 4 * static_cast<std::size_t>(k), 4);
           }
-          quads[k] = load_quads(quad);
+          quads[k] = load_32(quad);
         }
         Format::Codes::store(quads, at + Format::Scales::kBlockBytes);
         at += PanelWalk<Format>::kBlockBytes;

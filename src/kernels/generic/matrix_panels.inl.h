@@ -28,11 +28,11 @@ inline constexpr int kBandBytes = kBandBits* kVectorBytes;
 template <int kBandBits>
 inline Ints band_step(const std::byte* band, int k) noexcept {
   if constexpr (kBandBits == 8) {
-    return load_quads(band + k * kVectorBytes);
+    return load_32(band + k * kVectorBytes);
   } else {
     constexpr int kPerByte = 8 / kBandBits;
     constexpr int kMask = static_cast<int>(((1u << kBandBits) - 1) * 0x01010101u);
-    const Ints packed = load_quads(band + k / kPerByte * kVectorBytes);
+    const Ints packed = load_32(band + k / kPerByte * kVectorBytes);
     return shift_right(packed, kBandBits * (k % kPerByte)) & splat_int(kMask);
   }
 }
@@ -72,7 +72,7 @@ struct PanelCodes {
         const Ints field = shift_right(quads[vector * kPerByte + i], from_bit) & splat_int(kMask);
         packed = packed | shift_left(field, kBandBits * i);
       }
-      store_quads(packed, band + vector * kVectorBytes);
+      store_32(packed, band + vector * kVectorBytes);
     }
   }
 };

@@ -108,6 +108,13 @@ inline Floats group_sum(const ProductArgs& a, std::size_t at, int g) noexcept {
 
 // Products of codes with int8 activations, for one or a few tokens.
 
+/// The same four activations in every lane.
+inline Ints splat_quad(const std::int8_t* from) noexcept {
+  std::int32_t quad;
+  __builtin_memcpy(&quad, from, 4);
+  return splat_int(quad);
+}
+
 /// How the codes of a format enter an integer product, and what a zero weight is there.
 template <class Format>
 struct DotCodes {
@@ -217,17 +224,17 @@ inline void fast_block(Quad quad, std::int32_t zero, const GroupScale (&groups)[
         if constexpr (g == 0) {
           products[p][t] = groups[p][g].scale * dot;
         } else {
-          products[p][t] = fma(groups[p][g].scale, dot, products[p][t]);
+          products[p][t] = fused(groups[p][g].scale, dot, products[p][t]);
         }
         if constexpr (Kind::kHasOffset) {
-          sums[p][t] = fma(groups[p][g].offset, group_sum<kGroups>(a, of_token(t), g), sums[p][t]);
+          sums[p][t] = fused(groups[p][g].offset, group_sum<kGroups>(a, of_token(t), g), sums[p][t]);
         }
       });
     });
   });
   unrolled<kTokens>([&](auto t) {
     const Floats scale = splat(a.in.scales[of_token(t) / 32]);
-    unrolled<kPanels>([&](auto p) { sums[p][t] = fma(products[p][t], scale, sums[p][t]); });
+    unrolled<kPanels>([&](auto p) { sums[p][t] = fused(products[p][t], scale, sums[p][t]); });
   });
 }
 

@@ -104,7 +104,7 @@ struct BandTables {
       const float* columns = x + table / 4 * (4 / kBandBits) * 4 + table % 4;
       for (int part = 0; part < 16; part += kLanes) {
         Floats sum = load_floats(kFactors.of[0] + part) * splat(columns[0]);
-        for (int i = 1; i < kFields; ++i) sum = fma(load_floats(kFactors.of[i] + part), splat(columns[4 * i]), sum);
+        for (int i = 1; i < kFields; ++i) sum = fused(load_floats(kFactors.of[i] + part), splat(columns[4 * i]), sum);
         store_floats(sum, out + part);
       }
     }
@@ -187,16 +187,16 @@ inline void tables_tile(const ProductArgs& a, const std::byte* panel, std::size_
                 packed[p] = load_quads_once(low[p] + k / kPerByte * kVectorBytes);
               }
               const Ints index = shift_right(packed[p], 8 * j + Tables::kLow * (k % kPerByte));
-              parts[p][j % 2] = fma(lookup16(kLowLevels<Format>.of, index), x, parts[p][j % 2]);
+              parts[p][j % 2] = fused(lookup16(kLowLevels<Format>.of, index), x, parts[p][j % 2]);
             });
           });
         });
       }
       unrolled<kPanels>([&](auto p) {
         const GroupScale group = scales.read(super + p * bytes, block + p * bytes, of_super, g);
-        sums[p] = fma(group.scale, parts[p][0] + parts[p][1], sums[p]);
+        sums[p] = fused(group.scale, parts[p][0] + parts[p][1], sums[p]);
         if constexpr (Format::Scales::kHasOffset)
-          sums[p] = fma(group.offset, group_sum<kGroups>(a, b * 32, g), sums[p]);
+          sums[p] = fused(group.offset, group_sum<kGroups>(a, b * 32, g), sums[p]);
       });
     });
   });

@@ -1,5 +1,15 @@
-// Thirty-two codes of one byte each, for the namespaces whose processors have AVX2: the counterpart of Bytes in
-// quant/lanes_scalar.h.
+// What lanes of AVX2 and of AVX-512 have in common. Included at the end of their vocabulary.
+
+inline float half_to_float(std::uint16_t code) noexcept { return _cvtsh_ss(code); }
+
+template <int kBytes>
+inline void store_lanes(Ints v, std::byte* const* targets, int offset) noexcept {
+  alignas(64) std::uint32_t lanes[kLanes];
+  store_32(v, reinterpret_cast<std::byte*>(lanes));
+  for (int i = 0; i < kLanes; ++i) __builtin_memcpy(targets[i] + offset, &lanes[i], kBytes);
+}
+
+// ---- thirty-two codes of one byte each: the counterpart of Bytes in quant/lanes_scalar.h
 
 struct Bytes {
   __m256i v;

@@ -112,6 +112,9 @@ inline Mask both(Mask a, Mask b) noexcept { return {vandq_u32(a.m, b.m)}; }
 inline Mask either(Mask a, Mask b) noexcept { return {vorrq_u32(a.m, b.m)}; }
 inline bool any(Mask m) noexcept { return vmaxvq_u32(m.m) != 0; }
 
+/// a · b + c, rounded once.
+inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {vfmaq_f32(c.v, a.v, b.v)}; }
+
 // Not vminq and vmaxq: those give NaN where the definition gives b, and order the zeros.
 inline Floats min_of(Floats a, Floats b) noexcept { return select(a < b, a, b); }
 inline Floats max_of(Floats a, Floats b) noexcept { return select(a > b, a, b); }
@@ -194,9 +197,6 @@ inline void store_lanes(Ints v, std::byte* const* targets, int offset) noexcept 
   store(2, vgetq_lane_s32(v.v, 2));
   store(3, vgetq_lane_s32(v.v, 3));
 }
-inline void store8(Ints v, std::byte* const* targets, int offset) noexcept { store_lanes<1>(v, targets, offset); }
-inline void store16(Ints v, std::byte* const* targets, int offset) noexcept { store_lanes<2>(v, targets, offset); }
-inline void store32(Ints v, std::byte* const* targets, int offset) noexcept { store_lanes<4>(v, targets, offset); }
 
 // ---- loads and stores: neighbours in memory become neighbouring lanes. Addresses need no alignment.
 
@@ -254,7 +254,7 @@ inline Floats load_64(const std::byte* from) noexcept {  // one by one: by way o
 template <int kBits>
 inline Ints load_fields(const std::byte* packed, int first) noexcept {
   static_assert(kBits == 1 || kBits == 2 || kBits == 4);
-  // All four fields at the top of a word. Those of one bit may begin amid a byte.
+  // All four fields at the top of a word. Those of one bit may begin inside a byte.
   std::uint32_t word = 0;
   __builtin_memcpy(&word, packed + first * kBits / 8, kBits == 4 ? 2 : 1);
   word = __builtin_bswap32(word) << (first * kBits % 8);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What products need beyond lanes.h and lanes_io.h. A *quad* is four bytes in one lane: four columns of the row that
-// the lane stands for.
+// What products need beyond lanes.h. A *quad* is four bytes in one lane: four columns of the row that the lane stands
+// for.
 
 #include "kernels/neon/lanes.h"
 
@@ -11,8 +11,6 @@ namespace {  // each file has its own: they differ in flags
 inline constexpr int kRegisters = 32;
 /// lookup16 is a mask, a multiply-add and a look-up in four registers, which takes several cycles.
 inline constexpr bool kCheapLookup = false;
-
-inline Floats fma(Floats a, Floats b, Floats c) noexcept { return {vfmaq_f32(c.v, a.v, b.v)}; }
 
 /// Bytes as the upper halves of binary16 codes, and E4M3 codes as binary16 of 2^-8 of their value (NaN is not kept).
 inline Floats upper_bytes_of_halves(const std::byte* from) noexcept {
@@ -28,20 +26,12 @@ inline Floats e4m3_in_halves(const std::byte* from) noexcept {
   return {vcvt_f32_f16(vreinterpret_f16_u16(halves))};
 }
 
-inline Ints load_quads(const std::byte* from) noexcept { return load_32(from); }
-/// The same, kept in a register: of a value that is shifted many ways the compiler would otherwise load it anew for
-/// each.
+/// load_32 into a register, where it stays: of a value that is shifted many ways the compiler would otherwise load it
+/// anew for each.
 inline Ints load_quads_once(const std::byte* from) noexcept {
-  Ints v = load_quads(from);
+  Ints v = load_32(from);
   asm("" : "+w"(v.v));
   return v;
-}
-inline void store_quads(Ints v, std::byte* to) noexcept { store_32(v, to); }
-/// The same four activations in every lane.
-inline Ints splat_quad(const std::int8_t* from) noexcept {
-  std::int32_t quad;
-  __builtin_memcpy(&quad, from, 4);
-  return {vdupq_n_s32(quad)};
 }
 /// table[index] for every byte, 0 <= index < 16.
 inline Ints lookup_bytes(const std::int8_t* table, Ints index) noexcept {

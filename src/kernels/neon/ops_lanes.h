@@ -13,9 +13,6 @@ inline constexpr int kScoreQueries = 4;
 /// Vectors of 4 results summed together over the values: 16 sums, 4 values and 1 weight.
 inline constexpr int kSumVectors = 4;
 
-/// a · b + c, rounded once.
-inline Floats fused(Floats a, Floats b, Floats c) noexcept { return {vfmaq_f32(c.v, a.v, b.v)}; }
-
 /// What is left of v when the nearest integer is taken off; v at the nearest 64th.
 inline Floats rest_of(Floats v) noexcept { return v - Floats{vrndnq_f32(v.v)}; }
 inline Floats nearest_64th(Floats v) noexcept { return Floats{vrndnq_f32((v * splat(64.0f)).v)} * splat(0x1p-6f); }
@@ -57,8 +54,6 @@ inline void store_pairs(Floats even, Floats odd, float* to) noexcept {
   const float32x4x2_t pairs = {{even.v, odd.v}};
   vst2q_f32(to, pairs);
 }
-
-inline void prefetch(const std::byte* line) noexcept { __builtin_prefetch(line); }
 
 }  // namespace
 }  // namespace imago::kernels::neon
