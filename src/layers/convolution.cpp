@@ -140,36 +140,6 @@ std::size_t batch_of(const Layer& layer, const ConvolutionSizes& sizes, const Te
   return rows_of(layer, x, sizes.channels * sizes.in_values());
 }
 
-/// Gives the result its shape; what comes back takes z.
-std::span<float> prepare(const Layer& layer, const ConvolutionSizes& sizes, std::size_t batch, LayerState& state,
-                         const Run& run) {
-  std::size_t extents[5];
-  resize_to(state.post, convolution_result(layer, sizes, batch, extents));
-  return pre_activation(layer, state, run);
-}
-
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
-  const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const std::size_t batch = batch_of(layer, sizes, x);
-  const std::span<float> z = prepare(layer, sizes, batch, state, run);
-  math::convolve(extents_of(sizes, batch), x.values(), decoded_weights(*layer.weights, layer.config.scheme()), z);
-  apply_activation(layer.config.activation, z, state.post.values());
-}
-
-void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
-              LayerState& state, LayerGradient& gradient, Run&) {
-  const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const math::ConvolutionExtents extents = extents_of(sizes, batch_of(layer, sizes, x));
-  const std::span<const float> grad_z = grad_pre_activation(layer, grad_output, state);
-  math::convolve_backward_weights(extents, x.values(), grad_z, gradient.weights);
-  if (!state.needs_grad_input) return;
-  state.grad_input.resize(x.shape());
-  math::convolve_backward_data(extents, grad_z, decoded_weights(*layer.weights, layer.config.scheme()),
-                               state.grad_input.values());
-}
-
-// ---- transposed
-
 /// Calls body(index in [F][C][k…], index in [C][F][k…], values) for each kernel.
 template <class Body>
 void for_each_kernel(const ConvolutionSizes& s, std::size_t weights, Body&& body) {
@@ -193,20 +163,36 @@ std::span<const float> swapped_weights(const Layer& layer, const ConvolutionSize
   return swapped;
 }
 
-void transposed_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
   const std::size_t batch = batch_of(layer, sizes, x);
-  const std::span<float> z = prepare(layer, sizes, batch, state, run);
-  math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights(layer, sizes, state), z);
+  std::size_t extents[5];
+  resize_to(state.post, convolution_result(layer, sizes, batch, extents));
+  const std::span<float> z = pre_activation(layer, state, run);
+  if (is_transposed(layer.config.type)) {
+    math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights(layer, sizes, state), z);
+  } else {
+    math::convolve(extents_of(sizes, batch), x.values(), decoded_weights(*layer.weights, layer.config.scheme()), z);
+  }
   apply_activation(layer.config.activation, z, state.post.values());
 }
 
-void transposed_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
-                         LayerState& state, LayerGradient& gradient, Run&) {
+void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
+              LayerState& state, LayerGradient& gradient, Run&) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
-  const math::ConvolutionExtents extents = swapped_extents(sizes, batch_of(layer, sizes, x));
-  const std::span<const float> weights = swapped_weights(layer, sizes, state);
+  const std::size_t batch = batch_of(layer, sizes, x);
   const std::span<const float> grad_z = grad_pre_activation(layer, grad_output, state);
+  if (state.needs_grad_input) state.grad_input.resize(x.shape());
+  const std::span<float> grad_x = state.grad_input.values();
+  if (!is_transposed(layer.config.type)) {
+    const math::ConvolutionExtents extents = extents_of(sizes, batch);
+    math::convolve_backward_weights(extents, x.values(), grad_z, gradient.weights);
+    if (!state.needs_grad_input) return;
+    const std::span<const float> weights = decoded_weights(*layer.weights, layer.config.scheme());
+    return math::convolve_backward_data(extents, grad_z, weights, grad_x);
+  }
+  const math::ConvolutionExtents extents = swapped_extents(sizes, batch);
+  const std::span<const float> weights = swapped_weights(layer, sizes, state);
   resize_to(state.scratch[2], {weights.size()});
   const std::span<float> grad_weights = state.scratch[2].values();
   std::ranges::fill(grad_weights, 0.0f);
@@ -214,22 +200,18 @@ void transposed_backward(Layer& layer, const Tensor<float>& x, const Tensor<floa
   for_each_kernel(sizes, weights.size(), [&](std::size_t to, std::size_t from, std::size_t values) {
     for (std::size_t i = 0; i < values; ++i) gradient.weights[to + i] += grad_weights[from + i];
   });
-  state.grad_input.resize(x.shape());
-  math::convolve(extents, grad_z, weights, state.grad_input.values());
+  if (state.needs_grad_input) math::convolve(extents, grad_z, weights, grad_x);
 }
 
-constexpr LayerFunctions convolution(LayerType type) { return {type, shape_of, initialize_matrix, forward, backward}; }
-constexpr LayerFunctions transposed(LayerType type) {
-  return {type, shape_of, initialize_matrix, transposed_forward, transposed_backward};
-}
+constexpr LayerFunctions functions(LayerType type) { return {type, shape_of, initialize_matrix, forward, backward}; }
 
 }  // namespace
 
-const LayerFunctions kCnn1 = convolution(LayerType::cnn1);
-const LayerFunctions kCnn2 = convolution(LayerType::cnn2);
-const LayerFunctions kCnn3 = convolution(LayerType::cnn3);
-const LayerFunctions kConvTransposed1D = transposed(LayerType::conv_transposed_1d);
-const LayerFunctions kConvTransposed2D = transposed(LayerType::conv_transposed_2d);
-const LayerFunctions kConvTransposed3D = transposed(LayerType::conv_transposed_3d);
+const LayerFunctions kCnn1 = functions(LayerType::cnn1);
+const LayerFunctions kCnn2 = functions(LayerType::cnn2);
+const LayerFunctions kCnn3 = functions(LayerType::cnn3);
+const LayerFunctions kConvTransposed1D = functions(LayerType::conv_transposed_1d);
+const LayerFunctions kConvTransposed2D = functions(LayerType::conv_transposed_2d);
+const LayerFunctions kConvTransposed3D = functions(LayerType::conv_transposed_3d);
 
 }  // namespace imago::layers

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "base/parallel.h"
 #include "layers/linear.h"
@@ -24,16 +23,6 @@ std::optional<std::size_t> row_of(float id, std::size_t rows) {
   const double value = static_cast<double>(id);
   if (!(value > -1 && value < static_cast<double>(rows))) return std::nullopt;
   return static_cast<std::size_t>(std::max(0.0, value));
-}
-
-/// Gives `result` the shape of x with `width` as one more extent; nothing is allocated if it has that already.
-void resize_with(Tensor<float>& result, const Tensor<float>& x, std::size_t width) {
-  const std::span<const std::size_t> from = x.shape().extents();
-  const std::span<const std::size_t> now = result.shape().extents();
-  if (now.size() == from.size() + 1 && now.back() == width && std::equal(from.begin(), from.end(), now.begin())) return;
-  std::vector<std::size_t> extents(from.begin(), from.end());
-  extents.push_back(width);
-  result.resize(Shape(std::move(extents)));
 }
 
 void look_up(const Layer& layer, const WeightShape& shape, std::span<const float> ids, std::span<float> rows,
@@ -57,7 +46,7 @@ void look_up(const Layer& layer, const WeightShape& shape, std::span<const float
 
 void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
   const WeightShape shape = shape_of(layer.config);
-  resize_with(state.post, x, shape.cols);
+  resize_outer(state.post, x.shape().extents(), shape.cols);
   const std::span<float> rows = pre_activation(layer, state, run);
   look_up(layer, shape, x.values(), rows, run.for_backward);
   apply_activation(layer.config.activation, rows, state.post.values());

@@ -46,19 +46,16 @@ Layer layer_of(LayerType type, Activation activation = Activation::linear) {
   return Layer(std::move(config));
 }
 
-Layer recurrent(LayerType type, int inputs, int outputs, int steps) {
-  Layer layer = layer_of(type);
+Layer sized(LayerType type, int inputs, int outputs, Activation activation = Activation::linear) {
+  Layer layer = layer_of(type, activation);
   layer.config.input_height = inputs;
   layer.config.output_height = outputs;
-  layer.config.seq_length = steps;
   return layer;
 }
 
-Layer norm(LayerType type, int width, double eps) {
-  Layer layer = layer_of(type);
-  layer.config.input_height = width;
-  layer.config.output_height = width;
-  layer.config.rms_norm_eps = eps;
+Layer recurrent(LayerType type, int inputs, int outputs, int steps) {
+  Layer layer = sized(type, inputs, outputs);
+  layer.config.seq_length = steps;
   return layer;
 }
 
@@ -95,10 +92,7 @@ void initialize_weights(Layer& layer, std::uint64_t seed) {
 }
 
 Layer dense(int inputs, int outputs, Activation activation) {
-  Layer layer = layer_of(LayerType::dense, activation);
-  layer.config.input_height = inputs;
-  layer.config.output_height = outputs;
-  return layer;
+  return sized(LayerType::dense, inputs, outputs, activation);
 }
 
 Layer embedding(int vocabulary, int width) {
@@ -108,8 +102,13 @@ Layer embedding(int vocabulary, int width) {
   return layer;
 }
 
-Layer rms_norm(int width, double eps) { return norm(LayerType::rms_norm, width, eps); }
-Layer layer_norm(int width) { return norm(LayerType::layer_norm, width, 0); }
+Layer rms_norm(int width, double eps) {
+  Layer layer = sized(LayerType::rms_norm, width, width);
+  layer.config.rms_norm_eps = eps;
+  return layer;
+}
+
+Layer layer_norm(int width) { return sized(LayerType::layer_norm, width, width); }
 
 Layer attention(const AttentionShape& shape) {
   Layer layer = layer_of(LayerType::multi_head_attention);
@@ -122,12 +121,7 @@ Layer attention(const AttentionShape& shape) {
   return layer;
 }
 
-Layer swiglu(int width, int intermediate) {
-  Layer layer = layer_of(LayerType::swiglu);
-  layer.config.input_height = width;
-  layer.config.output_height = intermediate;
-  return layer;
-}
+Layer swiglu(int width, int intermediate) { return sized(LayerType::swiglu, width, intermediate); }
 
 Layer convolution(int axes, const ConvolutionShape& shape, Activation activation) {
   return convolution_of(LayerType::cnn1, axes, shape, activation);

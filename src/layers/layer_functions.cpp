@@ -8,6 +8,7 @@
 
 #include "base/system.h"
 #include "imago/error.h"
+#include "layers/children.h"
 #include "weights/random.h"
 
 namespace imago::layers {
@@ -37,11 +38,6 @@ constexpr const LayerFunctions* kTable[kLayerTypes] = {
     &kResidual,
     &kMetacognition,
 };
-
-void copy(const Tensor<float>& from, Tensor<float>& to) {
-  to.resize(from.shape());
-  std::ranges::copy(from.values(), to.values().begin());
-}
 
 }  // namespace
 
@@ -73,7 +69,7 @@ LayerGradient zero_gradient(const Layer& layer) {
 
 void forward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run) {
   if (layer.config.is_disabled) {
-    copy(x, state.post);
+    copy_tensor(x, state.post);
     return;
   }
   check_weights(layer);
@@ -88,7 +84,7 @@ void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* s
                                  grad_output.shape().to_string(), state.post.shape().to_string()));
   }
   if (layer.config.is_disabled) {
-    copy(grad_output, state.grad_input);
+    copy_tensor(grad_output, state.grad_input);
     return;
   }
   // A Metacognition command may have changed the layer since; what its forward kept does not fit it then.
@@ -137,6 +133,13 @@ void initialize_matrix(const LayerConfig&, WeightStore& weights, std::uint64_t s
 void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents) {
   if (std::ranges::equal(tensor.shape().extents(), extents)) return;
   tensor.resize(Shape(std::vector(extents.begin(), extents.end())));
+}
+
+void resize_outer(Tensor<float>& tensor, std::span<const std::size_t> outer, std::size_t last) {
+  thread_local std::vector<std::size_t> extents;
+  extents.assign(outer.begin(), outer.end());
+  extents.push_back(last);
+  resize_to(tensor, extents);
 }
 
 }  // namespace imago::layers

@@ -130,7 +130,7 @@ void initialize_constant(WeightStore& weights, std::size_t first, std::size_t co
 /// LayerFunctions::initialize of layers whose weights are one matrix.
 void initialize_matrix(const LayerConfig& config, WeightStore& weights, std::uint64_t seed);
 
-/// Throws UsageError, saying who asks for what, if so many float32 values are more than this machine has memory for:
+/// Throws UsageError, naming `who` and `what`, if that many float32 values do not fit the memory of this machine:
 /// settings come from files, and a small file must not take all memory there is.
 void check_memory(std::size_t values, std::string_view who, std::string_view what);
 
@@ -139,6 +139,9 @@ void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents);
 inline void resize_to(Tensor<float>& tensor, std::initializer_list<std::size_t> extents) {
   resize_to(tensor, std::span(extents.begin(), extents.size()));
 }
+
+/// Gives the tensor the extents `outer` and then `last`; nothing is allocated if it has them already.
+void resize_outer(Tensor<float>& tensor, std::span<const std::size_t> outer, std::size_t last);
 
 /// Calls visit(child) for every layer directly inside `layer`, in the order of LayerGradient::children; meta networks
 /// are networks of their own and left out.

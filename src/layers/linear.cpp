@@ -142,17 +142,9 @@ std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width) {
 
 void resize_rows(Tensor<float>& result, const Tensor<float>& x, std::size_t width, std::size_t new_width) {
   const std::span<const std::size_t> from = x.shape().extents();
-  const bool keeps_shape = !from.empty() && from.back() == width;
-  const std::size_t outer = keeps_shape ? from.size() - 1 : 1;
   const std::size_t rows = x.size() / width;
-  const std::span<const std::size_t> now = result.shape().extents();
-  if (now.size() == outer + 1 && now.back() == new_width &&
-      (keeps_shape ? std::equal(now.begin(), now.end() - 1, from.begin()) : now.front() == rows)) {
-    return;
-  }
-  std::vector<std::size_t> extents = keeps_shape ? std::vector(from.begin(), from.end() - 1) : std::vector{rows};
-  extents.push_back(new_width);
-  result.resize(Shape(std::move(extents)));
+  const bool keeps_shape = !from.empty() && from.back() == width;
+  resize_outer(result, keeps_shape ? from.first(from.size() - 1) : std::span(&rows, 1), new_width);
 }
 
 // ---- activation functions
