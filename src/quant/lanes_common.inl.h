@@ -7,6 +7,11 @@ inline std::uint16_t code_of(PackedHalf half) noexcept {
   return code;
 }
 
+/// out[i] has value i of the row of each lane. REQUIRES: count is a multiple of kLanes.
+inline void load_transposed(const float* const* rows, int count, Floats* out) noexcept {
+  for (int column = 0; column < count; column += kLanes) transpose(rows, column, out + column);
+}
+
 /// Nearest integer, ties to even. REQUIRES: |t| < 2^22. Adding 1.5 · 2^23 leaves no bits for the fraction.
 inline Floats round_even(Floats t) noexcept {
   const Floats magic = splat(12582912.0f);

@@ -60,10 +60,8 @@ inline Ints lookup16(const std::int32_t* table, Ints index) noexcept { return ta
 /// One binary16 code; not lanes, but processors have an instruction for it.
 inline float half_to_float(std::uint16_t code) noexcept { return from_half(Half{code}); }
 
-/// out[i] has value i of the row of each lane: rows[lane][i].
-inline void load_transposed(const float* const* rows, int count, Floats* out) noexcept {
-  for (int i = 0; i < count; ++i) out[i] = rows[0][i];
-}
+/// out[i], i < kLanes, has value column + i of the row of each lane: rows[lane][column + i].
+inline void transpose(const float* const* rows, int column, Floats* out) noexcept { *out = rows[0][column]; }
 
 /// kLanes consecutive codes as floats, and kLanes consecutive floats.
 inline Floats load_codes(const std::int8_t* p) noexcept { return static_cast<float>(*p); }

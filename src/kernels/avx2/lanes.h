@@ -88,7 +88,7 @@ inline Ints lookup16(const std::int32_t* table, Ints index) noexcept {
   return bits_of(lookup16(reinterpret_cast<const float*>(table), index));
 }
 
-inline void transpose8(const float* const* rows, int column, Floats* out) noexcept {
+inline void transpose(const float* const* rows, int column, Floats* out) noexcept {
   __m256 r[8], t[8];
   for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(rows[i] + column);
   for (int i = 0; i < 8; i += 2) {
@@ -105,11 +105,6 @@ inline void transpose8(const float* const* rows, int column, Floats* out) noexce
     out[c].v = _mm256_permute2f128_ps(r[c], r[4 + c], 0x20);
     out[4 + c].v = _mm256_permute2f128_ps(r[c], r[4 + c], 0x31);
   }
-}
-
-/// REQUIRES: count is a multiple of 8.
-inline void load_transposed(const float* const* rows, int count, Floats* out) noexcept {
-  for (int column = 0; column < count; column += 8) transpose8(rows, column, out + column);
 }
 
 inline Floats load_codes(const std::int8_t* p) noexcept {

@@ -16,7 +16,7 @@ inline void transpose_tile(const std::byte* rows, std::byte* out) noexcept {
   const float* lines[kTileRows];
   for (std::size_t i = 0; i < kTileRows; ++i) lines[i] = reinterpret_cast<const float*>(rows + i * kTileRowBytes);
   Floats columns[kTileRows];
-  transpose16(lines, 0, columns);
+  transpose(lines, 0, columns);
   for (std::size_t i = 0; i < kTileRows; ++i) {
     store_floats(columns[i], reinterpret_cast<float*>(out + i * kTileRowBytes));
   }

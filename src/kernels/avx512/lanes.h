@@ -87,7 +87,7 @@ inline Ints lookup16(const std::int32_t* table, Ints index) noexcept {
 }
 
 /// 16 × 16 floats: four rounds of interleaving, each joining pieces twice as long.
-inline void transpose16(const float* const* rows, int column, Floats* out) noexcept {
+inline void transpose(const float* const* rows, int column, Floats* out) noexcept {
   __m512 r[16], t[16];
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(rows[i] + column);
   for (int i = 0; i < 16; i += 2) {
@@ -117,11 +117,6 @@ inline void transpose16(const float* const* rows, int column, Floats* out) noexc
     out[4 + c].v = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
     out[12 + c].v = _mm512_shuffle_f32x4(odd01, odd23, 0xDD);
   }
-}
-
-/// REQUIRES: count is a multiple of 16.
-inline void load_transposed(const float* const* rows, int count, Floats* out) noexcept {
-  for (int column = 0; column < count; column += 16) transpose16(rows, column, out + column);
 }
 
 inline Floats load_codes(const std::int8_t* p) noexcept {

@@ -156,7 +156,7 @@ inline float half_to_float(std::uint16_t code) noexcept {
   return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(code))), 0);
 }
 
-inline void transpose4(const float* const* rows, int column, Floats* out) noexcept {
+inline void transpose(const float* const* rows, int column, Floats* out) noexcept {
   const float32x4_t r0 = vld1q_f32(rows[0] + column), r1 = vld1q_f32(rows[1] + column);
   const float32x4_t r2 = vld1q_f32(rows[2] + column), r3 = vld1q_f32(rows[3] + column);
   // Columns 0 and 2, columns 1 and 3: rows 0 and 1 or rows 2 and 3 in turn.
@@ -168,11 +168,6 @@ inline void transpose4(const float* const* rows, int column, Floats* out) noexce
   out[1].v = vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23));
   out[2].v = vreinterpretq_f32_f64(vtrn2q_f64(even01, even23));
   out[3].v = vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23));
-}
-
-/// REQUIRES: count is a multiple of 4.
-inline void load_transposed(const float* const* rows, int count, Floats* out) noexcept {
-  for (int column = 0; column < count; column += 4) transpose4(rows, column, out + column);
 }
 
 /// Four bytes, in the low half of the result.
