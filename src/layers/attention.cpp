@@ -166,14 +166,13 @@ void for_each_group(const Call& call, Tensor<float>& scratch, std::size_t values
   const std::size_t parts = std::min(groups, static_cast<std::size_t>(pool_threads()));
   const std::size_t wanted = checked_mul(parts, values, "attention tiles");
   if (scratch.size() < wanted) scratch.resize(Shape{wanted});  // never shrinks, since backward takes more than forward
-  parallel_for(parts, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t part = begin; part < end; ++part) {
-      for (std::size_t group = groups * part / parts; group < groups * (part + 1) / parts; ++group) {
-        body(group / call.dims.kv_heads, group % call.dims.kv_heads,
-             Tiles(scratch.values().subspan(part * values, values)));
-      }
+  const auto run_part = [&](std::size_t part) {
+    for (std::size_t group = groups * part / parts; group < groups * (part + 1) / parts; ++group) {
+      body(group / call.dims.kv_heads, group % call.dims.kv_heads,
+           Tiles(scratch.values().subspan(part * values, values)));
     }
-  });
+  };
+  parallel_rows(parts, 1, run_part, 1);
 }
 
 void attend_all(const Call& call, LayerState& state, bool keep) {

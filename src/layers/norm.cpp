@@ -53,19 +53,25 @@ void for_each_row(const Tensor<float>& x, const Tensor<float>& grad_y, std::size
   });
 }
 
-// ---- RMSNorm
-
-WeightShape rms_shape(const LayerConfig& config) { return {.rows = 1, .cols = norm_width(config)}; }
-
-void rms_initialize(const LayerConfig&, WeightStore& weights, std::uint64_t) {
-  initialize_constant(weights, 0, weights.count(), 1);
+WeightShape weight_shape_of(const LayerConfig& config) {
+  const std::size_t width = norm_width(config);
+  return {.rows = 1, .cols = config.type == LayerType::layer_norm ? 2 * width : width};  // gamma, beta
 }
 
-void rms_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
+void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) {
+  initialize_constant(weights, 0, norm_width(config), 1);
+}
+
+void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
   const std::size_t width = norm_width(layer.config);
   rows_of(layer, x, width);
   state.post.resize(x.shape());
-  kernels::rms_norm(x.values(), weights_of(layer, 0, width), norm_eps(layer.config), state.post.values());
+  const float eps = norm_eps(layer.config);
+  if (layer.config.type == LayerType::rms_norm) {
+    return kernels::rms_norm(x.values(), weights_of(layer, 0, width), eps, state.post.values());
+  }
+  const std::span<const float> weights = weights_of(layer, 0, 2 * width);
+  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), eps, state.post.values());
 }
 
 void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -84,23 +90,6 @@ void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, co
     return {0, scale};
   });
   add_gamma(x.values(), grad_output.values(), state.scratch[0].values(), width, gradient.weights);
-}
-
-// ---- LayerNorm
-
-WeightShape layer_norm_shape(const LayerConfig& config) { return {.rows = 1, .cols = 2 * norm_width(config)}; }
-
-void layer_norm_initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) {
-  initialize_constant(weights, 0, norm_width(config), 1);
-}
-
-void layer_norm_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
-  const std::size_t width = norm_width(layer.config);
-  rows_of(layer, x, width);
-  state.post.resize(x.shape());
-  const std::span<const float> weights = weights_of(layer, 0, 2 * width);
-  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), norm_eps(layer.config),
-                      state.post.values());
 }
 
 void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -131,8 +120,7 @@ void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<floa
 
 }  // namespace
 
-const LayerFunctions kRmsNorm{LayerType::rms_norm, rms_shape, rms_initialize, rms_forward, rms_backward};
-const LayerFunctions kLayerNorm{LayerType::layer_norm, layer_norm_shape, layer_norm_initialize, layer_norm_forward,
-                                layer_norm_backward};
+const LayerFunctions kRmsNorm{LayerType::rms_norm, weight_shape_of, initialize, forward, rms_backward};
+const LayerFunctions kLayerNorm{LayerType::layer_norm, weight_shape_of, initialize, forward, layer_norm_backward};
 
 }  // namespace imago::layers

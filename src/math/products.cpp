@@ -158,28 +158,27 @@ ConvolutionArgs whole(ConvolutionKind kind, const ConvolutionExtents& e, const f
 void compute(const Backend& backend, const ConvolutionArgs& all, Split parts, std::size_t w_apart = 0) {
   const ConvolutionExtents& e = all.extents;
   const bool splits_channels = all.kind == ConvolutionKind::backward_data;
-  parallel_for(parts.samples * parts.lines, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t sample_part = i / parts.lines;
-      const Range samples = range_of(e.batch, 1, sample_part, parts.samples);
-      const Range lines = range_of(splits_channels ? e.channels : e.filters, kLineGrain, i % parts.lines, parts.lines);
-      ConvolutionArgs part = all;
-      part.extents.batch = samples.end - samples.begin;
-      part.x += samples.begin * all.x_sample;
-      part.y += samples.begin * all.y_sample;
-      part.w += sample_part * w_apart;
-      if (splits_channels) {
-        part.extents.channels = lines.end - lines.begin;
-        part.x += lines.begin * in_values(e);
-        part.w += lines.begin * kernel_values(e);
-      } else {
-        part.extents.filters = lines.end - lines.begin;
-        part.w += lines.begin * all.w_filter;
-        part.y += lines.begin * out_values(e);
-      }
-      backend.convolve(part);
+  const auto compute_part = [&](std::size_t i) {
+    const std::size_t sample_part = i / parts.lines;
+    const Range samples = range_of(e.batch, 1, sample_part, parts.samples);
+    const Range lines = range_of(splits_channels ? e.channels : e.filters, kLineGrain, i % parts.lines, parts.lines);
+    ConvolutionArgs part = all;
+    part.extents.batch = samples.end - samples.begin;
+    part.x += samples.begin * all.x_sample;
+    part.y += samples.begin * all.y_sample;
+    part.w += sample_part * w_apart;
+    if (splits_channels) {
+      part.extents.channels = lines.end - lines.begin;
+      part.x += lines.begin * in_values(e);
+      part.w += lines.begin * kernel_values(e);
+    } else {
+      part.extents.filters = lines.end - lines.begin;
+      part.w += lines.begin * all.w_filter;
+      part.y += lines.begin * out_values(e);
     }
-  });
+    backend.convolve(part);
+  };
+  parallel_rows(parts.samples * parts.lines, 1, compute_part, 1);
 }
 
 }  // namespace
