@@ -75,18 +75,17 @@ void append_to_cache(const CacheShape& shape, std::span<const float> x, std::siz
   }
   const std::size_t row_bytes = shape.row_bytes();
   const std::size_t head_bytes = shape.head_bytes();
-  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+  const auto append = [&](std::size_t token) {
     // All heads at once: the codecs work best on many blocks.
     thread_local std::vector<std::byte> memory;
     const std::span<std::byte> packed = sized(memory, shape.heads * row_bytes);
-    for (std::size_t token = begin; token < end; ++token) {
-      pack(shape.type, x.subspan(token * token_values, token_values), packed);
-      for (std::size_t head = 0; head < shape.heads; ++head) {
-        std::memcpy(cache.data() + head * head_bytes + (first_row + token) * row_bytes,
-                    packed.data() + head * row_bytes, row_bytes);
-      }
+    pack(shape.type, x.subspan(token * token_values, token_values), packed);
+    for (std::size_t head = 0; head < shape.heads; ++head) {
+      std::memcpy(cache.data() + head * head_bytes + (first_row + token) * row_bytes, packed.data() + head * row_bytes,
+                  row_bytes);
     }
-  });
+  };
+  parallel_rows(tokens, 1, append, kTokensPerPart);
 }
 
 KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window) noexcept {
@@ -125,29 +124,27 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   const std::size_t head_bytes = shape.head_bytes();
   const std::size_t group = heads / shape.heads;
   const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
-  parallel_for(shape.heads * parts, 1, [&](std::size_t begin, std::size_t end) {
+  const auto attend = [&](std::size_t i) {
     thread_local std::vector<ScratchLine> memory;
-    ScratchLine* const scratch = sized(memory, attention_scratch_lines(shape.head_values)).data();
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t head = i / parts;
-      const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;
-      const std::size_t offset = token * token_values + head * group * shape.head_values;
-      kernel.run({.q = q.data() + offset,
-                  .y = y.data() + offset,
-                  .tokens = std::min(kTokensPerPart, tokens - token),
-                  .group = group,
-                  .head_values = shape.head_values,
-                  .token_stride = token_values,
-                  .type = shape.type,
-                  .keys = keys.data() + head * head_bytes,
-                  .values = values.data() + head * head_bytes,
-                  .row_bytes = row_bytes,
-                  .ranges = ranges.data() + token,
-                  .scale = options.scale,
-                  .cap = options.cap,
-                  .scratch = scratch});
-    }
-  });
+    const std::size_t head = i / parts;
+    const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;
+    const std::size_t offset = token * token_values + head * group * shape.head_values;
+    kernel.run({.q = q.data() + offset,
+                .y = y.data() + offset,
+                .tokens = std::min(kTokensPerPart, tokens - token),
+                .group = group,
+                .head_values = shape.head_values,
+                .token_stride = token_values,
+                .type = shape.type,
+                .keys = keys.data() + head * head_bytes,
+                .values = values.data() + head * head_bytes,
+                .row_bytes = row_bytes,
+                .ranges = ranges.data() + token,
+                .scale = options.scale,
+                .cap = options.cap,
+                .scratch = sized(memory, attention_scratch_lines(shape.head_values)).data()});
+  };
+  parallel_rows(shape.heads * parts, 1, attend, 1);
 }
 
 }  // namespace imago::kernels

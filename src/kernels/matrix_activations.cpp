@@ -66,20 +66,18 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
   // A single token too is work for all: the others would wait for it.
   const std::size_t pieces = (cols + kQuantizedColumns - 1) / kQuantizedColumns;
-  const std::size_t grain = std::max<std::size_t>(1, kQuantizedColumns / cols);
-  parallel_for(view.batch * pieces, grain, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t token = i / pieces, first = i % pieces * kQuantizedColumns;
-      const std::size_t count = std::min(kQuantizedColumns, cols - first), to = token * stride + first;
-      op.run({x.data() + token * cols + first, count, q + to, scales + to / 32, sums + to / 16});
-      for (std::size_t g = 0; g < padded(count) / 16; ++g) {
-        const std::int8_t* codes = q + to + g * 16;
-        std::int32_t sum = 0;
-        for (int c = 0; c < 16; ++c) sum += codes[c];
-        code_sums[to / 16 + g] = sum;
-      }
+  const auto quantize_piece = [&](std::size_t i) {
+    const std::size_t token = i / pieces, first = i % pieces * kQuantizedColumns;
+    const std::size_t count = std::min(kQuantizedColumns, cols - first), to = token * stride + first;
+    op.run({x.data() + token * cols + first, count, q + to, scales + to / 32, sums + to / 16});
+    for (std::size_t g = 0; g < padded(count) / 16; ++g) {
+      const std::int8_t* codes = q + to + g * 16;
+      std::int32_t sum = 0;
+      for (int c = 0; c < 16; ++c) sum += codes[c];
+      code_sums[to / 16 + g] = sum;
     }
-  });
+  };
+  parallel_rows(view.batch * pieces, cols, quantize_piece, kQuantizedColumns);
   view.q = q;
   view.scales = scales;
   view.code_sums = code_sums;

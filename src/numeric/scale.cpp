@@ -72,34 +72,11 @@ struct WeightedError {
   }
 };
 
-/// Every n-th weight, so that a search over a large tensor costs no more than over 64 Ki weights: the place of the
-/// least error is a property of their distribution, which a sample of that size shows to about one part in a thousand.
-struct Sample {
-  Sample(std::span<const float> all, std::span<const float> factors) {
-    constexpr std::size_t kEnough = 65536;
-    const std::size_t stride = (all.size() + kEnough - 1) / kEnough;
-    is_whole = stride <= 1;
-    if (is_whole) {
-      weights = all;
-      importance = factors;
-      return;
-    }
-    for (std::size_t i = 0; i < all.size(); i += stride) {
-      chosen_weights.push_back(all[i]);
-      if (!factors.empty()) chosen_importance.push_back(factors[i]);
-    }
-    weights = chosen_weights;
-    importance = chosen_importance;
-  }
-  Sample(const Sample&) = delete;  // the spans point into the object
-  Sample& operator=(const Sample&) = delete;
-
-  std::span<const float> weights, importance;
-  bool is_whole;
-
- private:
-  std::vector<float> chosen_weights, chosen_importance;
-};
+std::vector<float> every_nth(std::span<const float> all, std::size_t n) {
+  std::vector<float> chosen;
+  for (std::size_t i = 0; i < all.size(); i += n) chosen.push_back(all[i]);
+  return chosen;
+}
 
 /// The error over the scale is wavy, with one broad valley: a geometric grid finds the valley, two finer ones its
 /// floor. Below 1/16 of the absmax scale nearly every weight saturates; int2 gains a little above it (its -2 goes
@@ -167,10 +144,14 @@ float derive_mse_scale(DType dtype, std::span<const float> weights, std::span<co
   }
   const float widest = derive_scale(dtype, weights);
   if (!is_scaled(dtype) || ends_beyond_divisor(info(dtype))) return widest;
-  const Sample sample(weights, importance);
-  const float found = search_scale(WeightedError{dtype, sample.weights, sample.importance}, widest);
-  if (sample.is_whole) return found;
+  // A search over a large tensor costs no more than over 64 Ki weights: the place of the least error is a property of
+  // their distribution, which a sample of that size shows to about one part in a thousand.
+  constexpr std::size_t kEnough = 65536;
+  const std::size_t stride = (weights.size() + kEnough - 1) / kEnough;
   const WeightedError error{dtype, weights, importance};
+  if (stride <= 1) return search_scale(error, widest);
+  const std::vector<float> sample = every_nth(weights, stride), factors = every_nth(importance, stride);
+  const float found = search_scale(WeightedError{dtype, sample, factors}, widest);
   return error(found) < error(widest) ? found : widest;
 }
 

@@ -96,11 +96,6 @@ struct WeightStore::State {
   }
 
   /// Makes `version` the source of the master, which is unpacked from it when next asked for.
-  void adopt(std::shared_ptr<const Version> version) {
-    drop_all();
-    keep_only(std::move(version));
-  }
-
   void keep_only(std::shared_ptr<const Version> version) {
     versions.clear();
     versions.put(version->scheme(), version);
@@ -319,7 +314,8 @@ void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte>
   host_device()->upload(codes, stored, 0);
   std::vector<float> kept(scales.begin(), scales.end());
   if (!kept.empty()) state_->explicit_scales[scheme] = kept;
-  state_->adopt(
+  state_->drop_all();
+  state_->keep_only(
       std::make_shared<const Version>(scheme, count(), std::move(stored), std::move(kept), layout.group, true));
 }
 
