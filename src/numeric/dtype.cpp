@@ -12,16 +12,12 @@ namespace imago {
 
 namespace {
 
-std::string dtype_names() {
+/// Those that users may name.
+std::string known_names(bool with_blocks) {
   std::string names;
-  for (const DTypeInfo& info : kDTypes) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
-  return names;
-}
-
-std::string block_names() {
-  std::string names;
-  for (const BlockFormatInfo& info : kBlockFormats) {
-    if (info.in_gguf()) names += fmt::format("{}{}", names.empty() ? "" : " ", info.name);
+  for (const Format format : kFormats) {
+    if (format.is_block() && !(with_blocks && format.in_gguf())) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : " ", format.name());
   }
   return names;
 }
@@ -40,7 +36,7 @@ std::optional<DType> find_dtype(std::string_view text) noexcept {
 
 DType parse_dtype(std::string_view text) {
   if (const auto found = find_dtype(text)) return *found;
-  throw UsageError(fmt::format("unknown type '{}'; known: {}", text, dtype_names()));
+  throw UsageError(fmt::format("unknown type '{}'; known: {}", text, known_names(false)));
 }
 
 std::optional<Format> find_format(std::string_view text) noexcept {
@@ -53,7 +49,7 @@ std::optional<Format> find_format(std::string_view text) noexcept {
 
 Format parse_format(std::string_view text) {
   if (const auto found = find_format(text)) return *found;
-  throw UsageError(fmt::format("unknown type '{}'; known: {} {}", text, dtype_names(), block_names()));
+  throw UsageError(fmt::format("unknown type '{}'; known: {}", text, known_names(true)));
 }
 
 std::size_t packed_bytes(Format format, std::size_t count) {
