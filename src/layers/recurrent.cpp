@@ -142,12 +142,14 @@ void prepare(const RecurrentSizes& s, LayerState& state) {
   for (const Scratch part : {kGradH, kGradC, kH, kTanhC}) resize_to(state.scratch[part], {s.batch, s.hidden});
 }
 
-/// Calls body(index in the step, index in the sequences) for the `hidden` values of each batch entry of step t.
+/// Calls body(row in the step, row in the sequences) for each batch entry of step t; rows are `hidden` values.
 template <class Body>
-void for_each_value(const RecurrentSizes& s, std::size_t t, Body&& body) {
-  for (std::size_t b = 0; b < s.batch; ++b) {
-    for (std::size_t i = 0; i < s.hidden; ++i) body(b * s.hidden + i, (b * s.steps + t) * s.hidden + i);
-  }
+void for_each_row(const RecurrentSizes& s, std::size_t t, Body&& body) {
+  for (std::size_t b = 0; b < s.batch; ++b) body(b * s.hidden, (b * s.steps + t) * s.hidden);
+}
+
+void add(std::span<const float> from, float* __restrict to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i];
 }
 
 template <class Cell>
@@ -166,6 +168,7 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
     linear_forward(layer, gate_at(s, gate).input, x.values(), s.rows(),
                    state.scratch[kSums].values().subspan(gate * all, all), run);
   }
+  const std::span<float> post = state.post.values();
   std::span<const float> h;
   for (std::size_t t = 0; t < s.steps; ++t) {
     const Step step = step_at<Cell>(s, state, t);
@@ -173,14 +176,14 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
       const std::span<float> sums = step.gates.subspan(gate * count, count);
       const std::span<const float> product = state.scratch[kSums].values().subspan(gate * all, all);
       if (t == 0) {
-        for_each_value(s, t, [&](std::size_t at, std::size_t row) { sums[at] = product[row]; });
+        for_each_row(s, t, [&](std::size_t at, std::size_t row) { std::copy_n(&product[row], s.hidden, &sums[at]); });
       } else {
         linear_forward(layer, gate_at(s, gate).recurrent, h, s.batch, sums, run);
-        for_each_value(s, t, [&](std::size_t at, std::size_t row) { sums[at] += product[row]; });
+        for_each_row(s, t, [&](std::size_t at, std::size_t row) { add(product.subspan(row, s.hidden), &sums[at]); });
       }
     }
     h = Cell::forward(step);
-    for_each_value(s, t, [&](std::size_t at, std::size_t row) { state.post[row] = h[at]; });
+    for_each_row(s, t, [&](std::size_t at, std::size_t row) { std::copy_n(&h[at], s.hidden, &post[row]); });
   }
 }
 
@@ -206,14 +209,16 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   const std::span<float> before = state.scratch[kBefore].values();
   const std::span<float> grad_gates = state.scratch[kGradGates].values();
   const std::span<float> grad_h = state.scratch[kGradH].values();
+  const std::span<const float> grad_y = grad_output.values();
 
   for (const Scratch part : {kGradH, kGradC}) std::ranges::fill(state.scratch[part].values(), 0.0f);
   for (std::size_t t = s.steps; t-- > 0;) {
-    for_each_value(s, t, [&](std::size_t at, std::size_t row) { grad_h[at] += grad_output[row]; });
+    for_each_row(s, t, [&](std::size_t at, std::size_t row) { add(grad_y.subspan(row, s.hidden), &grad_h[at]); });
     Cell::backward(step_at<Cell>(s, state, t), grad_h, grad_gates);
     for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
       const std::span<const float> grad = grad_gates.subspan(gate * count, count);
-      for_each_value(s, t, [&](std::size_t at, std::size_t row) { grad_sums[gate * all + row] = grad[at]; });
+      const std::span<float> sums = grad_sums.subspan(gate * all, all);
+      for_each_row(s, t, [&](std::size_t at, std::size_t row) { std::copy_n(&grad[at], s.hidden, &sums[row]); });
       if (t == 0) continue;
       const MatrixSlice matrix = gate_at(s, gate).recurrent.matrix;
       math::gemm({.m = s.batch, .n = s.hidden, .k = s.hidden}, grad, weights.subspan(matrix.first, s.hidden * s.hidden),
