@@ -99,7 +99,7 @@ TEST_F(TrainedModel, LogitsAfter512TokensAreThoseOfTransformers) {
   const std::size_t count = kRows * model.vocabulary();
   ASSERT_GT(npy.size(), 2 * count);
   std::vector<Half> wanted(count);
-  std::memcpy(wanted.data(), npy.data() + npy.size() - 2 * count, 2 * count);  // behind the header
+  std::memcpy(wanted.data(), npy.data() + npy.size() - 2 * count, 2 * count);  // after the header
 
   Sequence sequence(model, {.context = 512, .cache = CacheKind::float32});
   sequence.append(std::span(ids).first(512 - kRows));

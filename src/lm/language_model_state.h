@@ -64,7 +64,7 @@ inline constexpr std::size_t kMaxContext = std::size_t{1} << 24;
 struct LanguageModel::State : lm::LoadedModel {};
 
 struct LanguageModelAccess {
-  /// Without a file, for benchmarks, too. `tokenizer_problem`: why there is no tokenizer.
+  /// Also without a file, for benchmarks. `tokenizer_problem`: why there is no tokenizer.
   static LanguageModel assemble(lm::DecoderWeights weights, std::optional<Tokenizer> tokenizer = {},
                                 std::string tokenizer_problem = "this model has no tokenizer");
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }

@@ -360,7 +360,7 @@ TEST(SequenceFile, RefusesWhatIsDamagedOrForeign) {
   expect("", "ends within its header");
   expect(good.substr(0, 40), "ends within its header");
   expect("x" + good.substr(1), "is not a saved sequence");
-  for (std::size_t at = 56; at < good.size(); at += 101) {  // each byte behind the header is under the checksum
+  for (std::size_t at = 56; at < good.size(); at += 101) {  // each byte after the header is under the checksum
     std::string bytes = good;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
     expect(bytes, "is damaged");

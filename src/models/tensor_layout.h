@@ -1,7 +1,7 @@
 #pragma once
 
-// Which tensors a decoder consists of, by name, in either form. Reading looks them up; conversion writes them. Tensors
-// are listed block by block, so that a hostile number of blocks or experts never makes a long list.
+// Which tensors a decoder consists of, by name, in either format. Reading looks them up; conversion writes them.
+// Tensors are listed block by block, so that a hostile number of blocks or experts never makes a long list.
 
 #include <cstddef>
 #include <cstdint>
