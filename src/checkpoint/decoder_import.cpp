@@ -184,13 +184,31 @@ void apply_scale(const TensorRecipe& tensor, const TensorRecipe& scale_tensor, s
   }
 }
 
-/// A slot as config.json asks for it. Vectors are one row.
+/// What config.json says about a slot. Vectors are one row.
 struct SlotShape {
   std::string_view name;  // empty: the slot may be empty
   std::size_t rows = 0, cols = 0;
 
   std::size_t count() const { return checked_mul(rows, cols, "a matrix of a decoder"); }
 };
+
+std::array<SlotShape, kSlots> slot_shapes(const ImportSizes& sizes) {
+  const std::size_t d = sizes.width, q = sizes.queries(), k = sizes.keys(), m = sizes.inner, h = sizes.head_values;
+  std::array<SlotShape, kSlots> shapes;
+  shapes[kNorm1] = {"input_layernorm", 1, d};
+  shapes[kQuery] = {"q_proj", q, d};
+  shapes[kKey] = {"k_proj", k, d};
+  shapes[kValue] = {"v_proj", k, d};
+  shapes[kOutput] = {"o_proj", d, q};
+  shapes[kQueryNorm] = shapes[kKeyNorm] = {"", 1, h};
+  shapes[kAttentionNorm] = {"", 1, q};
+  shapes[kNorm2] = {"post_attention_layernorm", 1, d};
+  shapes[kGate] = {"gate_proj", m, d};
+  shapes[kUp] = {"up_proj", m, d};
+  shapes[kDown] = {"down_proj", d, m};
+  shapes[kFeedForwardNorm] = {"", 1, m};
+  return shapes;
+}
 
 class DecoderImport {
  public:
@@ -205,19 +223,7 @@ class DecoderImport {
       throw FormatError(source_.path, 0, "no tensor belongs to a block: names have no 'layers.0.' or 'h.0.' in them");
     }
     if (sizes_.blocks == 0) sizes_.blocks = blocks.rbegin()->first + 1;
-    const std::size_t d = sizes_.width, q = sizes_.queries(), k = sizes_.keys(), m = sizes_.inner;
-    shapes_[kNorm1] = {"input_layernorm", 1, d};
-    shapes_[kQuery] = {"q_proj", q, d};
-    shapes_[kKey] = {"k_proj", k, d};
-    shapes_[kValue] = {"v_proj", k, d};
-    shapes_[kOutput] = {"o_proj", d, q};
-    shapes_[kQueryNorm] = shapes_[kKeyNorm] = {"", 1, sizes_.head_values};
-    shapes_[kAttentionNorm] = {"", 1, q};
-    shapes_[kNorm2] = {"post_attention_layernorm", 1, d};
-    shapes_[kGate] = {"gate_proj", m, d};
-    shapes_[kUp] = {"up_proj", m, d};
-    shapes_[kDown] = {"down_proj", d, m};
-    shapes_[kFeedForwardNorm] = {"", 1, m};
+    shapes_ = slot_shapes(sizes_);
     check(blocks);
     ImportedNetwork result{.network = Network(1, 1, 1, checked_cast<int>(4 * sizes_.blocks, "layers of a decoder"))};
     result.is_decoder = true;
