@@ -29,7 +29,6 @@
 #include "imago/system.h"
 #include "imago/train.h"
 #include "output.h"
-#include "progress.h"
 
 namespace imago::cli {
 
