@@ -39,8 +39,7 @@ CpuFeatures host_cpu_features() noexcept;
 /// allows itself and everything below it). Read at each call. Throws UsageError for any other value.
 CpuFeatures allowed_cpu_features();
 
-/// Bytes that a loop over memory asks for in advance. 0 where the processor sees well enough by itself what comes next.
-/// Asked once.
+/// How many bytes ahead a loop over memory prefetches; 0 where the prefetcher of the processor is enough. Asked once.
 std::size_t prefetch_distance() noexcept;
 
 /// "AMD EPYC …", or the architecture when the system does not say.

@@ -90,7 +90,7 @@ double ordered_sum(std::size_t count, std::size_t grain, Part&& part) {
 /// a body is rethrown here once all have ended. REQUIRES: grain > 0, and worth a microsecond.
 template <class Body>
 void parallel_for_dynamic(std::size_t count, std::size_t grain, Body&& body) {
-  if (count <= grain) {  // nobody else need wake up for it
+  if (count <= grain) {  // not worth waking another thread
     if (count != 0) body(std::size_t{0}, count);
     return;
   }

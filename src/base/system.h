@@ -15,7 +15,7 @@ namespace imago {
 
 struct Machine {
   std::uint64_t memory_bytes = 0;     ///< what this process may use at most: installed, or the control group's limit
-  std::uint64_t available_bytes = 0;  ///< what it may take now without swapping others out; 0 where unknown
+  std::uint64_t available_bytes = 0;  ///< what it may take now without swapping; 0 where unknown
   std::vector<std::uint64_t> cache_bytes;  ///< L1 data, L2, L3 as one core sees them; 0 where unknown
   bool huge_pages = false;                 ///< madvise(MADV_HUGEPAGE) gives 2 MiB pages
   std::optional<double> core_quota;        ///< processor time that the control group grants, in cores

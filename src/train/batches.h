@@ -1,7 +1,7 @@
 #pragma once
 
-// Which examples go together, and in which order. All of it is a function of the seed, so training can go on from any
-// step without remembering how it came there.
+// Which examples go together, and in which order. All of it is a function of the seed, so training can resume
+// at any step without remembering how it got there.
 
 #include <cstddef>
 #include <cstdint>

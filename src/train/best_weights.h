@@ -12,8 +12,8 @@ namespace imago {
 /// All weights of the network, inner layers included, and the scales that training moves.
 std::vector<Optimizer::Moment> copy_weights(const Network& network);
 
-/// Puts them back. Returns false, and changes nothing, if a layer is no longer what it was, which only rules of
-/// Metacognition can cause.
+/// Restores them. Returns false, and changes nothing, if a layer has changed since, which only rules of Metacognition
+/// can cause.
 bool restore_weights(Network& network, std::span<const Optimizer::Moment> weights);
 
 /// True if every weight is a finite number.

@@ -29,7 +29,7 @@ class Stepper {
   /// Gives the network the weights of the last step, if it does not have them yet.
   virtual void sync_to_host() = 0;
 
-  /// As Optimizer has them.
+  /// As in Optimizer.
   virtual std::uint64_t steps() const = 0;
   virtual std::vector<Optimizer::Moment> save() = 0;
   virtual void restore(std::uint64_t steps, std::vector<Optimizer::Moment> moments) = 0;
@@ -41,9 +41,8 @@ class Stepper {
 };
 
 /// Keeps weights, moments and, where it fits, the dataset in the memory of `device` until `sync_to_host`. Network and
-/// dataset must outlive the stepper. Throws
-/// UnsupportedError, naming the layer, for networks that are not trained there, and for a device that trains none;
-/// UsageError for settings of the optimizer without meaning.
+/// dataset must outlive the stepper. Throws UnsupportedError, naming the layer, for networks that are not trained
+/// there, and for a device that trains none; UsageError for optimizer settings that make no sense.
 std::unique_ptr<Stepper> make_device_stepper(Network& network, const Dataset& data, const OptimizerOptions& options,
                                              std::shared_ptr<Device> device);
 

@@ -112,7 +112,7 @@ class Trainer {
     check_weights();  // the last ones, which it brings to the network
     if (options_.progress) options_.progress(progress(first));
     if (options_.checkpoint && checkpointed_ != state_.steps) checkpoint();
-    // After the checkpoint, which must have the last weights for a run that goes on from it.
+    // After the checkpoint: a run that resumes from it needs the last weights, not the best.
     const bool restored = options_.patience > 0 && !stop && restore_weights(network_, state_.best_weights);
     TrainResult done = result(stop || (out_of_patience() && state_.steps < total_steps_));
     done.has_best_weights = restored && done.best_epoch != 0;

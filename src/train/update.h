@@ -14,7 +14,7 @@ namespace imago {
 /// How many arrays of moments a kind keeps beside the weights.
 int moment_count(OptimizerKind kind) noexcept;
 
-/// Throws UsageError for settings without meaning.
+/// Throws UsageError for settings that make no sense.
 void check_optimizer(const OptimizerOptions& options);
 
 /// What the formulas need in step `step` (from 1) at `rate`, computed once in double.
