@@ -60,12 +60,13 @@ double target_of(Format format) {
   return bits >= 8 ? 0.85 : 0.75;
 }
 
-struct Activations {
+/// Activations of a product, and room for its results.
+struct Operands {
   Array<float> x, y;
   Array<std::int8_t> q;
   Array<kernels::cuda::float2_pod> scales;
 
-  Activations(Device& device, std::size_t rows, std::size_t cols, Stream& stream)
+  Operands(Device& device, std::size_t rows, std::size_t cols, Stream& stream)
       : x(device, 8 * cols), y(device, 8 * rows), q(device, 8 * cols), scales(device, 8 * cols / 32) {
     std::vector<float> values(8 * cols);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 1000) * 0.002f - 1.0f;
@@ -76,7 +77,7 @@ struct Activations {
 };
 
 /// Seconds of one product, when those of all matrices run one after the other in a graph.
-double seconds_of(std::span<const GpuMatrix> matrices, const Activations& a, std::size_t tokens,
+double seconds_of(std::span<const GpuMatrix> matrices, const Operands& a, std::size_t tokens,
                   ProductScratch& scratch, Stream& stream) {
   const Activations input{
       .x = a.x.data(), .q = a.q.data(), .scales = a.scales.data(), .count = tokens, .cols = matrices[0].cols()};
@@ -120,11 +121,11 @@ Shape large_shape(Format format) {
 struct Case {
   double bytes;
   std::vector<GpuMatrix> matrices;
-  Activations activations;
+  Operands operands;
 
   Case(const std::shared_ptr<Device>& device, Format format, Shape shape, Stream& stream)
       : bytes(static_cast<double>(packed_bytes(format, shape.rows * shape.cols))),
-        activations(*device, shape.rows, shape.cols, stream) {
+        operands(*device, shape.rows, shape.cols, stream) {
     const Source source = make_source(format, shape.rows, shape.cols);
     const std::size_t copies = static_cast<std::size_t>(kBytesInTurn / bytes) + 1;
     for (std::size_t i = 0; i < copies; ++i) {
@@ -151,7 +152,7 @@ void print_large(const std::shared_ptr<Device>& device, std::string_view only, d
     if (format.bits() >= 3) continue;
     const Shape shape = large_shape(format);
     const Case one(device, format, shape, stream);
-    const double seconds = seconds_of(one.matrices, one.activations, 1, scratch, stream);
+    const double seconds = seconds_of(one.matrices, one.operands, 1, scratch, stream);
     std::printf("%-12.*s %5.2f | %6zu rows %7.2f us %6.3f\n", static_cast<int>(format.name().size()),
                 format.name().data(), format.bits(), shape.rows, seconds * 1e6, one.bytes / seconds / read);
     std::fflush(stdout);
@@ -180,7 +181,7 @@ int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view onl
     for (const Shape shape : kShapes) {
       const Case one(device, format, shape, stream);
       const auto seconds_with = [&](std::size_t tokens) {
-        return seconds_of(one.matrices, one.activations, tokens, scratch, stream);
+        return seconds_of(one.matrices, one.operands, tokens, scratch, stream);
       };
       const double seconds = seconds_with(1);
       if (shape.cols == 4096) {
