@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "imago/error.h"
+#include "imago/system.h"
 #include "testing/matrix_definition.h"
 #include "testing/random_values.h"
 

@@ -7,6 +7,7 @@ namespace imago::models {
 namespace {
 
 using backend::Product;
+using backend::Role;
 using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
