@@ -77,8 +77,8 @@ struct Operands {
 };
 
 /// Seconds of one product, when those of all matrices run one after the other in a graph.
-double seconds_of(std::span<const GpuMatrix> matrices, const Operands& a, std::size_t tokens,
-                  ProductScratch& scratch, Stream& stream) {
+double seconds_of(std::span<const GpuMatrix> matrices, const Operands& a, std::size_t tokens, ProductScratch& scratch,
+                  Stream& stream) {
   const Activations input{
       .x = a.x.data(), .q = a.q.data(), .scales = a.scales.data(), .count = tokens, .cols = matrices[0].cols()};
   const std::size_t rounds = std::max<std::size_t>(1, 16 / matrices.size());

@@ -81,7 +81,7 @@ void add_data(CLI::App& command, DataOptions& options) {
       add_file(command, "--data", options.path, "Networks: CSV, IDX images, or safetensors with 'x' and 'y'");
   add_data_columns(command, options.columns, data);
   const auto parse = [](const std::string& text) {
-    const Loss loss{.kind = parse_loss(text)};
+    Loss loss{.kind = parse_loss(text)};
     if (loss.kind != LossKind::multi_head_softmax_ce) return loss;
     throw UsageError("--loss multi_head_softmax_ce is only for training; use mse or cross_entropy_logits");
   };

@@ -129,7 +129,7 @@ Value whole_part(double real, const Value& otherwise) {
 
 Value to_integer(Run&, const Value& input, Arguments& arguments) {
   const Value* given = arguments.find(0, "default");
-  const Value otherwise = given ? *given : Value(std::int64_t{0});
+  Value otherwise = given ? *given : Value(std::int64_t{0});
   if (const bool* boolean = input.get<bool>()) return Value(std::int64_t{*boolean ? 1 : 0});
   if (input.get<std::int64_t>()) return input;
   if (const double* real = input.get<double>()) return whole_part(*real, otherwise);

@@ -176,7 +176,8 @@ void read_multipliers(const GgufFields& fields, Traits& traits) {
   if (traits.architecture == Architecture::gemma2) {
     // The 27B model alone scales by the width of a head as the model has it; converters do not write which.
     if (!fields.has("attention.scale") && traits.blocks == 46) {
-      traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(traits.width / traits.heads)));
+      const std::size_t share = traits.width / traits.heads;
+      traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(share)));
     }
     traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, 50));
     traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, 30));

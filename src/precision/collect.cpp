@@ -166,7 +166,7 @@ class DecoderInputs final : public backend::InputObserver {
     const auto before = calibration.matrices.find({inputs.names.front(), inputs.expert});
     if (before == calibration.matrices.end()) return std::make_shared<InputStatistics>(inputs.sums->statistics());
     // Other calibrations may share the earlier statistics.
-    const auto merged = std::make_shared<InputStatistics>(*before->second);
+    auto merged = std::make_shared<InputStatistics>(*before->second);
     try {
       inputs.sums->add_to(*merged);
     } catch (const UsageError& error) {

@@ -116,9 +116,10 @@ class LanguageModelPlanner final : public Planner {
       passes += std::max(1.0, blocks - static_cast<double>(matrix.first_block)) / blocks;
     }
     estimate.measurements = all.size() * (measured_.size() + kRounds);
+    const std::size_t judged = windows_.judge.size() / options_.context;
+    const std::size_t calibrated = calibrates() ? windows_.calibrate.size() / options_.context : 0;
     const double runs = passes * static_cast<double>(measured_.size() + kRounds) * windows +
-                        4 * static_cast<double>(windows_.judge.size() / options_.context) +
-                        (calibrates() ? static_cast<double>(windows_.calibrate.size() / options_.context) : 0);
+                        static_cast<double>(4 * judged + calibrated);
     const double packing = watch.seconds() / static_cast<double>(smallest->weights) * weights;
     estimate.seconds = runs * window_seconds + 2 * packing;
     estimate.memory_bytes = model_.bytes() + probe_->bytes() + 2 * budget_ + 3 * sizeof(float) * largest;

@@ -56,7 +56,8 @@ void draw_digit(std::size_t digit, std::span<const float> draws, std::span<float
                     centre.y + std::sin(turn) * x + std::cos(turn) * y};
   };
   for (std::size_t i = 0; i < 64; ++i) {
-    const PenPoint pixel{static_cast<double>(i % 8), static_cast<double>(i / 8)};
+    const std::size_t row = i / 8, col = i % 8;
+    const PenPoint pixel{static_cast<double>(col), static_cast<double>(row)};
     double nearest = 8;
     for (const PenLine& line : digit_lines(digit)) {
       for (std::size_t j = 1; j < line.size(); ++j) {
