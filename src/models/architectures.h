@@ -3,7 +3,8 @@
 // What is fixed about an architecture, whatever a file says: one row each. Adding one starts here
 // (docs/formats/models.md).
 
-#include <optional>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@
 #include "models/traits.h"
 
 namespace imago::models {
+
+/// Which blocks have the `sliding_window` of a config.json that does not list them.
+enum class Windows : std::uint8_t { none, always, if_asked };  // if_asked: `use_sliding_window` is true
 
 struct ArchitectureFacts {
   Architecture architecture;
@@ -27,6 +31,12 @@ struct ArchitectureFacts {
   bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
   bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
   double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
+
+  Windows windows = Windows::none;
+  bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window
+  std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
+  std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
+  bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

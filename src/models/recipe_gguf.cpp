@@ -63,18 +63,9 @@ std::size_t window_of(const Traits& traits) {
   return *std::max_element(traits.block_window.begin(), traits.block_window.end());
 }
 
-std::vector<bool> windowed(const Traits& traits) {
-  std::vector<bool> flags(traits.blocks);
-  for (std::size_t block = 0; block < traits.blocks; ++block) flags[block] = traits.block_window[block] != 0;
-  return flags;
-}
-
-/// The blocks with rope and with windows that a reader assumes if the file does not list them.
-std::vector<bool> usual_rope(const Traits& traits) {
-  return all_but_every(traits.architecture == Architecture::smollm3 ? 4 : 0, traits.blocks);
-}
-bool usual_windows(const Traits& traits) {
-  return windowed(traits) == all_but_every(traits.architecture == Architecture::gemma2 ? 2 : 0, traits.blocks);
+/// Whether a reader assumes these windows if the file does not list them.
+bool has_usual_windows(const Traits& traits) {
+  return windowed(traits) == all_but_every(facts(traits.architecture).full_period, traits.blocks);
 }
 
 void write_windows(const Traits& traits, MetadataWriter& out) {
@@ -87,7 +78,7 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (!usual_windows(traits)) out.flags("attention.sliding_window_pattern", windowed(traits));
+  if (!has_usual_windows(traits)) out.flags("attention.sliding_window_pattern", windowed(traits));
 }
 
 void write_multipliers(const Traits& traits, MetadataWriter& out) {
@@ -152,13 +143,11 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   }
 
   std::vector<std::string> notes;
-  const bool windows =
-      window != 0 && traits.architecture != Architecture::gemma2 && traits.architecture != Architecture::olmo2;
-  if (windows && window < traits.context) {
+  if (window != 0 && row.full_period == 0 && window < traits.context) {
     notes.push_back(
         fmt::format("the sliding window of {} is stated, but llama.cpp ignores it for this architecture", window));
   }
-  if (traits.architecture == Architecture::gemma2 && (window == 0 || !usual_windows(traits))) {
+  if (traits.architecture == Architecture::gemma2 && (window == 0 || !has_usual_windows(traits))) {
     notes.push_back("llama.cpp gives every other block a sliding window, whatever the file says");
   }
   if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {

@@ -99,21 +99,16 @@ void write_rope(const Traits& traits, Object& config) {
 }
 
 void write_windows(const Traits& traits, Object& config) {
-  const Architecture architecture = traits.architecture;
+  const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t window = *std::max_element(traits.block_window.begin(), traits.block_window.end());
-  const bool always = architecture == Architecture::mistral || architecture == Architecture::mixtral ||
-                      architecture == Architecture::phi3;
-  const bool listed = lists_layer_types(architecture);
-  if (always || listed || architecture == Architecture::qwen3_moe) {
-    config.size_or_null("sliding_window", window);
-  }
-  if (listed) {
+  if (row.windows == Windows::none) return;
+  config.size_or_null("sliding_window", window);
+  if (row.lists_layer_types) {
     config.raw("layer_types", list_of(traits.block_window, R"("sliding_attention")", R"("full_attention")"));
   }
-  if ((listed && architecture != Architecture::gemma2) || architecture == Architecture::qwen3_moe) {
-    config.flag("use_sliding_window", window != 0);
-    if (architecture != Architecture::smollm3) config.size("max_window_layers", traits.blocks);
-  }
+  if (row.windows != Windows::if_asked) return;
+  config.flag("use_sliding_window", window != 0);
+  if (traits.architecture != Architecture::smollm3) config.size("max_window_layers", traits.blocks);
 }
 
 /// 1 / scale², as an integer if that gives the same scale.
@@ -132,44 +127,35 @@ std::string inverse_of(float scale) {
   return same ? files::format_number(rounded) : files::format_number(inverse);
 }
 
+/// Settings that one architecture has.
 void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
-  switch (traits.architecture) {
-    case Architecture::gemma2:
-      config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
-      config.number_or_null("attn_logit_softcapping", traits.attention_cap);
-      config.number_or_null("final_logit_softcapping", traits.logit_cap);
-      config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
-      break;
-    case Architecture::granite:
-      config.number("attention_multiplier", traits.attention_scale);
-      config.number("embedding_multiplier", traits.embedding_scale);
-      config.number("residual_multiplier", traits.residual_scale);
-      config.raw("logits_scaling", inverse_of(traits.logit_scale));
-      break;
-    case Architecture::smollm3:
-      config.size("no_rope_layer_interval", 4);
-      config.raw("no_rope_layers", list_of(traits.rope_in_block, "1", "0"));
-      break;
-    case Architecture::mixtral:
-    case Architecture::qwen3_moe:
-      config.size("num_local_experts", traits.experts);
-      config.size("num_experts_per_tok", traits.experts_used);
-      if (traits.architecture == Architecture::mixtral) break;
-      config.size("num_experts", traits.experts);
-      config.size("moe_intermediate_size", traits.feed_forward);
-      config.size("intermediate_size", extras.dense_feed_forward);
-      config.flag("norm_topk_prob", traits.norm_expert_weights);
-      config.size("decoder_sparse_step", 1);
-      config.raw("mlp_only_layers", "[]");
-      break;
-    case Architecture::phi3: config.size("original_max_position_embeddings", traits.context); break;
-    case Architecture::llama:
-    case Architecture::mistral:
-    case Architecture::qwen2:
-    case Architecture::qwen3:
-    case Architecture::olmo2:
-    case Architecture::gpt2: break;
+  const Architecture architecture = traits.architecture;
+  if (architecture == Architecture::gemma2) {
+    config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
+    config.number_or_null("attn_logit_softcapping", traits.attention_cap);
+    config.number_or_null("final_logit_softcapping", traits.logit_cap);
+    config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
+  } else if (architecture == Architecture::granite) {
+    config.number("attention_multiplier", traits.attention_scale);
+    config.number("embedding_multiplier", traits.embedding_scale);
+    config.number("residual_multiplier", traits.residual_scale);
+    config.raw("logits_scaling", inverse_of(traits.logit_scale));
+  } else if (architecture == Architecture::smollm3) {
+    config.size("no_rope_layer_interval", facts(architecture).no_rope_period);
+    config.raw("no_rope_layers", list_of(traits.rope_in_block, "1", "0"));
+  } else if (architecture == Architecture::phi3) {
+    config.size("original_max_position_embeddings", traits.context);
   }
+  if (traits.experts == 0) return;
+  config.size("num_local_experts", traits.experts);
+  config.size("num_experts_per_tok", traits.experts_used);
+  if (architecture != Architecture::qwen3_moe) return;
+  config.size("num_experts", traits.experts);
+  config.size("moe_intermediate_size", traits.feed_forward);
+  config.size("intermediate_size", extras.dense_feed_forward);
+  config.flag("norm_topk_prob", traits.norm_expert_weights);
+  config.size("decoder_sparse_step", 1);
+  config.raw("mlp_only_layers", "[]");
 }
 
 void write_gpt2(const Traits& traits, Object& config) {

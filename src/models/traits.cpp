@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "imago/error.h"
+#include "models/architectures.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -26,15 +28,23 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
   }
 }
 
-bool lists_layer_types(Architecture architecture) noexcept {
-  return architecture == Architecture::qwen2 || architecture == Architecture::qwen3 ||
-         architecture == Architecture::gemma2 || architecture == Architecture::smollm3;
-}
-
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
   std::vector<bool> flags(blocks, true);
   for (std::size_t block = period; period != 0 && block <= blocks; block += period) flags[block - 1] = false;
   return flags;
+}
+
+std::vector<bool> windowed(const Traits& traits) {
+  std::vector<bool> flags;
+  for (const std::size_t window : traits.block_window) flags.push_back(window != 0);
+  return flags;
+}
+
+std::vector<bool> usual_rope(const Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const std::vector<bool> windows = windowed(traits);
+  if (row.full_without_rope && std::ranges::find(windows, true) != windows.end()) return windows;
+  return all_but_every(row.no_rope_period, traits.blocks);
 }
 
 float usual_attention_scale(const Traits& traits) noexcept {

@@ -211,35 +211,27 @@ void for_each_block(const files::JsonValue& list, std::string_view key, std::siz
 }
 
 void read_rope_blocks(const ConfigFields& config, Traits& traits) {
+  const std::size_t period = facts(traits.architecture).no_rope_period;
   traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
-  if (traits.architecture != Architecture::smollm3) return;
+  if (period == 0) return;
   if (const auto list = config.find("no_rope_layers")) {
     for_each_block(*list, "no_rope_layers", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
       traits.rope_in_block[block] = entry.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
     });
   } else {
-    traits.rope_in_block = all_but_every(config.size("no_rope_layer_interval", kMaxBlocks, 4), traits.blocks);
+    traits.rope_in_block = all_but_every(config.size("no_rope_layer_interval", kMaxBlocks, period), traits.blocks);
   }
 }
 
 /// Which blocks have a window, where the file does not list it.
 bool has_window(const ConfigFields& config, const Traits& traits, std::size_t block) {
-  switch (traits.architecture) {
-    case Architecture::mistral:
-    case Architecture::mixtral:
-    case Architecture::phi3: return true;
-    case Architecture::gemma2: return block % 2 == 0;
-    case Architecture::qwen2:
-    case Architecture::qwen3:
-      return config.flag("use_sliding_window", false) && block >= config.size("max_window_layers", kMaxBlocks, 28);
-    case Architecture::qwen3_moe: return config.flag("use_sliding_window", false);
-    case Architecture::smollm3: return config.flag("use_sliding_window", false) && !traits.rope_in_block[block];
-    case Architecture::llama:
-    case Architecture::olmo2:
-    case Architecture::granite:
-    case Architecture::gpt2: return false;
-  }
-  return false;
+  const ArchitectureFacts& row = facts(traits.architecture);
+  if (row.windows == Windows::none) return false;
+  if (row.windows == Windows::always) return all_but_every(row.full_period, traits.blocks)[block];
+  if (!config.flag("use_sliding_window", false)) return false;
+  if (traits.architecture == Architecture::qwen3_moe) return true;
+  if (traits.architecture == Architecture::smollm3) return !traits.rope_in_block[block];
+  return block >= config.size("max_window_layers", kMaxBlocks, 28);
 }
 
 void read_windows(const ConfigFields& config, Traits& traits) {
@@ -247,7 +239,7 @@ void read_windows(const ConfigFields& config, Traits& traits) {
   const std::size_t fallback = traits.architecture == Architecture::gemma2 ? 4096 : 0;
   const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
   const auto types = config.find("layer_types");
-  if (!types || !lists_layer_types(traits.architecture)) {
+  if (!types || !facts(traits.architecture).lists_layer_types) {
     for (std::size_t block = 0; block < traits.blocks; ++block) {
       if (window > 0 && has_window(config, traits, block)) traits.block_window[block] = window;
     }
@@ -305,6 +297,7 @@ Traits config_traits(const files::JsonFile& file) {
   if (row.experts) read_experts(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
+  if (row.full_without_rope) traits.rope_in_block = usual_rope(traits);
   read_multipliers(config, traits);
   traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
   check_traits(traits, config,

@@ -147,9 +147,8 @@ void read_rope(const GgufFields& fields, Traits& traits) {
   traits.rope_pairs =
       facts(traits.architecture).adjacent_in_gguf ? kernels::RopePairs::adjacent : kernels::RopePairs::halves;
   read_rope_scaling(fields, traits);
-  if (traits.architecture == Architecture::smollm3) {
-    traits.rope_in_block = all_but_every(4, traits.blocks);
-  } else if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
+  traits.rope_in_block = usual_rope(traits);
+  if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
     traits.rope_in_block.assign(traits.blocks, false);  // this is how converters say it
   }
   if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) traits.rope_in_block = *pattern;
@@ -160,13 +159,13 @@ void read_windows(const GgufFields& fields, Traits& traits) {
   const bool gemma2 = traits.architecture == Architecture::gemma2;
   const std::size_t window = fields.count("attention.sliding_window", kMaxContext, gemma2 ? 4096 : 0);
   if (window == 0) return;
-  auto windowed = fields.flags("attention.sliding_window_pattern", traits.blocks);
-  if (!windowed) {
-    const std::size_t usual = gemma2 ? 2 : traits.architecture == Architecture::olmo2 ? 4 : 0;
-    windowed = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
+  auto flags = fields.flags("attention.sliding_window_pattern", traits.blocks);
+  if (!flags) {
+    const std::size_t usual = facts(traits.architecture).full_period;
+    flags = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
   }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
-    if ((*windowed)[block]) traits.block_window[block] = window;
+    if ((*flags)[block]) traits.block_window[block] = window;
   }
 }
 
@@ -200,8 +199,8 @@ Traits gguf_traits(const GgufFile& file) {
   }
   read_sizes(fields, traits);
   read_feed_forward(fields, traits);
-  read_rope(fields, traits);
   read_windows(fields, traits);
+  read_rope(fields, traits);
   read_multipliers(fields, traits);
   traits.tied_output = file.find_tensor("output.weight") == nullptr;
   check_traits(traits, fields,

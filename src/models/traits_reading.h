@@ -62,11 +62,13 @@ inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNam
     {kernels::Activation::relu2, "relu2"},
 };
 
-/// Whether transformers reads `layer_types` of it.
-bool lists_layer_types(Architecture architecture) noexcept;
-
 /// All blocks but every `period`-th; all of them if the period is 0.
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);
+
+/// The blocks with a window.
+std::vector<bool> windowed(const Traits& traits);
+/// The blocks that rotate unless a file says otherwise. REQUIRES: block_window is set.
+std::vector<bool> usual_rope(const Traits& traits);
 
 /// The scale of attention where nothing else is stated: one over the root of the values of a head.
 float usual_attention_scale(const Traits& traits) noexcept;
