@@ -10,7 +10,7 @@ namespace {
 using kernels::Activation;
 
 // In the order of the enum.
-constexpr std::array<ArchitectureFacts, 12> kArchitectures = {{
+constexpr std::array<ArchitectureFacts, 13> kArchitectures = {{
     {.architecture = Architecture::llama,
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -97,6 +97,17 @@ constexpr std::array<ArchitectureFacts, 12> kArchitectures = {{
      .gated = false,
      .tied_by_default = true,
      .rope_base = 0},
+    {.architecture = Architecture::exaone4,
+     .model_type = "exaone4",
+     .class_name = "Exaone4ForCausalLM",
+     .gguf = "exaone4",
+     .pre_norms = false,
+     .post_norms = true,
+     .query_norm = QueryNorm::head,
+     .windows = Windows::always,
+     .lists_layer_types = true,
+     .full_period = 4,
+     .full_without_rope = true},
 }};
 
 const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {

@@ -128,6 +128,13 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
   const std::string down = "products hidden: down + down_bias -> branch | add branch\n";
   const std::string llama = attention + attend + output + norm + hidden + down;
   const std::string heads = "rms norm heads of query by query_norm | rms norm heads of key by key_norm | ";
+  const std::string norms_after =
+      "products stream: " + qkv + heads + attend +
+      "products query: attention_output + attention_output_bias -> branch | rms norm branch by "
+      "attention_post_norm -> branch | add branch\n" +
+      "products stream: silu(gate) * up -> hidden\n" +
+      "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
+      "branch\n";
   const std::string experts =
       norm + "experts normed: 2 of 8 by router, normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
   const std::map<Architecture, std::string> wanted = {
@@ -144,13 +151,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
            norm + "products normed: gelu(gate) * up -> hidden\n" +
            "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
            "branch\n"},
-      {Architecture::olmo2,
-       "products stream: " + qkv + heads + attend +
-           "products query: attention_output + attention_output_bias -> branch | rms norm branch by "
-           "attention_post_norm -> branch | add branch\n" +
-           "products stream: silu(gate) * up -> hidden\n" +
-           "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
-           "branch\n"},
+      {Architecture::olmo2, norms_after},
+      {Architecture::exaone4, norms_after},
       {Architecture::granite, llama},
       {Architecture::smollm3, llama},
       {Architecture::mixtral, attention + attend + output + experts},

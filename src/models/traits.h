@@ -28,6 +28,7 @@ enum class Architecture : std::uint8_t {
   smollm3,
   mixtral,
   gpt2,
+  exaone4,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)

@@ -117,6 +117,18 @@ TEST(Traits, Olmo2) {
   EXPECT_EQ(traits_in("olmo2_f32"), wanted);
 }
 
+TEST(Traits, Exaone4) {
+  Traits wanted = common(Architecture::exaone4);
+  wanted.blocks = 4;
+  wanted.norm_eps = 1e-5;
+  wanted.pre_norms = false;
+  wanted.post_norms = true;
+  wanted.query_norm = QueryNorm::head;
+  wanted.block_window = {8, 8, 8, 0};
+  wanted.rope_in_block = {true, true, true, false};
+  EXPECT_EQ(traits_in("exaone4_bf16"), wanted);
+}
+
 TEST(Traits, Granite) {
   Traits wanted = common(Architecture::granite);
   wanted.attention_scale = 0.015625F;
