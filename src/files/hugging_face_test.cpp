@@ -18,6 +18,7 @@
 #include "testing/loom_files.h"
 #include "testing/problems.h"
 #include "testing/temp_dir.h"
+#include "testing/torch_models.h"
 
 namespace imago::files {
 namespace {
@@ -462,7 +463,7 @@ TEST(ReferenceFolder, EveryArchitecture) {
     }
     ++count;
   }
-  EXPECT_EQ(count, 14u);
+  EXPECT_EQ(count, testing::kTorchModels.size());
 }
 
 }  // namespace
