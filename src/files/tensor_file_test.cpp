@@ -282,7 +282,7 @@ TEST_P(PackedDTypes, AnyRangeDecodesToCodesTimesScales) {
   contents.write(path);
 
   const TensorFile file = TensorFile::open(path);
-  ASSERT_EQ(file.tensors().size(), 2u) << "the scales are no tensor of their own";
+  ASSERT_EQ(file.tensors().size(), 2u) << "scales are not listed as a tensor";
   EXPECT_EQ(file.find("w.scales"), nullptr);
   EXPECT_EQ(file.metadata().size(), 1u);
   const StoredTensor& tensor = file.require("w");

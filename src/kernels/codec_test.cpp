@@ -196,7 +196,7 @@ TEST_P(DTypeRow, RandomBitPatterns) {
   }
 }
 
-// Not every code is the code of a weight: ternary -2, NaNs with payloads, integers of 64 bits that are no floats.
+// Some codes encode no weight: ternary -2, NaNs with payloads, 64-bit integers that float32 cannot represent.
 TEST_P(DTypeRow, DecodesEveryPattern) {
   std::mt19937 random(1);
   const std::size_t count = 1 << 16;

@@ -71,7 +71,7 @@ TEST(MatrixTiles, ExactOnesLoseNothingThatFloat32HasNot) {
 }
 
 TEST(MatrixTiles, OfSomeTokensOfABatch) {
-  // As experts have them: from any token on, perhaps fewer than a tile, and beside tokens whose values are no numbers.
+  // As experts have them: from any token on, perhaps fewer than a tile, and beside tokens with NaNs.
   constexpr std::size_t kRows = 40, kCols = 96, kBatch = 60;
   const PackedSample m = packed_sample(BlockFormat::q8_0, kRows, kCols, 0, testing::gaussian(kRows * kCols, 33));
   const RunMatrix matrix(m.source(), Arithmetic::fast);

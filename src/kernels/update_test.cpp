@@ -118,7 +118,7 @@ double squares(const OpKernel<SquaresArgs>& row, const std::vector<float>& x, fl
 TEST(Squares, EveryRowAddsUpClippedOnes) {
   for (const std::size_t count : kUpdateCounts) {
     std::vector<float> x = gaussian(count, 4);
-    x[count / 2] = 3e38f;  // its square is no float32
+    x[count / 2] = 3e38f;  // its square overflows float32
     for (const float bound : {0.5f, std::numeric_limits<float>::infinity()}) {
       double sum = 0;
       for (const float value : x) {

@@ -157,7 +157,7 @@ TEST(MetaCommands, MakeLayersThatRun) {
 TEST(MetaCommands, NewMatricesAreNotZero) {
   const Changed result = command(dense(2, 2), 91, 0, random_tensor({3, 2}, 2));
   const std::span<const float> weights = result.layer.weights->master();
-  const auto down = weights.subspan(2 * 2 * 8, 2 * 8);  // Wd lies behind what the prefix covers
+  const auto down = weights.subspan(2 * 2 * 8, 2 * 8);  // Wd lies past what the prefix covers
   for (const float weight : down) EXPECT_NE(weight, 0);
   for (const float bias : weights.subspan(3 * 2 * 8)) EXPECT_EQ(bias, 0);
 }

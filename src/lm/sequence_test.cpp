@@ -176,7 +176,7 @@ TEST(Sequence, SmallerCachesAreClose) {
     EXPECT_GT(far, 0) << name;
   }
   const LanguageModel model = load("llama3_rope_scaling_f16");
-  // Heads of 16 values are no blocks of 32.
+  // Heads of 16 values cannot be stored in blocks of 32.
   EXPECT_NE(usage_error([&] { Sequence(model, {.cache = CacheKind::q8_0}); }).find("float16 cache"), std::string::npos);
 }
 

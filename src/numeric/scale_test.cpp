@@ -102,7 +102,7 @@ TEST(DerivePercentileScale, HasEdges) {
   }
   EXPECT_EQ(derive_percentile_scale(DType::int8, {}, 0.5), 1);
   EXPECT_EQ(derive_percentile_scale(DType::int8, Weights{NAN, NAN}, 0.5), 1);
-  EXPECT_EQ(derive_percentile_scale(DType::int8, Weights{0, 0, 5}, 0.5), 1) << "zero is no scale";
+  EXPECT_EQ(derive_percentile_scale(DType::int8, Weights{0, 0, 5}, 0.5), 1) << "zero is not a valid scale";
   EXPECT_EQ(derive_percentile_scale(DType::int8, Weights{NAN, 127}, 0.01), 1) << "NaN is passed over";
 }
 

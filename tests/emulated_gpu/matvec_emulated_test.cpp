@@ -97,7 +97,7 @@ class Launch {
                .gated = up != nullptr};
   }
 
-  /// Of the first product, and one number behind them.
+  /// Results of the first product, and one value after them.
   const std::vector<float>& results() {
     run_all();
     return products_[0].y;
@@ -197,7 +197,7 @@ TEST(EmulatedMatVec, LongRows) {
   }
 }
 
-/// What is read behind the end of a row, scales of the next one, must not reach its result.
+/// Reads past the end of a row, such as scales of the next one, must not affect its result.
 TEST(EmulatedMatVec, InfiniteScalesStayInTheirRows) {
   for (const BlockFormat format : {BlockFormat::q4_0, BlockFormat::iq4_nl}) {
     for (const std::size_t cols : {288, 4640}) {

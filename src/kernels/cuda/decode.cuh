@@ -282,7 +282,7 @@ IMAGO_HD void decode_pairs(const GroupBytes<Form>& g, float zero, std::uint32_t*
   Codes::words(g.codes, g.high, words);
   const GroupScale s = scales_of<Form>(g);
   if constexpr (Codes::kSigned && Pair::kMagicBits < 8) {
-    // Eight bits do not fit behind the magic byte: by way of float32, where 0x4B0000 stands for 2^23.
+    // Eight bits do not fit beside the magic byte: by way of float32, where 0x4B0000 stands for 2^23.
     IMAGO_UNROLL
     for (int i = 0; i < 8; ++i) {
       const std::uint32_t biased = words[i] ^ 0x80808080u;

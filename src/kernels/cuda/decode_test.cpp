@@ -121,7 +121,7 @@ TEST(GpuDecode, FloatsAreThoseOfTheCodecs) {
           for (std::size_t j = 0; j < 32; ++j) {
             const std::size_t col = group * 32 + j;
             if (col >= s.cols) {
-              ASSERT_TRUE(std::isfinite(values[j])) << format.name() << " behind the row";
+              ASSERT_TRUE(std::isfinite(values[j])) << format.name() << " past the end of the row";
               continue;
             }
             ASSERT_TRUE(same(values[j], s.decoded[row * s.cols + col]))

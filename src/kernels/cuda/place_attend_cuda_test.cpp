@@ -63,7 +63,7 @@ class CudaPlaceAndAttend : public OpsFixture {
     std::vector<std::int32_t> sequences;
     for (std::size_t t = 0; t < tokens; ++t) {
       for (unsigned part = 0; part < 2; ++part) {
-        std::vector<std::byte> cache(shape.bytes(), std::byte{0xFF});  // NaN behind the rows that are there
+        std::vector<std::byte> cache(shape.bytes(), std::byte{0xFF});  // NaN after the rows that are set
         const auto rows = static_cast<std::size_t>(std::max(c.positions[t], 0));
         const std::vector<float> x =
             gaussian(rows * c.kv_heads * c.head_values, static_cast<unsigned>(10 + 2 * t + part));

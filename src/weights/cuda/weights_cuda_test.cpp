@@ -180,7 +180,7 @@ TEST_F(WeightsOnGpu, TheHostIsNoAccelerator) {
   EXPECT_THROW(store.sync_to(host_device(), DType::int8), UsageError);
   EXPECT_THROW(store.dequantized_for(nullptr, DType::int8), UsageError);
   EXPECT_THROW(store.release_host(host_device(), DType::int8), UsageError);
-  EXPECT_THROW(store.sync_to(device(), BlockFormat::q4_k), ShapeError) << "rows of 32 are no blocks of 256";
+  EXPECT_THROW(store.sync_to(device(), BlockFormat::q4_k), ShapeError) << "rows of 32 do not fill a block of 256";
   EXPECT_TRUE(store.has_master());
 }
 
