@@ -14,7 +14,7 @@ struct CalibrateCommand : CommonOptions {
 };
 
 CalibrateReport run(const CalibrateCommand& options) {
-  const bool network = is_network(detect_form(options.model));
+  const bool network = holds_network(options.model);
   if (network ? options.data.empty() : options.text.empty()) {
     throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE"
                              : "a language model is calibrated on a text: give --text FILE");

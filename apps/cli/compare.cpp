@@ -191,8 +191,9 @@ ModelComparison compare_tensor_files(const CompareCommand& options) {
 
 ModelComparison compare(const CompareCommand& options) {
   const FileForm a = detect_form(options.a), b = detect_form(options.b);
-  if (is_network(a) && is_network(b)) return compare_network_files(options);
-  if (is_network(a) == is_network(b)) return compare_tensor_files(options);
+  const bool is_network_a = holds_network(options.a), is_network_b = holds_network(options.b);
+  if (is_network_a && is_network_b) return compare_network_files(options);
+  if (is_network_a == is_network_b) return compare_tensor_files(options);
   throw UnsupportedError(fmt::format(
       "{} has the format {} and {} has the format {}: imago compares networks of layers with each other and "
       "files of tensors with each other; convert one of them first",

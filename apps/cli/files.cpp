@@ -33,10 +33,6 @@ Network load_runnable(const std::string& path, const LoadOptions& options) {
   return network;
 }
 
-bool is_network(FileForm form) noexcept {
-  return form == FileForm::checkpoint || form == FileForm::entity || form == FileForm::architecture;
-}
-
 std::string read_text(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) throw IoError(path, "is a folder, not a file");
@@ -54,6 +50,15 @@ void check_folder(const std::string& path) {
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw IoError(path, fmt::format("there is no folder {}; create it first", folder.string()));
   }
+}
+
+void check_network_output(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension();
+  const auto known = {".json", ".entity", ".safetensors", ".gguf"};
+  if (std::ranges::find(known, extension) == known.end()) {
+    throw UsageError(fmt::format("{}: a network is saved as .json, .entity, .safetensors or .gguf", path));
+  }
+  check_folder(path);
 }
 
 namespace fs = std::filesystem;

@@ -28,14 +28,15 @@ auto blame(const std::string& file, const Work& work) {
 /// UnsupportedError that says what to do otherwise.
 Network load_runnable(const std::string& path, const LoadOptions& options = {});
 
-/// Whether files of this format hold a network of layers.
-bool is_network(FileForm form) noexcept;
-
 /// All bytes of a file. Throws IoError.
 std::string read_text(const std::string& path);
 
 /// Throws IoError if the folder of `path` does not exist.
 void check_folder(const std::string& path);
+
+/// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
+/// save_network does not know, IoError if the folder does not exist.
+void check_network_output(const std::string& path);
 
 /// IMAGO_MODEL, else the bundled model; empty if there is none.
 std::string default_model();

@@ -133,7 +133,7 @@ PlanReport make_plan(const PlanCommand& options, const PlanOptions& request) {
   if (form == FileForm::architecture) {
     throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", options.model));
   }
-  if (is_network(form)) {
+  if (holds_network(options.model)) {
     if (options.data.empty()) {
       throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
     }

@@ -1,7 +1,6 @@
 // imago train: trains an architecture or a checkpoint on data and writes a checkpoint.
 
 #include <cmath>
-#include <filesystem>
 
 #include "command.h"
 
@@ -79,7 +78,8 @@ void add_resume_options(CLI::App& command, TrainCommand& options) {
 void add_train_options(CLI::App& command, TrainCommand& options) {
   command.add_option("SPEC", options.spec, "An architecture or checkpoint JSON, or an .entity file")->required();
   add_data_options(command, options);
-  add_file(command, "-o,--output", options.output, "The trained network: .json, .entity or .safetensors")->required();
+  add_file(command, "-o,--output", options.output, "The trained network: .json, .entity, .safetensors or .gguf")
+      ->required();
   add_number(command, "--epochs", options.training.epochs, 0, 1 << 30, "Number of passes over the data (default: 10)");
   add_number(command, "--batch", options.training.batch, 1, 1 << 30, "Examples per step (default: 32)");
   add_update_options(command, options);
@@ -148,16 +148,6 @@ Network load_spec(const TrainCommand& command) {
   });
 }
 
-/// Checks before hours of work that a network can be saved at `path`. Throws UsageError for an extension that
-/// save_network does not know, IoError if the folder does not exist.
-void check_output(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension();
-  if (extension != ".json" && extension != ".entity" && extension != ".safetensors") {
-    throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
-  }
-  check_folder(path);
-}
-
 /// Where to write the state; empty: nowhere.
 std::string state_path(const TrainCommand& command) {
   if (!command.state.empty() || command.training.checkpoint_steps == 0) return command.state;
@@ -195,7 +185,7 @@ Outcome run(const TrainCommand& command) {
   options.loss.kind = loss_kind(command);
   options.device = open_chosen(command.device);
   set_thread_count(command.threads);
-  check_output(command.output);
+  check_network_output(command.output);
   Network network = load_spec(command);
   static_cast<void>(Optimizer(network, options.optimizer));  // checks its settings before data is loaded
   std::optional<TrainState> resumed;

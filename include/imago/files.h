@@ -22,13 +22,18 @@ struct LoadOptions {
   std::optional<std::uint64_t> seed = std::nullopt;  ///< architecture files get fresh weights from it; else none
 };
 
-/// A checkpoint JSON, an architecture JSON or an `.entity` file, told by content. All settings are kept as they stand,
-/// and codes of packed weights too, so that saving gives back the same bytes. Throws IoError, FormatError;
-/// UnsupportedError for forms that hold no network of layers.
+/// Whether `path` is a network of layers: a checkpoint or architecture JSON, an `.entity` file, or a safetensors or
+/// GGUF file that save_network wrote. Throws IoError, FormatError.
+bool holds_network(const std::string& path);
+
+/// A network in any of these forms, told by content. All settings are kept as they stand, and codes of packed weights
+/// too, so that saving gives back the same bytes. Throws IoError, FormatError; UnsupportedError for forms that hold no
+/// network of layers.
 Network load_network(const std::string& path, const LoadOptions& options = {});
 
-/// Writes `.json` (checkpoint), `.entity` or `.safetensors` (one F32 tensor `layer_{index}.weights` per grid layer with
-/// weights), by the extension. The file appears whole or not at all. Throws UsageError for another extension, IoError.
+/// Writes `.json` (checkpoint), `.entity`, `.safetensors` or `.gguf` (a tensor for each layer with weights, named after
+/// its path, and the settings in the metadata), by the extension. The file appears whole or not at all. Throws
+/// UsageError for another extension, IoError.
 void save_network(const Network& network, const std::string& path);
 
 /// How tensors become layers.
@@ -53,10 +58,10 @@ struct ImportedNetwork {
   Tensor<float> head{Shape{0}};        ///< [vocabulary, width]; empty if it is the embeddings
 };
 
-/// A Hugging Face folder or GGUF file with a decoder in the style of Llama, or a safetensors file of layers that are
-/// guessed from the names and shapes of its tensors. All weights become float32 masters; layers
-/// of one tensor keep its type. Throws IoError, FormatError; UnsupportedError for other forms and for models that these
-/// layers cannot compute, UsageError for options that do not fit the tensors.
+/// A Hugging Face folder or GGUF file with a decoder in the style of Llama; a file that save_network wrote; or a
+/// safetensors or GGUF file of tensors, from whose names and shapes layers are guessed. All weights become float32
+/// masters; layers of one tensor keep its type. Throws IoError, FormatError; UnsupportedError for other forms and for
+/// models that these layers cannot compute, UsageError for options that do not fit the tensors.
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options = {});
 
 /// As save_network; `.entity` files hold what a decoder has beside its blocks, too.

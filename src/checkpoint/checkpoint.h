@@ -6,6 +6,7 @@
 // never quantized again. So a network is written as it was read.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,7 @@ struct NetworkReading {
   WeightsInJson weights = WeightsInJson::read;
   Fp4Table fp4 = Fp4Table::ocp;
   std::vector<TensorSummary>* measured = nullptr;  ///< of `measure`: where they are listed
+  std::map<std::string, float>* scales = nullptr;  ///< of `ignore`: where stated scales go, by path
 };
 
 /// Reads a network object, as at the top of a checkpoint. Throws FormatError at the wrong value.
@@ -44,8 +46,9 @@ Network read_network(const JsonValue& object, const NetworkReading& reading);
 /// What a writer puts into the layer objects.
 enum class LayerContent : std::uint8_t {
   all,
-  settings,  ///< all but the weights
-  topology,  ///< as the header of an `.entity` file has it: no weights, no `seq_length` of 1 where it says nothing
+  settings,   ///< all but the weights
+  described,  ///< as the metadata of tensor files: no weights; a scale only where a tensor has no place for it
+  topology,   ///< as the header of an `.entity` file has it: no weights, no `seq_length` of 1 where it says nothing
 };
 
 void write_network(JsonWriter& json, const Network& network, LayerContent content);

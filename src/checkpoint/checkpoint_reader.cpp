@@ -126,6 +126,7 @@ class NetworkReader {
       std::visit(Setter{*this, layer, values, path, field->key, member.value}, field->place);
     }
     if (reading_.weights != WeightsInJson::ignore) load_weights(layer, values, path);
+    if (reading_.scales != nullptr && values.scale) (*reading_.scales)[path] = values.scale->single("scale");
     --depth_;
     return layer;
   }

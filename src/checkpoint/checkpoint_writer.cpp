@@ -128,8 +128,9 @@ class LayerWriter {
 
   void write(const Layer& layer, const Coordinates& at) {
     json_.begin_object();
-    const EmittedWeights weights =
-        layer.weights && content_ == LayerContent::all ? emit_weights(layer) : EmittedWeights{};
+    EmittedWeights weights;
+    if (layer.weights && content_ == LayerContent::all) weights = emit_weights(layer);
+    if (layer.weights && content_ == LayerContent::described) weights.scale = layer.weights->scale(layer.config.dtype);
     for (const LayerField& field : layer_fields()) {
       const Scope scope{*this, json_, layer, at, weights, field.key};
       std::visit(scope, field.place);
@@ -191,6 +192,10 @@ class LayerWriter {
     }
     void operator()(const TargetField& field) const { put_if(layer.config.target.*field.member); }
     void operator()(WeightKey part) const {
+      if (writer.content_ == LayerContent::described && part == WeightKey::scale && layer.weights &&
+          !is_scaled(layer.config.dtype) && weights.scale != 1) {
+        return json.member(key, weights.scale);
+      }
       if (weights.bytes.empty()) return;
       switch (part) {
         case WeightKey::weights: json.key(key); return json.base64(weights.bytes);

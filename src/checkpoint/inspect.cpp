@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/layer_fields.h"
+#include "checkpoint/network_tensors.h"
 #include "files/detect.h"
 #include "files/gguf.h"
 #include "files/hugging_face.h"
@@ -142,6 +143,9 @@ void inspect_tensors(const std::string& path, ModelSummary& summary) {
   for (const auto& [key, value] : file.metadata()) summary.metadata.emplace_back(key, files::quote_json(value));
   if (file.gguf() != nullptr) inspect_gguf(*file.gguf(), summary);
   if (file.folder() != nullptr) inspect_folder(*file.folder(), summary);
+  if (!checkpoint::holds_network(file)) return;
+  std::erase_if(summary.metadata, [](const auto& entry) { return entry.first == checkpoint::kNetworkKey; });
+  describe(checkpoint::read_tensors_topology(file), summary);
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 
 #include "base/atomic_file.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/entity.h"
-#include "checkpoint/layer_fields.h"
+#include "checkpoint/network_tensors.h"
 #include "files/detect.h"
 #include "imago/error.h"
 
@@ -27,20 +26,6 @@ void save_checkpoint(const Network& network, const std::string& path) {
   files::JsonWriter json(sink, files::JsonStyle::indented);
   checkpoint::write_network(json, network, checkpoint::LayerContent::all);
   file.commit();
-}
-
-void save_masters(const Network& network, const std::string& path) {
-  std::vector<SafetensorsEntry> entries;
-  std::map<std::string, const WeightStore*> stores;  // in the order of their names, in which they are written
-  const std::span<const Layer> layers = network.layers();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (!layers[i].weights) continue;
-    entries.push_back({fmt::format("layer_{}.weights", i), SafetensorsType::f32, Shape{layers[i].weights->count()}});
-    stores[entries.back().name] = &*layers[i].weights;
-  }
-  SafetensorsWriter writer(path, std::move(entries));
-  for (const auto& [name, store] : stores) writer.write(name, store->master());
-  writer.commit();
 }
 
 }  // namespace
@@ -62,6 +47,14 @@ Network build_network_from_json(std::string_view json, std::uint64_t seed, std::
   return network;
 }
 
+bool holds_network(const std::string& path) {
+  const FileForm form = detect_form(path);
+  if (form == FileForm::safetensors || form == FileForm::gguf) {
+    return checkpoint::holds_network(files::TensorFile::open(path));
+  }
+  return form != FileForm::huggingface;
+}
+
 Network load_network(const std::string& path, const LoadOptions& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
@@ -71,7 +64,10 @@ Network load_network(const std::string& path, const LoadOptions& options) {
   const files::FormByStart start = files::detect_by_start(file.bytes(), path);
   if (!start.json) {
     if (start.form == FileForm::entity) return checkpoint::read_entity(file.bytes(), path, options.fp4).network;
-    throw UnsupportedError(fmt::format("{}: a {} file holds tensors, not a network of layers", path, name(start.form)));
+    const files::TensorFile tensors = files::TensorFile::open(path, options.eager);
+    if (checkpoint::holds_network(tensors)) return checkpoint::read_tensors(tensors, options.fp4);
+    throw UnsupportedError(
+        fmt::format("{}: this {} file holds tensors, not a network of layers", path, name(start.form)));
   }
   const JsonDocument document = JsonDocument::parse(file.text(), path, kJson);
   const FileForm form = files::detect_json(document.root());
@@ -87,8 +83,8 @@ void save_network(const Network& network, const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".json") return save_checkpoint(network, path);
   if (extension == ".entity") return checkpoint::save_entity(path, network);
-  if (extension == ".safetensors") return save_masters(network, path);
-  throw UsageError(fmt::format("{}: a network is saved as .json, .entity or .safetensors", path));
+  if (extension == ".safetensors" || extension == ".gguf") return checkpoint::save_tensors(path, network);
+  throw UsageError(fmt::format("{}: a network is saved as .json, .entity, .safetensors or .gguf", path));
 }
 
 }  // namespace imago

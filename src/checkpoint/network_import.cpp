@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/entity.h"
+#include "checkpoint/network_tensors.h"
 #include "files/json_writer.h"
 #include "imago/error.h"
 
@@ -136,8 +137,12 @@ namespace imago {
 namespace checkpoint {
 
 ImportedNetwork import_network(const files::TensorFile& file, const ImportOptions& options) {
-  if (file.form() == FileForm::huggingface || file.form() == FileForm::gguf) return import_decoder(file, options);
-  if (file.form() == FileForm::safetensors) return import_guessed(file, options);
+  if (holds_network(file)) return {.network = read_tensors(file, Fp4Table::ocp)};
+  // A GGUF file without an architecture is a bag of tensors.
+  const bool decoder =
+      file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
+  if (decoder) return import_decoder(file, options);
+  if (file.form() == FileForm::safetensors || file.gguf() != nullptr) return import_guessed(file, options);
   throw UnsupportedError(
       fmt::format("{}: layers are made of Hugging Face folders, GGUF and safetensors files, not of {}", file.path(),
                   name(file.form())));

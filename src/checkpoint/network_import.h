@@ -12,8 +12,8 @@
 
 namespace imago::checkpoint {
 
-/// By the form of the file: a decoder from a Hugging Face folder or a GGUF file, guessed layers from a safetensors
-/// file.
+/// By the content of the file: a decoder from a Hugging Face folder or a GGUF file, the network that it holds, or
+/// layers guessed from its tensors.
 ImportedNetwork import_network(const files::TensorFile& file, const ImportOptions& options);
 
 // The two of them. REQUIRES: a file of that form.

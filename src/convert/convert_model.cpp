@@ -85,7 +85,8 @@ ConvertReport convert_model(const std::string& in, const std::string& out, const
   ConvertOptions options = requested;
   options.rounding = convert::choose_rounding(requested);
   const FileForm target = convert::output_format(out);
-  convert::check_type_options(target, options);
+  // What GGUF can hold depends on the source: plan_types checks it.
+  convert::check_type_options(target == FileForm::gguf ? FileForm::safetensors : target, options);
   return convert::convert_source(convert::open_source(in, target, options), out, options);
 }
 

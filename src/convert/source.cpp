@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/network_import.h"
+#include "checkpoint/network_tensors.h"
 #include "convert/target_types.h"
 #include "files/json.h"
 #include "files/tensor_file.h"
@@ -58,6 +59,7 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
 
 /// Every layer with weights under its path ("layers.0.sequential_layers.1"), in its own type.
 void describe_layers(OpenNetwork& open, const Network& network, Source& source) {
+  source.recipe.is_network = true;
   for (const NamedLayer& named : named_layers(network)) {
     if (!named.layer->weights) continue;
     const files::StoredTensor& tensor = add_layer(open, *named.layer, named.path);
@@ -66,40 +68,6 @@ void describe_layers(OpenNetwork& open, const Network& network, Source& source) 
     recipe.shape = tensor.shape;
     recipe.parts = {{&tensor, 0, tensor.rows(), named.layer->weights->master()}};
     recipe.scheme = named.layer->config.scheme();
-  }
-}
-
-/// The layers of the grid as float32 tensors.
-void describe_bag(OpenNetwork& open, const Network& network, const ConvertOptions& options, Source& source) {
-  const bool typed = options.type || !options.tensor_types.empty() || !options.plan.empty();
-  const std::span<const Layer> layers = network.layers();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (!layers[i].weights) continue;
-    const WeightStore& store = *layers[i].weights;
-    files::StoredTensor& tensor = open.tensors.emplace_back();
-    tensor.name = fmt::format("layer_{}.weights", i);
-    tensor.type = name(SafetensorsType::f32);
-    tensor.format = DType::float32;
-    tensor.safetensors_type = SafetensorsType::f32;
-    // Flat, as such files always were; but types with blocks or scales need to see the rows.
-    tensor.shape = typed && store.rows() > 1 ? Shape{store.rows(), store.cols()} : Shape{store.count()};
-    tensor.bytes = std::as_bytes(store.master());
-    tensor.file = open.path;
-    models::TensorRecipe& recipe = source.recipe.tensors.emplace_back();
-    recipe.name = tensor.name;
-    recipe.shape = tensor.shape;
-    recipe.parts = {{&tensor, 0, tensor.rows()}};
-    recipe.use = tensor.shape.rank() < 2 ? models::TensorUse::vector : models::TensorUse::matrix;
-    recipe.matrices.name = fmt::format("layers.{}", i);
-  }
-  const auto weighted = std::ranges::count_if(named_layers(network),
-                                              [](const NamedLayer& named) { return named.layer->weights.has_value(); });
-  const auto inner = static_cast<std::size_t>(weighted) - open.tensors.size();
-  if (inner != 0) {
-    source.recipe.notes.push_back(
-        fmt::format("the weights of {} layers inside others are left out: a {} file has tensors for the layers of the "
-                    "grid only",
-                    inner, name(source.recipe.target)));
   }
 }
 
@@ -121,6 +89,22 @@ void save_decoder(const checkpoint::Entity& entity, const std::string& out) {
   file.commit();
 }
 
+/// A folder describes a decoder; says what this network has that no decoder of Hugging Face has.
+[[noreturn]] void refuse_folder(const Network& network, const std::string& path) {
+  using enum LayerType;
+  std::string reason = "it has no config.json and no tokenizer";
+  for (const auto& [place, layer] : named_layers(network)) {
+    const auto parts = {embedding, dense, multi_head_attention, swiglu, rms_norm, layer_norm, sequential, residual};
+    if (std::ranges::find(parts, layer->config.type) != parts.end()) continue;
+    reason = fmt::format("{} is of type {}, which no such model has", place, name(layer->config.type));
+    break;
+  }
+  throw UnsupportedError(fmt::format(
+      "{}: a network of layers cannot become a Hugging Face folder, which holds a language model: {}; write "
+      ".json, .entity, .safetensors or .gguf",
+      path, reason));
+}
+
 void open_network(const ConvertOptions& options, Source& source) {
   const auto open = std::make_shared<OpenNetwork>();
   open->path = source.path;
@@ -129,7 +113,7 @@ void open_network(const ConvertOptions& options, Source& source) {
   if (source.format == FileForm::entity) {
     open->file = MappedFile::open(source.path, options.load.eager ? Reading::eager : Reading::automatic);
     open->entity = checkpoint::read_entity(open->file->bytes(), source.path, options.load.fp4);
-  } else {
+  } else {  // any other form that holds one
     open->entity = checkpoint::Entity{load_network(source.path, options.load), {}, {}};
   }
   Network& network = open->entity->network;
@@ -140,16 +124,12 @@ void open_network(const ConvertOptions& options, Source& source) {
                     "convert the model that it was made from, or write .entity, .json or .safetensors",
                     source.path, name(target)));
   }
-  if (target == FileForm::huggingface) {
-    throw UnsupportedError(fmt::format(
-        "{}: a network of layers cannot become a Hugging Face folder; write .json, .entity, .safetensors or .gguf",
-        source.path));
-  }
+  if (target == FileForm::huggingface) refuse_folder(network, source.path);
   source.sketch = [&network] { return guided::sketch_network(network); };
-  is_network(target) ? describe_layers(*open, network, source) : describe_bag(*open, network, options, source);
+  describe_layers(*open, network, source);
   if (decoder && target != FileForm::entity) source.recipe.notes.emplace_back(kLeftOut);
-  if (!is_network(target)) return;
-  source.network = {&network, [state = open.get(), decoder, target](const std::string& out) {
+  source.network = {&network, [state = open.get(), decoder, target](const std::string& out, const auto& blocks) {
+                      if (!is_network(target)) return checkpoint::save_tensors(out, state->entity->network, blocks);
                       decoder&& target == FileForm::entity ? save_decoder(*state->entity, out)
                                                            : save_network(state->entity->network, out);
                     }};
@@ -173,7 +153,8 @@ void import_layers(const files::TensorFile& file, Source& source) {
   if (imported.is_decoder && source.recipe.target != FileForm::entity) notes.emplace_back(kLeftOut);
   source.sketch = [&imported] { return guided::sketch_network(imported.network); };
   describe_layers(*open, imported.network, source);
-  source.network = {&imported.network, [&imported](const std::string& out) { save_network(imported, out); }};
+  source.network = {&imported.network,
+                    [&imported](const std::string& out, const auto&) { save_network(imported, out); }};
 }
 
 void open_tensors(const ConvertOptions& options, Source& source) {
@@ -200,7 +181,8 @@ Source open_source(const std::string& path, FileForm target, const ConvertOption
   source.path = path;
   source.format = detect_form(path);
   source.recipe.target = target;
-  is_network(source.format) ? open_network(options, source) : open_tensors(options, source);
+  const bool network = is_network(source.format) || (source.format != FileForm::huggingface && holds_network(path));
+  network ? open_network(options, source) : open_tensors(options, source);
   return source;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/network_tensors.h"
 #include "imago/models.h"
 #include "imago/network.h"
 #include "models/recipe.h"
@@ -20,14 +21,14 @@ namespace imago::convert {
 /// Where the tensors of a network file go: into the layers of `network`, which is saved as a whole.
 struct NetworkTarget {
   Network* network = nullptr;
-  std::function<void(const std::string& path)> save;
+  std::function<void(const std::string& path, const checkpoint::BlockWeights& blocks)> save;
 };
 
 struct Source {
   std::string path;
   FileForm format = FileForm::safetensors;
   models::ModelRecipe recipe;
-  std::optional<NetworkTarget> network = std::nullopt;  ///< for targets that are networks
+  std::optional<NetworkTarget> network = std::nullopt;  ///< if the recipe is one of a network
   std::optional<models::Traits> traits = std::nullopt;  ///< of a language model
   models::Naming naming = {};                           ///< of the target, if the source is a language model
   /// A few weights that tell this model from others: a calibration must have the same.
@@ -39,7 +40,7 @@ struct Source {
 ///
 /// | source | gguf, safetensors | huggingface | checkpoint, entity |
 /// |---|---|---|---|
-/// | network | a bag of `layer_INDEX.weights` in float32, inner layers left out | refused | its layers by path |
+/// | network | its layers by path | refused | its layers by path |
 /// | decoder in an .entity file | as above; gguf refused | refused | checkpoint leaves out what is not a layer |
 /// | tensors by name | models::make_recipe | models::make_recipe | layers made by import_network |
 ///

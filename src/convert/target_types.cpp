@@ -140,11 +140,7 @@ std::string type_name(const TargetType& type, const files::StoredTensor& source)
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
   if (type.scaled || type.format->is_block()) return std::nullopt;
-  using enum SafetensorsType;
-  for (const SafetensorsType plain : {f64, f32, f16, bf16, f8_e4m3, f8_e5m2, i64, i32, i16, i8, u64, u32, u16, u8}) {
-    if (files::safetensors_dtype(plain) == type.format->dtype()) return plain;
-  }
-  return std::nullopt;  // types below 8 bits always have scales
+  return files::safetensors_type(type.format->dtype());
 }
 
 std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied) {

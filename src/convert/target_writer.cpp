@@ -49,7 +49,8 @@ std::vector<GgufMetadata> gguf_metadata(const models::ModelRecipe& recipe, std::
   std::vector<GgufMetadata> metadata;
   for (const GgufMetadata& entry : recipe.gguf_metadata) {
     // The target is one file, whatever the source was.
-    if (!entry.key.starts_with("split.") && entry.key != kFileTypeKey) metadata.push_back(entry);
+    const bool own = entry.key == kFileTypeKey || entry.key == files::kPackedKey;
+    if (!entry.key.starts_with("split.") && !own) metadata.push_back(entry);
   }
   if (find_key(metadata, kArchitectureKey) == nullptr) return metadata;
   if (const auto type = file_type_of(plan)) metadata.push_back({std::string(kFileTypeKey), *type});
@@ -89,7 +90,7 @@ void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout, std
 
 TargetLayout lay_out(const models::ModelRecipe& recipe, std::span<const PlannedTensor> plan) {
   TargetLayout layout;
-  if (is_network(recipe.target)) return layout;
+  if (recipe.is_network) return layout;
   if (recipe.target == FileForm::gguf) {
     for (const PlannedTensor& planned : plan) lay_out_gguf(planned, layout);
     layout.gguf_metadata = gguf_metadata(recipe, plan);
@@ -130,7 +131,15 @@ class NetworkWriter {
       if (changed == changed_.end()) continue;
       const Scheme& scheme = changed->second->scheme;
       Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
-      layer.config.dtype = changed->second->type.format->dtype();
+      const Format format = *changed->second->type.format;
+      if (format.is_block()) {
+        layer.config.dtype = DType::float32;
+        layer.config.granularity = Granularity::tensor;
+        layer.config.group = 0;
+        blocks_.insert_or_assign(named.path, std::pair(format, std::move(entries_[named.path])));
+        continue;
+      }
+      layer.config.dtype = format.dtype();
       if (changed->second->type.scaled) {
         layer.config.granularity = scheme.granularity;
         layer.config.group = scheme.group;
@@ -144,7 +153,7 @@ class NetworkWriter {
       // The scales become explicit ones: a file states scales, not how they were found.
       layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
     }
-    source_.network->save(path_);
+    source_.network->save(path_, blocks_);
   }
 
  private:
@@ -152,6 +161,7 @@ class NetworkWriter {
   const Source& source_;
   std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
   std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
+  checkpoint::BlockWeights blocks_;  // what layers cannot hold, but the file can
 };
 
 }  // namespace
@@ -180,14 +190,14 @@ TargetWriter::TargetWriter(const std::string& path, const Source& source, std::s
     if (plan[i].type.scaled) due_.push_back({name + std::string(files::kScalesSuffix), i, true});
   }
   try {
-    if (recipe.target == FileForm::gguf) {
+    if (recipe.is_network) {
+      use(std::make_shared<NetworkWriter>(path, source, plan));
+    } else if (recipe.target == FileForm::gguf) {
       const std::uint32_t alignment = alignment_of(layout.gguf_metadata);
       use(std::make_shared<GgufWriter>(path, std::move(layout.gguf_metadata), std::move(layout.gguf),
                                        std::bit_floor(alignment)));
     } else if (recipe.target == FileForm::safetensors) {
       use(std::make_shared<SafetensorsWriter>(path, std::move(layout.safetensors), std::move(layout.metadata)));
-    } else if (is_network(recipe.target)) {
-      use(std::make_shared<NetworkWriter>(path, source, plan));
     } else {
       use(std::make_shared<files::HuggingFaceWriter>(path, std::move(layout.safetensors), recipe.side_files,
                                                      std::move(layout.metadata), shard_bytes));

@@ -73,10 +73,15 @@ std::map<std::string, Format> read_types(const std::string& path, const models::
   return types;
 }
 
+/// The file format whose limits hold: networks bring their own packing to GGUF files, the one of safetensors.
+FileForm holder(const models::ModelRecipe& recipe) {
+  return recipe.is_network && recipe.target == FileForm::gguf ? FileForm::safetensors : recipe.target;
+}
+
 class Planner {
  public:
   Planner(const models::ModelRecipe& recipe, const ConvertOptions& options)
-      : target_(recipe.target), options_(options), patterns_(compile(options)) {
+      : target_(holder(recipe)), is_network_(recipe.is_network), options_(options), patterns_(compile(options)) {
     tied_ = std::ranges::none_of(recipe.tensors, [](const TensorRecipe& t) { return t.use == TensorUse::output; });
     if (!options.plan.empty()) planned_ = read_types(options.plan, recipe);
   }
@@ -160,7 +165,10 @@ class Planner {
     const auto planned = planned_.find(recipe.known_as().name);
     if (planned != planned_.end()) return as_planned(planned->second, recipe);
     if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
-    if (is_network(target_)) return fitted(*options_.type, recipe, "asked for");
+    if (is_network_) {
+      if (options_.type->is_block() && recipe.shape.rank() < 2) return keep(source, "vectors stay wide");
+      return fitted(*options_.type, recipe, "asked for");
+    }
     if (source.format && source.format->has_scales() && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
       return keep(source, "integers stay as they are");
@@ -272,6 +280,7 @@ class Planner {
   }
 
   FileForm target_;
+  bool is_network_;
   const ConvertOptions& options_;
   std::vector<Pattern> patterns_;
   std::map<std::string, Format> planned_;
@@ -314,7 +323,7 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
 }
 
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options) {
-  check_type_options(recipe.target, options);
+  check_type_options(holder(recipe), options);
   const Planner planner(recipe, options);
   std::vector<PlannedTensor> plan;
   plan.reserve(recipe.tensors.size());

@@ -87,13 +87,14 @@ PackedTensor read_entry(const std::string& name, const JsonValue& entry) {
 
 // ---- a file with such entries
 
-/// Makes the U8 tensor `stored` what `packed` says.
+/// Makes `stored`, a tensor of plain bytes, what `packed` says.
 void unwrap(StoredTensor& stored, const PackedTensor& packed) {
   const auto fail = [&](const std::string& problem) {
     throw FormatError(stored.file, stored.offset, fmt::format("tensor '{}' {}", stored.name, problem));
   };
-  if (stored.safetensors_type != SafetensorsType::u8) {
-    fail(fmt::format("is packed {}, so it must be U8, not {}", packed.format.name(), stored.type));
+  const bool gguf = stored.gguf_type.has_value();
+  if (stored.format != (gguf ? DType::int8 : DType::uint8)) {
+    fail(fmt::format("is packed {}, so it must be {}, not {}", packed.format.name(), gguf ? "I8" : "U8", stored.type));
   }
   std::size_t wanted = 0;
   try {
@@ -111,7 +112,7 @@ void unwrap(StoredTensor& stored, const PackedTensor& packed) {
 }
 
 /// Copies the scales out of their tensor, which may lie at any address. REQUIRES: `packed` has scales.
-void read_scales(StoredTensor& stored, const PackedTensor& packed, const SafetensorsTensor* scales) {
+void read_scales(StoredTensor& stored, const PackedTensor& packed, const StoredTensor* scales) {
   const std::string name = stored.name + std::string(kScalesSuffix);
   const auto fail = [&](const std::string& problem) {
     const std::uint64_t offset = scales == nullptr ? stored.offset : scales->offset;
@@ -119,7 +120,7 @@ void read_scales(StoredTensor& stored, const PackedTensor& packed, const Safeten
   };
   const ScaleLayout layout = layout_of(packed);
   if (scales == nullptr) fail(fmt::format("is missing: '{}' of {} needs its scales", stored.name, stored.type));
-  if (scales->type != SafetensorsType::f32) fail(fmt::format("must be F32, not {}", scales->dtype));
+  if (scales->format != DType::float32) fail(fmt::format("must be F32, not {}", scales->type));
   if (scales->shape.elements() != layout.count) {
     fail(fmt::format("has {} scales, but {} {} needs {}", scales->shape.elements(), stored.type,
                      stored.shape.to_string(), layout.count));
@@ -169,50 +170,51 @@ std::vector<PackedTensor> parse_packed(std::string_view text, std::string_view f
   return tensors;
 }
 
-std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> tensors,
-                                           std::span<const std::pair<std::string, std::string>> metadata,
-                                           std::string_view path) {
-  std::vector<PackedTensor> packed;
-  for (const auto& [key, value] : metadata) {
-    if (key == kPackedKey) packed = parse_packed(value, fmt::format("{}, entry {}", path, kPackedKey));
-  }
-  std::unordered_map<std::string_view, const SafetensorsTensor*> by_name;
-  if (!packed.empty()) {
-    for (const SafetensorsTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
-  }
+std::vector<StoredTensor> unpack_tensors(std::vector<StoredTensor> tensors, std::string_view text,
+                                         std::string_view path) {
+  const std::vector<PackedTensor> packed = parse_packed(text, fmt::format("{}, entry {}", path, kPackedKey));
+  std::unordered_map<std::string_view, StoredTensor*> by_name;
+  for (StoredTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
   const auto find = [&](const std::string& name) {
     const auto found = by_name.find(name);
     return found == by_name.end() ? nullptr : found->second;
   };
-  const auto scales_of = [&](const PackedTensor& entry) {
-    return entry.format.has_scales() ? find(entry.name + std::string(kScalesSuffix)) : nullptr;
-  };
-  std::unordered_map<const SafetensorsTensor*, const PackedTensor*> packed_as;
-  std::unordered_set<const SafetensorsTensor*> hidden;  // scales; those that are missing are an error of their tensor
+  std::unordered_set<const StoredTensor*> hidden;  // scales; those that are missing are an error of their tensor
   for (const PackedTensor& entry : packed) {
-    const SafetensorsTensor* tensor = find(entry.name);
+    const StoredTensor* tensor = find(entry.name);
     if (tensor == nullptr) {
       throw FormatError(path, 0,
                         fmt::format("{} names '{}', which is not a tensor of the file", kPackedKey, entry.name));
     }
-    packed_as.emplace(tensor, &entry);
-    if (const SafetensorsTensor* scales = scales_of(entry)) hidden.insert(scales);
+    if (!entry.format.has_scales()) continue;
+    if (const StoredTensor* scales = find(entry.name + std::string(kScalesSuffix))) hidden.insert(scales);
   }
-
+  for (const PackedTensor& entry : packed) {
+    StoredTensor& tensor = *find(entry.name);
+    if (hidden.contains(&tensor)) {
+      throw FormatError(
+          path, tensor.offset,
+          fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensor.name, entry.format.name()));
+    }
+    unwrap(tensor, entry);
+    if (entry.format.has_scales()) read_scales(tensor, entry, find(entry.name + std::string(kScalesSuffix)));
+  }
   std::vector<StoredTensor> list;
   list.reserve(tensors.size() - hidden.size());
-  for (const SafetensorsTensor& tensor : tensors) {
-    const auto entry = packed_as.find(&tensor);
-    if (hidden.contains(&tensor)) {
-      if (entry == packed_as.end()) continue;
-      throw FormatError(path, tensor.offset,
-                        fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensor.name,
-                                    entry->second->format.name()));
-    }
-    list.push_back(stored_tensor(tensor, path));
-    if (entry == packed_as.end()) continue;
-    unwrap(list.back(), *entry->second);
-    if (entry->second->format.has_scales()) read_scales(list.back(), *entry->second, scales_of(*entry->second));
+  for (StoredTensor& tensor : tensors) {
+    if (!hidden.contains(&tensor)) list.push_back(std::move(tensor));
+  }
+  return list;
+}
+
+std::vector<StoredTensor> list_safetensors(std::span<const SafetensorsTensor> tensors,
+                                           std::span<const std::pair<std::string, std::string>> metadata,
+                                           std::string_view path) {
+  std::vector<StoredTensor> list;
+  list.reserve(tensors.size());
+  for (const SafetensorsTensor& tensor : tensors) list.push_back(stored_tensor(tensor, path));
+  for (const auto& [key, value] : metadata) {
+    if (key == kPackedKey) return unpack_tensors(std::move(list), value, path);
   }
   return list;
 }

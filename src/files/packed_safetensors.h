@@ -1,11 +1,11 @@
 #pragma once
 
-// Types that safetensors does not have, inside safetensors files. The convention is described at the end of
-// tensor_file.h.
+// Types that safetensors does not have, inside safetensors files, and those that GGUF does not have, inside the GGUF
+// files of networks. The convention is described at the end of tensor_file.h.
 //
 // | field of an entry of `imago.packed` | rule |
 // |---|---|
-// | name | a U8 tensor of the file, no name twice |
+// | name | a U8 tensor of the file (GGUF: I8), no name twice |
 // | `type` | the name of a block format or of a dtype with scales, spelled as imago does |
 // | `shape` | at most 16 plain integers from 0 to 2^53; with the type it gives the bytes of the tensor; rows of whole
 // |         | blocks |
@@ -44,6 +44,11 @@ std::size_t packed_scale_count(const PackedTensor& tensor);
 
 /// Reads what packed_text writes. `file` is the name that errors give. Throws FormatError.
 std::vector<PackedTensor> parse_packed(std::string_view text, std::string_view file);
+
+/// `tensors` as they are meant, where `text` is the entry `imago.packed`: packed ones under their own type and shape,
+/// with their scales. Throws FormatError naming `path`.
+std::vector<StoredTensor> unpack_tensors(std::vector<StoredTensor> tensors, std::string_view text,
+                                         std::string_view path);
 
 /// The tensors of a safetensors file as they are meant: packed ones under their own type and shape, with their scales.
 /// Throws FormatError naming `path`. The tensors view `tensors` and `path`.

@@ -236,6 +236,11 @@ void decode_bool(const StoredTensor& tensor, std::size_t first, std::span<float>
 
 std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept { return row(type).dtype; }
 
+std::optional<SafetensorsType> safetensors_type(DType dtype) noexcept {
+  const auto found = std::ranges::find(kTypes, std::optional(dtype), &TypeRow::dtype);
+  return found == kTypes.end() ? std::nullopt : std::optional(found->type);
+}
+
 void decode_special(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
   const SafetensorsType type = *tensor.safetensors_type;
   if (type == SafetensorsType::boolean) {

@@ -36,7 +36,9 @@ std::vector<StoredTensor> list_gguf(const GgufFile& file) {
   std::vector<StoredTensor> list;
   list.reserve(file.tensors().size());
   for (const GgufTensor& tensor : file.tensors()) list.push_back(stored_tensor(tensor));
-  return list;
+  const GgufValue* packed = file.find(kPackedKey);
+  if (packed == nullptr) return list;
+  return unpack_tensors(std::move(list), file.require_string(kPackedKey), file.path());
 }
 
 std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {

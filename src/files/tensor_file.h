@@ -93,8 +93,9 @@ class TensorFile {
   std::unique_ptr<State> state_;
 };
 
-// Types that safetensors does not have (int4, q4_k) are kept there as U8 tensors of their packed bytes. The entry
-// `imago.packed` of `__metadata__` states for each of them what it is, as a JSON object:
+// Types that safetensors does not have (int4, q4_k) are kept there as U8 tensors of their packed bytes; GGUF files of
+// networks keep dtypes with scales as I8 tensors. The entry `imago.packed` of the metadata states for each of them what
+// it is, as a JSON object:
 //   {"NAME": {"type": "int4", "shape": [64, 128], "granularity": "group", "group": 32}}
 // Scales of dtypes are an F32 tensor `NAME.scales`. Readers that do not know this see bytes and scales by name.
 inline constexpr std::string_view kPackedKey = "imago.packed";

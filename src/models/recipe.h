@@ -125,6 +125,7 @@ struct MadeTensor {
 /// A whole model for one target format.
 struct ModelRecipe {
   FileForm target = FileForm::gguf;
+  bool is_network = false;  ///< the tensors are the weights of layers, by path
   std::vector<TensorRecipe> tensors;
   std::vector<std::shared_ptr<const MadeTensor>> made;         ///< sources of parts besides the tensors of the file
   std::vector<GgufMetadata> gguf_metadata;                     ///< for GGUF, without general.file_type

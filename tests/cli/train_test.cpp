@@ -142,7 +142,7 @@ TEST_F(Train, WrongCommandLinesGiveTwo) {
   expect_error(run("out.json", {"--clip", "nan"}), 2, "not nan");
   expect_error(run("out.json", {"--patience", "2"}), 2, "--patience makes sense only with --validation");
   expect_error(run("out.json", {"--weight-decay", "0.1"}), 2, "only with --optimizer adamw");
-  expect_error(run("out.txt"), 2, ".json, .entity or .safetensors");
+  expect_error(run("out.txt"), 2, ".json, .entity, .safetensors or .gguf");
   expect_error(imago_run({"train", file("net.json"), "-o", file("out.json")}), 2, "--data");
   expect_error(imago_run({"train", file("net.json"), "--data", file("data.csv"), "-o", file("o.json"), "--lr", "nan"}),
                2, "--lr nan");

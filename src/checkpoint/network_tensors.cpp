@@ -1,0 +1,188 @@
+#include "checkpoint/network_tensors.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layer_fields.h"
+#include "files/gguf.h"
+#include "files/packed_safetensors.h"
+#include "files/safetensors.h"
+#include "imago/error.h"
+
+namespace imago::checkpoint {
+
+namespace {
+
+/// The value of kNetworkKey; none if the file does not have it.
+std::optional<std::string_view> network_entry(const files::TensorFile& file) {
+  if (file.gguf() != nullptr) {
+    const GgufValue* value = file.gguf()->find(kNetworkKey);
+    return value == nullptr ? std::nullopt : value->string();
+  }
+  for (const auto& [key, value] : file.metadata()) {
+    if (key == kNetworkKey) return value;
+  }
+  return std::nullopt;
+}
+
+/// The tensor of the layer number `index` in the order of for_each_path. Names of GGUF are short, paths need not be.
+std::string tensor_name(const std::string& path, std::size_t index, bool gguf) {
+  const bool fits = path.size() + files::kScalesSuffix.size() <= files::kMaxGgufName;
+  return !gguf || fits ? path : fmt::format("weights.{}", index);
+}
+
+JsonDocument parse_entry(const files::TensorFile& file) {
+  return JsonDocument::parse(*network_entry(file), fmt::format("{}, entry {}", file.path(), kNetworkKey),
+                             {.max_depth = kMaxCheckpointJsonDepth});
+}
+
+/// `scale`: as the entry states it for types that have none in the file.
+void install_tensor(Layer& layer, const files::StoredTensor& tensor, float scale, Fp4Table fp4) {
+  LayerConfig& config = layer.config;
+  const WeightShape shape = weight_shape(config);
+  if (tensor.shape.elements() != shape.count()) {
+    throw ShapeError(fmt::format("{} is not {} weights", tensor.shape.to_string(), shape.count()));
+  }
+  if (tensor.format && tensor.format->is_block()) {
+    config.dtype = DType::float32;
+    config.granularity = Granularity::tensor;
+    config.group = 0;
+    WeightStore store(shape.rows, shape.cols);
+    files::decode_tensor(tensor, 0, store.edit_master());
+    layer.weights = std::move(store);
+    return;
+  }
+  if (tensor.format != Format(config.dtype)) {
+    throw UsageError(fmt::format("it is {}, but the layer is {}", tensor.type, name(config.dtype)));
+  }
+  const bool single = config.granularity == Granularity::tensor;
+  StoredWeights stored{.bytes = tensor.bytes, .scale = scale};
+  if (tensor.format->has_scales()) {
+    if (tensor.scale_values.empty()) throw UsageError("its scales are missing");
+    stored.scale = single ? tensor.scale_values.front() : 0;
+    if (!single) stored.scales = tensor.scale_values;
+  }
+  install_weights(layer, stored, fp4);
+}
+
+}  // namespace
+
+bool holds_network(const files::TensorFile& file) { return network_entry(file).has_value(); }
+
+Network read_tensors_topology(const files::TensorFile& file) {
+  return read_network(parse_entry(file).root(), {.weights = WeightsInJson::ignore});
+}
+
+Network read_tensors(const files::TensorFile& file, Fp4Table fp4) {
+  const JsonDocument document = parse_entry(file);
+  std::map<std::string, float> scales;
+  Network network = read_network(document.root(), {.weights = WeightsInJson::ignore, .scales = &scales});
+  std::set<const files::StoredTensor*> used;
+  std::size_t index = 0;
+  for_each_path(network, [&](const std::string& path, Layer& layer) {
+    const files::StoredTensor* tensor = file.find(tensor_name(path, index++, file.gguf() != nullptr));
+    if (tensor == nullptr) return;
+    used.insert(tensor);
+    const auto scale = scales.find(path);
+    try {
+      install_tensor(layer, *tensor, scale == scales.end() ? 1 : scale->second, fp4);
+    } catch (const FormatError&) {
+      throw;
+    } catch (const Error& error) {
+      throw FormatError(tensor->file, tensor->offset,
+                        fmt::format("tensor '{}' does not fit its layer, {} ({}): {}", tensor->name, path,
+                                    name(layer.config.type), error.what()));
+    }
+  });
+  for (const files::StoredTensor& tensor : file.tensors()) {
+    if (used.contains(&tensor)) continue;
+    throw FormatError(tensor.file, tensor.offset,
+                      fmt::format("tensor '{}' belongs to no layer of the network", tensor.name));
+  }
+  return network;
+}
+
+namespace {
+
+/// The tensors of a file, and what keeps their bytes alive.
+class OutgoingTensors {
+ public:
+  OutgoingTensors(const Network& network, const BlockWeights& blocks, bool gguf) : gguf_(gguf) {
+    std::size_t index = 0;
+    for_each_path(network, [&](const std::string& path, const Layer& layer) {
+      const std::string name = tensor_name(path, index++, gguf);
+      if (!layer.weights) return;
+      const auto block = blocks.find(path);
+      if (block == blocks.end()) return add_own(layer, name);
+      add_weights(name, Scheme(block->second.first), shape_of(*layer.weights), block->second.second);
+    });
+    metadata_ = {{std::string(kNetworkKey), network_text(network, files::JsonStyle::compact, LayerContent::described)}};
+    if (!packed_.empty()) metadata_.emplace_back(files::kPackedKey, files::packed_text(packed_));
+  }
+
+  void write(const std::string& path) {
+    if (!gguf_) return write(SafetensorsWriter(path, std::move(entries_), std::move(metadata_)));
+    std::vector<GgufMetadata> metadata;
+    for (auto& [key, value] : metadata_) metadata.push_back({std::move(key), std::move(value)});
+    write(GgufWriter(path, std::move(metadata), std::move(gguf_entries_)));
+  }
+
+ private:
+  static Shape shape_of(const WeightStore& store) {
+    return store.rows() == 1 ? Shape{store.cols()} : Shape{store.rows(), store.cols()};
+  }
+
+  void add_own(const Layer& layer, const std::string& name) {
+    const EmittedWeights weights = emit_weights(layer);
+    versions_.push_back(weights.version);
+    const Scheme scheme = layer.config.scheme();
+    add_weights(name, scheme, shape_of(*layer.weights), weights.bytes);
+    if (!scheme.format.has_scales()) return;
+    const bool single = weights.scales.empty();
+    const std::span<const float> scales = single ? std::span(&scales_.emplace_back(weights.scale), 1) : weights.scales;
+    add(name + std::string(files::kScalesSuffix), DType::float32, Shape{scales.size()}, std::as_bytes(scales));
+  }
+
+  void add_weights(const std::string& name, const Scheme& scheme, const Shape& shape,
+                   std::span<const std::byte> bytes) {
+    const Format format = scheme.format;
+    if (format.is_wide() || (gguf_ && format.in_gguf())) return add(name, format, shape, bytes);
+    add(name, gguf_ ? DType::int8 : DType::uint8, Shape{bytes.size()}, bytes);  // GGUF has no unsigned bytes
+    packed_.push_back({name, format, shape, scheme.granularity, scheme.group});
+  }
+
+  void add(const std::string& name, Format format, const Shape& shape, std::span<const std::byte> bytes) {
+    gguf_ ? gguf_entries_.push_back({name, gguf_tensor_type(format), shape})
+          : entries_.push_back({name, files::safetensors_type(format.dtype()).value(), shape});
+    contents_[name] = bytes;
+  }
+
+  template <class Writer>
+  void write(Writer writer) const {
+    for (const auto& entry : writer.entries()) writer.write(entry.name, contents_.at(entry.name));
+    writer.commit();
+  }
+
+  bool gguf_;
+  std::vector<SafetensorsEntry> entries_;
+  std::vector<GgufEntry> gguf_entries_;
+  std::vector<files::PackedTensor> packed_;
+  std::vector<std::pair<std::string, std::string>> metadata_;
+  std::map<std::string, std::span<const std::byte>> contents_;
+  std::vector<std::shared_ptr<const Version>> versions_;  // what their bytes lie in
+  std::list<float> scales_;                               // likewise
+};
+
+}  // namespace
+
+void save_tensors(const std::string& path, const Network& network, const BlockWeights& blocks) {
+  OutgoingTensors(network, blocks, std::filesystem::path(path).extension() == ".gguf").write(path);
+}
+
+}  // namespace imago::checkpoint
