@@ -166,6 +166,7 @@ Command add_doctor(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_inspect(CLI::App& program);
 Command add_forward(CLI::App& program);
+Command add_init(CLI::App& program);
 Command add_train(CLI::App& program);
 Command add_compare(CLI::App& program);
 Command add_sweep(CLI::App& program);

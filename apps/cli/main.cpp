@@ -20,7 +20,7 @@ std::vector<Command> add_commands(CLI::App& program) {
   std::vector<Command> commands = add_language_commands(program);
   add_group(program, commands, "Model files", {add_inspect, add_convert, add_morph});
   add_group(program, commands, "What precision costs", {add_compare, add_sweep});
-  add_group(program, commands, "Networks of layers", {add_train, add_forward});
+  add_group(program, commands, "Networks of layers", {add_init, add_train, add_forward});
   add_group(program, commands, "This machine", {add_doctor, add_bench, add_synth, add_dtypes});
   add_group(program, commands, "The program", {add_demo, add_man, add_completion});
   return commands;

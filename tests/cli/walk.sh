@@ -75,6 +75,8 @@ fails 2 convert good.gguf never.safetensors --to int8 --granularity block --grou
 fails 2 train net.json --data data.csv -o never.json --optimizer sdg
 fails 2 train net.json --data data.csv -o never.json --epochs -3
 fails 2 train net.json --data data.csv -o never.txt
+fails 2 init net.json -o never.txt
+fails 2 init net.json -o never.json --seed -1
 fails 2 run good.gguf -p hi --temp hot
 fails 2 run good.gguf -p hi --device gpu
 fails 2 run good.gguf -p hi --gpu-layers 3
@@ -114,6 +116,7 @@ for file in nowhere empty garbage.bin cut.gguf text.txt . /dev/null; do
   fails 1 morph good.gguf never.gguf --to q4_0 --importance "$file"
   fails 1 morph good.gguf never.gguf --plan "$file"
   fails 1 train "$file" --data data.csv -o never.json
+  fails 1 init "$file" -o never.json
   [ "$file" = text.txt ] || fails 1 train net.json --data "$file" -o never.json
 done
 fails 1 bench ./nowhere.gguf
