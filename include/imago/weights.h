@@ -24,6 +24,14 @@ class Version {
   const Scheme& scheme() const noexcept { return scheme_; }
   std::size_t count() const noexcept { return count_; }
   std::span<const std::byte> codes() const { return codes_.host(); }
+  /// The codes one by one: `codes<std::int8_t>()` of int8, `codes<Half>()` of float16. Codes below 8 bits share bytes
+  /// and have no such span. Throws UsageError if T is not the code type of the version.
+  template <Numeric T>
+  requires(bits(dtype_of<T>) >= 8) std::span<const T> codes()
+  const {
+    check_code_type(dtype_of<T>);
+    return {reinterpret_cast<const T*>(codes().data()), count_};
+  }
   /// One per tensor, row or group; empty for block formats and for types without a scale.
   std::span<const float> scales() const noexcept { return scales_; }
   std::size_t scale_group() const noexcept { return scale_group_; }  ///< weights per scale; 0 without scales
@@ -37,6 +45,8 @@ class Version {
   void decode_into(std::span<float> weights) const;
 
  private:
+  void check_code_type(DType dtype) const;
+
   Scheme scheme_;
   std::size_t count_;
   Buffer codes_;
@@ -73,6 +83,8 @@ class WeightStore {
   WeightStore(WeightStore&&) noexcept;
   WeightStore& operator=(WeightStore&&) noexcept;
   ~WeightStore();
+  /// A store of its own with the same master, versions and fixed scales; nothing of it is on accelerators.
+  WeightStore copy() const;
 
   std::size_t rows() const noexcept;
   std::size_t cols() const noexcept;
@@ -94,6 +106,10 @@ class WeightStore {
   std::shared_ptr<const Version> morph(const Scheme& scheme) const;
   /// The version if it exists, else null.
   std::shared_ptr<const Version> find(const Scheme& scheme) const;
+  /// All versions that exist, in the order of their schemes.
+  std::vector<std::shared_ptr<const Version>> versions() const;
+  /// Drops the version of `scheme` and all that was made of it, also on accelerators. A released master is made first.
+  void drop(const Scheme& scheme);
   /// Drops that version, then morphs.
   std::shared_ptr<const Version> force_morph(const Scheme& scheme);
   /// Wq: the weights as `scheme` computes with them, in float32.
@@ -112,6 +128,9 @@ class WeightStore {
   /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax); drops that version. Kept until `clear_scale`,
   /// through every change of the master. Throws UsageError for a scale that is negative or not finite.
   void set_scale(DType dtype, float scale);
+  /// Fixes all scales of `scheme`, one per tensor, row or group, in the same way. Throws ShapeError unless there are as
+  /// many as it has.
+  void set_scales(const Scheme& scheme, std::span<const float> scales);
   /// Lets the scale be derived again, also one that came with `set_loaded`; drops that version.
   void clear_scale(DType dtype);
   /// The scale that was set or loaded for the bare scheme of `dtype`, if one was.
@@ -127,7 +146,8 @@ class WeightStore {
   /// master[i] -= rate · clip(gradient[i]); clip > 0 bounds each element to ±clip. Negative masters become 0 for
   /// unsigned dtypes. Drops all versions, then morphs `scheme` again (derived scales are derived anew). Throws
   /// ShapeError.
-  void apply_gradients(std::span<const float> gradient, float rate, float clip, const Scheme& scheme);
+  void apply_gradients(std::span<const float> gradient, float rate, float clip = 0,
+                       const Scheme& scheme = DType::float32);
 
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;

@@ -134,6 +134,16 @@ struct WeightStore::State {
                                            is_explicit);
   }
 
+  /// For `scheme`, whose layout this is. Throws ShapeError.
+  static void check_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> scales,
+                           std::size_t weights) {
+    if (scales.size() != layout.count) {
+      throw ShapeError(fmt::format("{} scales for {} weights in {}, which have {}", scales.size(), weights,
+                                   scheme.format.name(), layout.count));
+    }
+    std::ranges::for_each(scales, check_scale);
+  }
+
   void check_length(std::size_t length, std::string_view what) const {
     if (length != count) throw ShapeError(fmt::format("{} {} for a store of {}", length, what, count));
   }
@@ -155,10 +165,29 @@ void Version::decode_into(std::span<float> weights) const {
   decode(scheme_.format, codes(), {.values = scales_, .group = scale_group_}, weights);
 }
 
+void Version::check_code_type(DType dtype) const {
+  if (scheme_.format == dtype) return;
+  throw UsageError(fmt::format("the codes of {} are not {}", scheme_.format.name(), name(dtype)));
+}
+
 WeightStore::WeightStore(std::size_t rows, std::size_t cols) : state_(std::make_unique<State>(rows, cols)) {}
 WeightStore::WeightStore(WeightStore&&) noexcept = default;
 WeightStore& WeightStore::operator=(WeightStore&&) noexcept = default;
 WeightStore::~WeightStore() = default;
+
+WeightStore WeightStore::copy() const {
+  WeightStore copy(rows(), cols());
+  State& to = *copy.state_;
+  {
+    std::lock_guard lock(state_->unpacking);
+    to.source = state_->source;
+  }
+  to.source ? to.give_up_master() : void(std::ranges::copy(master(), as_floats(to.master).begin()));
+  to.explicit_scales = state_->explicit_scales;
+  to.released_scales = state_->released_scales;
+  for (const std::shared_ptr<const Version>& version : versions()) to.versions.put(version->scheme(), version);
+  return copy;
+}
 
 std::size_t WeightStore::rows() const noexcept { return state_->rows; }
 std::size_t WeightStore::cols() const noexcept { return state_->cols; }
@@ -238,6 +267,14 @@ std::shared_ptr<const Version> WeightStore::find(const Scheme& scheme) const {
   return state_->versions.find(checked_scheme(scheme));
 }
 
+std::vector<std::shared_ptr<const Version>> WeightStore::versions() const {
+  std::vector<std::shared_ptr<const Version>> versions;
+  state_->versions.for_each([&](const Scheme&, const auto& version) { versions.push_back(version); });
+  return versions;
+}
+
+void WeightStore::drop(const Scheme& scheme) { state_->drop(checked_scheme(scheme)); }
+
 std::shared_ptr<const Version> WeightStore::force_morph(const Scheme& requested) {
   const Scheme scheme = checked_scheme(requested);
   state_->drop(scheme);
@@ -301,11 +338,7 @@ void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte>
   const Scheme scheme = checked_scheme(requested);
   const ScaleLayout layout = scale_layout(scheme, rows(), cols());
   check_codes(scheme.format, count(), codes);
-  if (scales.size() != layout.count) {
-    throw ShapeError(fmt::format("{} scales for {} weights in {}, which have {}", scales.size(), count(),
-                                 scheme.format.name(), layout.count));
-  }
-  std::ranges::for_each(scales, check_scale);
+  State::check_scales(scheme, layout, scales, count());
   if (is_master(scheme)) {
     if (!codes.empty()) std::memcpy(state_->new_master().data(), codes.data(), codes.size());
     return;
@@ -329,6 +362,13 @@ void WeightStore::set_scale(DType dtype, float scale) {
   check_scale(scale);
   state_->drop(dtype);
   state_->explicit_scales[dtype] = {scale};
+}
+
+void WeightStore::set_scales(const Scheme& requested, std::span<const float> scales) {
+  const Scheme scheme = checked_scheme(requested);
+  State::check_scales(scheme, scale_layout(scheme, rows(), cols()), scales, count());
+  state_->drop(scheme);
+  state_->explicit_scales[scheme] = {scales.begin(), scales.end()};
 }
 
 void WeightStore::clear_scale(DType dtype) {

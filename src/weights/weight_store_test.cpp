@@ -467,5 +467,72 @@ TEST(WeightStore, TheHostIsNoAccelerator) {
   EXPECT_TRUE(store.has_master());
 }
 
+TEST(WeightStoreVersions, CodesAreSpansOfTheirType) {
+  WeightStore store = store_of({1, -0.5f, 0.25f});
+  store.set_scale(DType::int8, 0.25f);
+  const auto version = store.morph(DType::int8);
+  const std::span<const std::int8_t> codes = version->codes<std::int8_t>();
+  EXPECT_EQ(std::vector<int>(codes.begin(), codes.end()), (std::vector<int>{4, -2, 1}));
+  EXPECT_THROW(version->codes<std::uint8_t>(), UsageError);
+  EXPECT_THROW(version->codes<float>(), UsageError);
+  const auto halves = store.morph(DType::float16);
+  EXPECT_EQ(halves->codes<Half>()[1].bits, 0xB800);
+  EXPECT_EQ(store.morph(DType::float64)->codes<double>()[2], 0.25);
+  EXPECT_EQ(store.morph(DType::int64)->codes<std::int64_t>().size(), 3u);
+}
+
+TEST(WeightStoreVersions, CanBeListedAndDropped) {
+  WeightStore store = store_of(random_weights(64));
+  EXPECT_TRUE(store.versions().empty());
+  const auto int4 = store.morph(DType::int4), grouped_int8 = store.morph(grouped(DType::int8, 32));
+  EXPECT_EQ(store.versions().size(), 2u);
+  store.drop(DType::int4);
+  ASSERT_EQ(store.versions().size(), 1u);
+  EXPECT_EQ(store.versions()[0], grouped_int8);
+  EXPECT_EQ(store.find(DType::int4), nullptr);
+  EXPECT_TRUE(std::ranges::equal(store.morph(DType::int4)->codes(), int4->codes())) << "made again";
+  const std::vector<float> decoded = store.active(DType::int4);
+  store.release_master(DType::int4);
+  store.drop(DType::int4);
+  EXPECT_TRUE(store.versions().empty());
+  EXPECT_EQ(copy(store.master()), decoded) << "the only source of the master is not lost";
+}
+
+TEST(WeightStoreCopy, IsIndependentAndWhole) {
+  WeightStore store = store_of(random_weights(64), 4);
+  store.set_scale(DType::int8, 0.5f);
+  const auto version = store.morph(DType::int4);
+  WeightStore twin = store.copy();
+  EXPECT_EQ(twin.rows(), 4u);
+  EXPECT_EQ(copy(twin.master()), copy(store.master()));
+  EXPECT_EQ(twin.find(DType::int4), version);
+  EXPECT_EQ(twin.explicit_scale(DType::int8), 0.5f);
+  twin.edit_master()[0] = 7;
+  EXPECT_NE(store.master()[0], 7);
+  EXPECT_NE(store.find(DType::int4), nullptr);
+  store.release_master(DType::int4);
+  const WeightStore served = store.copy();
+  EXPECT_FALSE(served.has_master());
+  EXPECT_EQ(copy(served.master()), copy(store.master()));
+}
+
+TEST(WeightStoreScales, OfRowsAndGroupsCanBeFixed) {
+  WeightStore store = store_of({1, 2, 3, 4}, 2);
+  Scheme rows(DType::int8);
+  rows.granularity = Granularity::row;
+  store.set_scales(rows, std::vector<float>{0.5f, 2});
+  EXPECT_EQ(store.active(rows), (std::vector<float>{1, 2, 4, 4}));
+  store.set_master(std::vector<float>{3, 3, 3, 6});
+  EXPECT_EQ(store.active(rows), (std::vector<float>{3, 3, 4, 6})) << "kept through changes of the master";
+  EXPECT_THROW(store.set_scales(rows, std::vector<float>{1}), ShapeError);
+  EXPECT_THROW(store.set_scales(rows, std::vector<float>{1, -1}), UsageError);
+}
+
+TEST(WeightStoreGradients, HaveAShortForm) {
+  WeightStore store = store_of({1, -1});
+  store.apply_gradients(std::vector<float>{2, -4}, 0.5f);
+  EXPECT_EQ(copy(store.master()), (std::vector<float>{0, 1}));
+}
+
 }  // namespace
 }  // namespace imago
