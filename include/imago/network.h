@@ -26,6 +26,9 @@ class Network {
   Network(Network&&) noexcept;
   Network& operator=(Network&&) noexcept;
   ~Network();
+  /// A network of its own: layers with masters, versions and settings, the seed, and what layers remember. It runs on
+  /// the host and has no gradients.
+  Network copy() const;
 
   std::string id = "network";
   int depth() const noexcept;
@@ -116,6 +119,13 @@ class StepMesh {
 
 /// Sets the dtype of all layers with weights, inner ones included, and morphs them; masters stay.
 void morph_network(Network& network, DType dtype);
+/// The same with the scales where `scheme` has them and as its calibrator finds them; scales that are not absmax are
+/// then fixed, as if they came from a file. Throws UnsupportedError for block formats, ShapeError for a group that does
+/// not divide the rows of a layer; the network is then as before.
+void morph_network(Network& network, const Scheme& scheme);
+
+/// A layer of its own: settings, weights with masters and versions, the layers inside it.
+Layer copy_layer(const Layer& layer);
 
 /// One grid layer as compare_networks sees it: the direction of its weights as they are computed with.
 struct LayerSignature {

@@ -80,5 +80,67 @@ TEST(MorphNetwork, AFailureChangesNoSetting) {
   EXPECT_EQ(std::as_const(network).layers()[0].config.dtype, DType::float32);
 }
 
+TEST(MorphNetwork, TakesASchemeWithGranularityAndCalibrator) {
+  for (const Calibrator calibrator : {Calibrator::absmax, Calibrator::mse}) {
+    Scheme scheme(DType::int4);
+    scheme.granularity = Granularity::row;
+    scheme.calibrator = calibrator;
+    Network network = network_with_inner_layers();
+    std::vector<std::vector<float>> wanted, masters;
+    for (const Layer* layer : weighted(network)) {
+      wanted.push_back(layer->weights->active(scheme));
+      masters.emplace_back(layer->weights->master().begin(), layer->weights->master().end());
+    }
+    morph_network(network, scheme);
+    std::size_t i = 0;
+    for (const Layer* layer : weighted(network)) {
+      EXPECT_EQ(layer->config.granularity, Granularity::row);
+      EXPECT_EQ(layer->weights->active(layer->config.scheme()), wanted[i]) << i;
+      EXPECT_TRUE(std::ranges::equal(layer->weights->master(), masters[i])) << i;
+      ++i;
+    }
+  }
+}
+
+TEST(MorphNetwork, WhatDoesNotFitChangesNothing) {
+  Network network = network_with_inner_layers();
+  Scheme groups(DType::int8);
+  groups.granularity = Granularity::group;
+  groups.group = 32;
+  EXPECT_THROW(morph_network(network, groups), ShapeError);
+  EXPECT_THROW(morph_network(network, Scheme(BlockFormat::q4_0)), UnsupportedError);
+  EXPECT_EQ(network.layers()[0].config.dtype, DType::float32);
+  EXPECT_EQ(network.layers()[0].config.granularity, Granularity::tensor);
+}
+
+TEST(CopyOfANetwork, ComputesTheSameAndIsIndependent) {
+  Network network = network_with_inner_layers();
+  network.id = "original";
+  morph_network(network, DType::int8);
+  Network twin = network.copy();
+  EXPECT_EQ(twin.id, "original");
+  const std::vector<const Layer*> from = weighted(network), to = weighted(twin);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    EXPECT_NE(from[i], to[i]);
+    EXPECT_EQ(to[i]->config.dtype, DType::int8);
+    EXPECT_TRUE(std::ranges::equal(from[i]->weights->master(), to[i]->weights->master())) << i;
+  }
+  // Its input is not what Metacognition shows it, so it is left out where the networks run.
+  network.layers()[3].meta_network.reset();
+  twin.layers()[3].meta_network.reset();
+  const Tensor<float> x = random_tensor({2, 3}, 1);
+  const auto run = [&](Network& any) {
+    const Tensor<float>& y = any.forward(x);
+    return std::vector<float>(y.values().begin(), y.values().end());
+  };
+  const std::vector<float> wanted = run(network);
+  EXPECT_EQ(run(twin), wanted);
+  for (Layer& layer : twin.layers()) {
+    if (layer.weights) std::ranges::fill(layer.weights->edit_master(), 0.0f);
+  }
+  EXPECT_NE(run(twin), wanted);
+  EXPECT_EQ(run(network), wanted);
+}
+
 }  // namespace
 }  // namespace imago

@@ -10,6 +10,7 @@
 #include "imago/error.h"
 #include "kernels/ops.h"
 #include "network/network_state.h"
+#include "quant/scheme.h"
 #include "weights/random.h"
 
 namespace imago {
@@ -267,6 +268,48 @@ void morph_network(Network& network, DType dtype) {
     layer->weights->morph(config.scheme());
   }
   for (Layer* layer : layers) layer->config.dtype = dtype;
+}
+
+void morph_network(Network& network, const Scheme& requested) {
+  const Scheme scheme = checked_scheme(requested);
+  if (scheme.format.is_block()) {
+    throw UnsupportedError(fmt::format("layers cannot be {}: they have one of the 21 dtypes", scheme.format.name()));
+  }
+  std::vector<Layer*> layers;
+  collect(network, layers);
+  std::vector<std::shared_ptr<const Version>> versions;  // first, as above
+  for (const Layer* layer : layers) versions.push_back(layer->weights->morph(scheme));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerConfig& config = layers[i]->config;
+    config.dtype = scheme.format.dtype();
+    config.granularity = scheme.granularity;
+    config.group = scheme.group;
+    if (!scheme.format.has_scales() || checked_scheme(config.scheme()) == scheme) continue;
+    layers[i]->weights->set_scales(config.scheme(), versions[i]->scales());
+    layers[i]->weights->morph(config.scheme());
+  }
+}
+
+Layer copy_layer(const Layer& layer) {
+  Layer copy(layer.config);
+  copy.at = layer.at;
+  copy.rules = layer.rules;
+  if (layer.weights) copy.weights = layer.weights->copy();
+  for (const Layer& branch : layer.branches) copy.branches.push_back(copy_layer(branch));
+  for (const Layer& inner : layer.sub_layers) copy.sub_layers.push_back(copy_layer(inner));
+  if (layer.filter_gate) copy.filter_gate = std::make_unique<Layer>(copy_layer(*layer.filter_gate));
+  if (layer.observed) copy.observed = std::make_unique<Layer>(copy_layer(*layer.observed));
+  if (layer.meta_network) copy.meta_network = std::make_shared<Network>(layer.meta_network->copy());
+  return copy;
+}
+
+Network Network::copy() const {
+  Network copy(depth(), rows(), cols(), layers_per_cell());
+  copy.id = id;
+  copy.set_run_seed(state_->run_seed);
+  std::ranges::transform(layers(), copy.layers().begin(), copy_layer);
+  copy.restore_memory(memory());
+  return copy;
 }
 
 namespace network {
