@@ -72,6 +72,10 @@ Network deserialize_network(std::string_view json, const LoadOptions& options = 
                             std::string_view file = "checkpoint");
 std::string serialize_network(const Network& network);
 
+/// A layer by itself as text: one object of the list `layers` of a checkpoint.
+Layer deserialize_layer(std::string_view json, const LoadOptions& options = {}, std::string_view file = "layer");
+std::string serialize_layer(const Layer& layer);
+
 /// A network from its architecture, with fresh weights; weights in the text are ignored. Throws FormatError for a text
 /// that is wrong, UsageError, naming the layer, for settings that make no valid layer.
 Network build_network_from_json(std::string_view json, std::uint64_t seed, std::string_view file = "architecture");

@@ -43,6 +43,9 @@ struct NetworkReading {
 /// Reads a network object, as at the top of a checkpoint. Throws FormatError at the wrong value.
 Network read_network(const JsonValue& object, const NetworkReading& reading);
 
+/// Reads one object of `layers`. Throws like read_network.
+Layer read_layer(const JsonValue& object, const NetworkReading& reading);
+
 /// What a writer puts into the layer objects.
 enum class LayerContent : std::uint8_t {
   all,
@@ -51,6 +54,7 @@ enum class LayerContent : std::uint8_t {
   topology,   ///< as the header of an `.entity` file has it: no weights, no `seq_length` of 1 where it says nothing
 };
 
+void write_layer(JsonWriter& json, const Layer& layer, LayerContent content);
 void write_network(JsonWriter& json, const Network& network, LayerContent content);
 std::string network_text(const Network& network, files::JsonStyle style, LayerContent content);
 

@@ -60,6 +60,8 @@ class NetworkReader {
  public:
   explicit NetworkReader(const NetworkReading& reading) : reading_(reading) {}
 
+  Layer layer(const JsonValue& object) { return read_layer(object, "layer"); }
+
   Network network(const JsonValue& object, const std::string& path) {
     const auto size = [&](std::string_view key) {
       return static_cast<int>(object.require(key, "the network").integral(key, 1, kMaxInt));
@@ -246,6 +248,10 @@ std::vector<float> read_floats(const JsonValue& value, std::string_view what) {
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
+}
+
+Layer read_layer(const JsonValue& object, const NetworkReading& reading) {
+  return NetworkReader(reading).layer(object);
 }
 
 Network read_network(const JsonValue& object, const NetworkReading& reading) {

@@ -284,5 +284,26 @@ TEST(NetworkFile, SavesByExtensionAndLoadsByContent) {
   EXPECT_TRUE(only_layer(load_network(folder.path() / "arch.json", {.seed = 1})).weights);
 }
 
+TEST(Checkpoint, AScaleIsUsedWhereTheWeightsAreFloats) {
+  const Network network = deserialize_network(network_of(
+      R"("dtype":"int8","native":false,"input_height":2,"output_height":1,"weights":"d77fPs3MTL4=","scale":0.01)"));
+  const WeightStore& weights = *only_layer(network).weights;
+  EXPECT_FLOAT_EQ(weights.active(DType::int8)[0], 0.44f);
+  EXPECT_FLOAT_EQ(weights.active(DType::int8)[1], -0.2f);
+  EXPECT_FLOAT_EQ(weights.master()[0], 0.437f);
+}
+
+TEST(Checkpoint, ALayerIsSavedByItself) {
+  const Network network(layer_list(sequential(layer_list(with_dtype(dense(4, 4), DType::int4), residual()))), 3);
+  const std::string text = serialize_layer(network.layers()[0]);
+  const Layer layer = deserialize_layer(text);
+  EXPECT_EQ(serialize_layer(layer), text);
+  EXPECT_EQ(layer.sub_layers.at(0).weights->active(DType::int4),
+            network.layers()[0].sub_layers[0].weights->active(DType::int4));
+  EXPECT_THROW(deserialize_layer("[]"), FormatError);
+  EXPECT_THROW(deserialize_layer(R"({"type":"Dense","input_height":2,"output_height":2,"weights":"AAAA"})"),
+               FormatError);
+}
+
 }  // namespace
 }  // namespace imago

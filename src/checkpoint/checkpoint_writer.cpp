@@ -82,7 +82,9 @@ void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
   WeightStore store(shape.rows, shape.cols);
   if (as_float) {
     std::memcpy(store.edit_master().data(), stored.bytes.data(), stored.bytes.size());
-    if (stored.native) store.set_scale(config.dtype, stored.scale);
+    // What a float32 master is rounded with, if the file says so.
+    const bool rounds = stored.scale != 0 && is_scaled(config.dtype) && config.granularity == Granularity::tensor;
+    if (stored.native || rounds) store.set_scale(config.dtype, stored.scale);
   } else if (scales != 0) {
     store.set_loaded(config.scheme(), stored.bytes, stored.scales);
   } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy) {
@@ -229,6 +231,10 @@ class LayerWriter {
 };
 
 }  // namespace
+
+void write_layer(JsonWriter& json, const Layer& layer, LayerContent content) {
+  LayerWriter(json, content).write(layer, layer.at);
+}
 
 void write_network(JsonWriter& json, const Network& network, LayerContent content) {
   json.begin_object();

@@ -105,6 +105,7 @@ void inspect_gguf(const GgufFile& file, ModelSummary& summary) {
     if (architecture->string()) summary.architecture = *architecture->string();
   }
   for (const GgufMetadata& entry : file.metadata()) {
+    if (entry.key == files::kPackedKey) continue;  // the types of the tensors say it
     summary.metadata.emplace_back(entry.key, files::to_json(entry.value));
   }
   summary.notes.assign(file.notes().begin(), file.notes().end());

@@ -39,6 +39,18 @@ std::string serialize_network(const Network& network) {
   return checkpoint::network_text(network, files::JsonStyle::indented, checkpoint::LayerContent::all);
 }
 
+Layer deserialize_layer(std::string_view json, const LoadOptions& options, std::string_view file) {
+  const JsonDocument document = JsonDocument::parse(json, file, kJson);
+  return checkpoint::read_layer(document.root(), {.fp4 = options.fp4});
+}
+
+std::string serialize_layer(const Layer& layer) {
+  files::StringSink sink;
+  files::JsonWriter json(sink, files::JsonStyle::indented);
+  checkpoint::write_layer(json, layer, checkpoint::LayerContent::all);
+  return std::move(sink.text());
+}
+
 Network build_network_from_json(std::string_view json, std::uint64_t seed, std::string_view file) {
   const JsonDocument document = JsonDocument::parse(json, file, kJson);
   Network network = checkpoint::read_network(document.root(), {.weights = checkpoint::WeightsInJson::ignore});
