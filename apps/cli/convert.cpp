@@ -1,5 +1,7 @@
 // imago convert and imago morph: convert any model file to any other, and to other types.
 
+#include <charconv>
+
 #include "command.h"
 #include "imago/models.h"
 
@@ -21,6 +23,16 @@ std::pair<std::string, Format> tensor_type(const std::string& text) {
     throw UsageError(fmt::format("--tensor-type {}: give a pattern and a type, as in 'ffn_down=q6_k'", text));
   }
   return {text.substr(0, at), parse_format(text.substr(at + 1))};
+}
+
+std::pair<std::size_t, LayerType> hint(const std::string& text) {
+  const std::size_t at = text.find('=');
+  std::size_t index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(at, text.size()), index);
+  if (error != std::errc() || at == std::string::npos || end != text.data() + at) {
+    throw UsageError(fmt::format("--hint {}: give the place of a tensor and a layer type, as in '0=LSTM'", text));
+  }
+  return {index, parse_layer_type(text.substr(at + 1))};
 }
 
 /// None for `auto`: the library chooses.
@@ -180,6 +192,12 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
                     "Accept weights that are NaN or infinite (default: refuse)");
   command->add_flag("--eager", request.load.eager,
                     "Read IN to memory first (default: mapped; network disks always so)");
+  add_number(*command, "--heads", request.import.heads, 1, 1 << 20,
+             "Where tensors become layers: heads of attention that is found by its shapes (default: 1)");
+  add_parsed(*command, "--hint", request.import.hints, hint, "INDEX=TYPE",
+             "Where tensors become layers: the tensor at that place, counted from 0 in the order of names, begins a "
+             "layer of TYPE, as in 0=LSTM; repeatable")
+      ->allow_extra_args(false);
   add_fp4_legacy(*command, request.load);
   add_common(*command, *options);
   command->footer(std::string(kFormats) + examples);

@@ -72,7 +72,7 @@ void forward(const ForwardCommand& options) {
 Command add_forward(CLI::App& program) {
   CLI::App* command = program.add_subcommand("forward", "Run a network on a tensor");
   const auto options = std::make_shared<ForwardCommand>();
-  command->add_option("NETWORK", options->network, "A checkpoint or .entity file, or an architecture without weights")
+  command->add_option("NETWORK", options->network, "A network in any file format, or an architecture without weights")
       ->required();
   add_file(*command, "--input", options->input, "Safetensors file with the tensor 'x'")->required();
   add_file(*command, "-o,--output", options->output, "Safetensors file to write: 'y'")->required();

@@ -76,7 +76,7 @@ void add_resume_options(CLI::App& command, TrainCommand& options) {
 }
 
 void add_train_options(CLI::App& command, TrainCommand& options) {
-  command.add_option("SPEC", options.spec, "An architecture or checkpoint JSON, or an .entity file")->required();
+  command.add_option("SPEC", options.spec, "An architecture, or a network in any file format")->required();
   add_data_options(command, options);
   add_file(command, "-o,--output", options.output, "The trained network: .json, .entity, .safetensors or .gguf")
       ->required();

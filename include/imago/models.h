@@ -40,6 +40,7 @@ struct ConvertOptions {
   bool dry_run = false;          ///< plans, and writes nothing
   bool measure_error = false;    ///< fills the errors of the report; costs a decoding of what was written
   LoadOptions load = {};
+  ImportOptions import = {};  ///< where tensors that say no more than names and shapes become layers
   std::uint64_t shard_bytes = std::uint64_t{4} << 30;  ///< of Hugging Face folders
 
   /// Called as it goes on, from the calling thread: bytes of the source done, bytes in all.

@@ -141,6 +141,10 @@ ImportedNetwork import_network(const files::TensorFile& file, const ImportOption
   // A GGUF file without an architecture is a bag of tensors.
   const bool decoder =
       file.folder() != nullptr || (file.gguf() != nullptr && file.gguf()->find("general.architecture") != nullptr);
+  if (decoder && (options.heads != 1 || !options.hints.empty())) {
+    throw UsageError(
+        fmt::format("{}: the model says itself what its tensors are; leave out heads and hints", file.path()));
+  }
   if (decoder) return import_decoder(file, options);
   if (file.form() == FileForm::safetensors || file.gguf() != nullptr) return import_guessed(file, options);
   throw UnsupportedError(

@@ -138,11 +138,11 @@ void open_network(const ConvertOptions& options, Source& source) {
 // ---- tensors by name
 
 /// Layers made of the tensors of a file.
-void import_layers(const files::TensorFile& file, Source& source) {
+void import_layers(const files::TensorFile& file, const ImportOptions& options, Source& source) {
   const auto open = std::make_shared<OpenNetwork>();
   open->path = source.path;
   source.owner = open;
-  open->imported = checkpoint::import_network(file, {});
+  open->imported = checkpoint::import_network(file, options);
   ImportedNetwork& imported = *open->imported;
   std::vector<std::string>& notes = source.recipe.notes;
   notes = imported.notes;
@@ -160,7 +160,7 @@ void import_layers(const files::TensorFile& file, Source& source) {
 void open_tensors(const ConvertOptions& options, Source& source) {
   const auto file = std::make_shared<files::TensorFile>(files::TensorFile::open(source.path, options.load.eager));
   const FileForm target = source.recipe.target;
-  if (is_network(target)) return import_layers(*file, source);
+  if (is_network(target)) return import_layers(*file, options.import, source);
   source.owner = file;
   source.sketch = [file = file.get()] { return guided::sketch_model(*file); };
   source.recipe = models::make_recipe(*file, target);
@@ -182,6 +182,10 @@ Source open_source(const std::string& path, FileForm target, const ConvertOption
   source.format = detect_form(path);
   source.recipe.target = target;
   const bool network = is_network(source.format) || (source.format != FileForm::huggingface && holds_network(path));
+  const bool imports = !network && is_network(target);
+  if (!imports && (options.import.heads != 1 || !options.import.hints.empty())) {
+    throw UsageError("a number of heads and hints are for tensors that become a network of layers");
+  }
   network ? open_network(options, source) : open_tensors(options, source);
   return source;
 }

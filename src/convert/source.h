@@ -42,7 +42,7 @@ struct Source {
 /// |---|---|---|---|
 /// | network | its layers by path | refused | its layers by path |
 /// | decoder in an .entity file | as above; gguf refused | refused | checkpoint leaves out what is not a layer |
-/// | tensors by name | models::make_recipe | models::make_recipe | layers made by import_network |
+/// | tensors by name | models::make_recipe | models::make_recipe | layers made by import_network, with options.import |
 ///
 /// What is left out is a note of the recipe. Throws IoError, FormatError, UnsupportedError where the table says
 /// refused, and like read_traits and import_network.

@@ -243,5 +243,23 @@ TEST_F(Convert, AnInterruptLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(files(), 3u);
 }
 
+TEST_F(Convert, HintsSayWhatTensorsBecome) {
+  SafetensorsWriter writer(file("parts.safetensors"), {{"a", SafetensorsType::f32, {12, 12}},
+                                                       {"b", SafetensorsType::f32, {12, 12}},
+                                                       {"c", SafetensorsType::f32, {12, 12}},
+                                                       {"d", SafetensorsType::f32, {12, 12}}});
+  for (const char* name : {"a", "b", "c", "d"}) writer.write(name, wave(144));
+  writer.commit();
+  EXPECT_EQ(convert("parts.safetensors", "heads.json", {"--heads", "3"}).exit_code, 0);
+  EXPECT_EQ(load_network(file("heads.json")).layers()[0].config.num_heads, 3);
+  EXPECT_EQ(convert("parts.safetensors", "hints.json", {"--hint", "3=embedding", "--hint", "0=dense"}).exit_code, 0);
+  EXPECT_EQ(load_network(file("hints.json")).layers()[0].config.type, LayerType::embedding);
+  expect_error(convert("parts.safetensors", "a.json", {"--heads", "5"}), 2, "cannot have 5 heads");
+  expect_error(convert("parts.safetensors", "a.json", {"--hint", "9=dense"}), 2, "tensor 9");
+  expect_error(convert("parts.safetensors", "a.json", {"--hint", "dense"}), 2, "'0=LSTM'");
+  expect_error(convert("parts.safetensors", "a.json", {"--hint", "0=denze"}), 2, "denze");
+  expect_error(convert("parts.safetensors", "a.gguf", {"--heads", "3"}), 2, "become a network");
+}
+
 }  // namespace
 }  // namespace imago::testing
