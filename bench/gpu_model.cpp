@@ -82,7 +82,7 @@ LanguageModel make_model(const std::shared_ptr<Device>& device) {
       matrices.push_back({key, filler.matrix(extent.rows, extent.cols)});
       weights.parameters += extent.rows * extent.cols;
     }
-    runner.take(matrices);
+    runner.exchange(*runner.lay_out(matrices));
   };
   for (const auto& block : weights.program->blocks) {
     for (const backend::WeightUse& use : backend::weights_of(block)) put(use);

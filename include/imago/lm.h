@@ -162,10 +162,28 @@ struct LanguageModelOptions {
   std::shared_ptr<Device> device = nullptr;
   std::size_t gpu_layers = std::numeric_limits<std::size_t>::max();
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  ///< bytes of weights packed
+  /// Bytes on each device that versions of matrices may take that `morph` replaced; none: as many as stay free.
+  std::optional<std::uint64_t> kept_bytes = std::nullopt;
 };
 
-/// A decoder, packed for the kernels of this machine. Immutable; any number of sequences may run on it, from one thread
-/// at a time each.
+/// A weight matrix of a model, or those of all experts of a block.
+struct ModelMatrix {
+  std::string name;  ///< as in GGUF files: "blk.0.attn_q.weight"; parts of fused matrices have one name
+  std::string role;  ///< "query", "gate", "down", "token_embedding", …
+  Format type;
+  std::uint64_t weights = 0, bytes = 0;  ///< bytes as products or lookups read them
+};
+
+/// What a metamorphosis has done.
+struct MorphedMatrices {
+  std::vector<std::string> changed = {};  ///< names of those that have another type now
+  std::vector<std::string> misfits = {};  ///< names of those whose rows do not fit blocks of the type: as stored
+  std::size_t encoded = 0;                ///< versions made from the file; the others were kept
+  std::uint64_t bytes_before = 0, bytes_after = 0;  ///< LanguageModel::bytes
+};
+
+/// A decoder, packed for the kernels of this machine. Any number of sequences may run on it, from one thread at a time
+/// each; nothing but `morph` and `undo` changes it.
 class LanguageModel {
  public:
   /// From a GGUF file or a Hugging Face folder. Throws IoError, FormatError, UnsupportedError; DeviceError if it does
@@ -176,7 +194,7 @@ class LanguageModel {
   ~LanguageModel();
 
   std::string_view architecture() const noexcept;
-  std::string_view type() const noexcept;  ///< of most of its weights: "q4_k"
+  std::string_view type() const noexcept;  ///< of most of its weights: "q4_k"; valid until the next morph
   std::size_t vocabulary() const noexcept;
   std::size_t context() const noexcept;  ///< positions it was made for
   std::uint64_t parameters() const noexcept;
@@ -186,12 +204,27 @@ class LanguageModel {
   /// Throws UnsupportedError, naming what is missing, if there is none.
   const Tokenizer& require_tokenizer() const;
 
+  // Metamorphosis: other types for some matrices while no sequence runs a step. Sequences go on with their caches.
+
+  /// All weight matrices but routers, block by block, then the ends.
+  std::vector<ModelMatrix> matrices() const;
+  /// Makes matrices anew from the file, as `LanguageModelOptions::type` would, or takes kept versions. `pattern` is a
+  /// role ("ffn", "attention", "query", "output"), a block ("blk.3"), or a regular expression over names. A tied
+  /// embedding changes in both places. Progress counts matrices, a gate and its `up` as one. Throws UsageError for a
+  /// pattern that matches nothing; UnsupportedError, IoError, FormatError, DeviceError, std::bad_alloc: all matrices
+  /// then have their types from before.
+  MorphedMatrices morph(std::string_view pattern, Format type,
+                        const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+  /// Takes the last `morph` back that changed something and was not undone. Throws as `morph`, and UsageError if there
+  /// is none.
+  MorphedMatrices undo(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+
  private:
   friend class Sequence;
   friend struct LanguageModelAccess;
   struct State;
-  explicit LanguageModel(std::unique_ptr<const State> state);
-  std::unique_ptr<const State> state_;
+  explicit LanguageModel(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 struct SequenceOptions {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/system.h"
 #include "imago/device.h"
 #include "imago/error.h"
 #include "kernels/cuda/host_layout.h"
@@ -55,6 +56,7 @@ std::uint64_t device_work_bytes(const Sizes& sizes, std::size_t tokens) {
 }
 
 std::uint64_t free_memory(std::string_view device) {
+  if (device == host_device()->name()) return inspect_machine().available_bytes;
   for (const DeviceInfo& info : accelerators()) {
     if (info.name == device) return info.free_memory;
   }

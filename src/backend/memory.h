@@ -36,7 +36,8 @@ DevicePlan plan_device(const DecoderBytes& bytes, std::size_t layers, std::uint6
 std::uint64_t device_matrix_bytes(Format format, std::size_t rows, std::size_t cols, std::size_t scale_group = 0);
 /// What a batch of `tokens` needs on a device besides weights and caches, roughly.
 std::uint64_t device_work_bytes(const Sizes& sizes, std::size_t tokens);
-/// Free memory of a device by its name; the largest number if it is not known.
+/// Free memory of a device by its name, on the host what can be taken without swapping; the largest number if there is
+/// no such device.
 std::uint64_t free_memory(std::string_view device);
 /// "4.9 GiB", "312 MiB".
 std::string bytes_text(std::uint64_t bytes);

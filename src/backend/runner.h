@@ -88,29 +88,46 @@ struct RowTable {
   kernels::PackedMatrix matrix;
   std::shared_ptr<const void> owner;
 
+  std::uint64_t bytes() const noexcept { return packed_bytes(matrix.format, matrix.rows * matrix.cols); }
   /// out is [ids.size()][cols]. REQUIRES: 0 <= id < rows for all of them.
   void look_up(std::span<const Token> ids, std::span<float> out) const;
 };
 
+/// Matrices in the layout of a runner's device: those that it computes with, or others that can take their places.
+class LaidOut {
+ public:
+  virtual ~LaidOut() = default;
+  virtual std::uint64_t bytes() const noexcept = 0;
+
+ protected:
+  LaidOut() = default;
+  LaidOut(const LaidOut&) = default;
+  LaidOut& operator=(const LaidOut&) = default;
+};
+
 /// Weights are given once, then `finish`; after that it is safe from many threads, each with its own workspace.
+/// Matrices may be exchanged later, while nobody runs it.
 class Runner {
  public:
   virtual ~Runner() = default;
 
   /// Lays matrices out for the device: one, or a gate and its `up`, which share one arithmetic. Throws as
   /// kernels::RunMatrix, and DeviceError if they do not fit.
-  virtual void take(std::span<const KeyedMatrix> matrices) = 0;
-  virtual void take(const WeightKey& key, std::span<const float> vector) = 0;
+  virtual std::unique_ptr<LaidOut> lay_out(std::span<const KeyedMatrix> matrices) const = 0;
   /// The table of the token embedding; of a tied output besides the matrix.
-  virtual void take_table(const WeightKey& key, RowTable table) = 0;
+  virtual std::unique_ptr<LaidOut> lay_out_table(const WeightKey& key, RowTable table) const = 0;
+  /// Puts matrices of this runner's layout in their places. Afterwards `matrices` holds what was there before.
+  virtual void exchange(LaidOut& matrices) = 0;
+  virtual void take(const WeightKey& key, std::span<const float> vector) = 0;
   /// Throws UsageError if a weight of its steps is missing.
   virtual void finish() = 0;
 
   virtual const std::shared_ptr<Device>& device() const noexcept = 0;
   virtual BlockRange blocks() const noexcept = 0;
-  virtual bool chooses() const noexcept = 0;         ///< can choose tokens where the logits are
-  virtual std::uint64_t bytes() const noexcept = 0;  ///< of its matrices as products read them
-  virtual std::uint64_t step_bytes() const = 0;      ///< what a step of one token reads of them
+  virtual bool chooses() const noexcept = 0;                       ///< can choose tokens where the logits are
+  virtual std::uint64_t bytes() const noexcept = 0;                ///< of its matrices as products read them
+  virtual std::uint64_t bytes(const WeightKey& matrix) const = 0;  ///< of one of them, or of the rows of the embedding
+  virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them
 
   /// Throws DeviceError if it does not fit, saying how many tokens would; std::bad_alloc on the host.
   virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) = 0;

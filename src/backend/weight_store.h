@@ -12,10 +12,23 @@
 #include <utility>
 #include <vector>
 
-#include "backend/program.h"
+#include "backend/runner.h"
 #include "imago/error.h"
 
 namespace imago::backend {
+
+/// Matrices by key, and the rows of the token embedding where the runner reads them on their own. `Matrix` has bytes().
+template <class Matrix>
+struct StoredMatrices final : LaidOut {
+  std::vector<std::pair<WeightKey, std::optional<Matrix>>> matrices;
+  std::optional<RowTable> table;
+
+  std::uint64_t bytes() const noexcept override {
+    std::uint64_t sum = table ? table->bytes() : 0;
+    for (const auto& [key, matrix] : matrices) sum += matrix ? matrix->bytes() : 0;
+    return sum;
+  }
+};
 
 /// `Matrix` has bytes().
 template <class Matrix, class Vector>
@@ -37,8 +50,9 @@ class WeightStore {
   }
   const Vector* vector(const std::optional<WeightKey>& key) const { return key ? vector(*key) : nullptr; }
 
-  std::optional<Matrix>& place(const WeightKey& key) { return matrices_.at(index(key)); }
-  void put(const WeightKey& key, Matrix matrix) { place(key).emplace(std::move(matrix)); }
+  void exchange(StoredMatrices<Matrix>& others) {
+    for (auto& [key, matrix] : others.matrices) std::swap(matrices_.at(index(key)), matrix);
+  }
   void put(const WeightKey& key, Vector vector) { vectors_.at(vector_index(key)).emplace(std::move(vector)); }
 
   /// Throws UsageError if a weight of these steps is missing.

@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "base/names.h"
+#include "base/pattern.h"
 #include "guided/compensate.h"
 #include "imago/codec.h"
 #include "imago/error.h"
@@ -36,13 +37,7 @@ std::size_t rows_of(const Shape& shape) {
 
 std::vector<Pattern> compile(const ConvertOptions& options) {
   std::vector<Pattern> patterns;
-  for (const auto& [text, format] : options.tensor_types) {
-    try {
-      patterns.push_back({text, std::regex(text, std::regex::ECMAScript | std::regex::optimize), format});
-    } catch (const std::regex_error& error) {
-      throw UsageError(fmt::format("'{}' is not a regular expression: {}", text, error.what()));
-    }
-  }
+  for (const auto& [text, format] : options.tensor_types) patterns.push_back({text, compile_pattern(text), format});
   return patterns;
 }
 

@@ -79,21 +79,23 @@ LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptio
   } catch (const UnsupportedError& error) {
     problem = error.what();
   }
-  return LanguageModelAccess::assemble(load_decoder(std::move(file), options, encoder), std::move(tokenizer), problem);
+  return LanguageModelAccess::assemble(load_decoder(std::move(file), options, encoder), std::move(tokenizer), problem,
+                                       options.kept_bytes);
 }
 
 LanguageModel LanguageModelAccess::assemble(lm::DecoderWeights weights, std::optional<Tokenizer> tokenizer,
-                                            std::string tokenizer_problem) {
+                                            std::string tokenizer_problem, std::optional<std::uint64_t> kept_bytes) {
   auto state = std::make_unique<LanguageModel::State>();
   state->tokenizer = std::move(tokenizer);
   state->tokenizer_problem = std::move(tokenizer_problem);
   state->weights = std::move(weights);
+  state->metamorphosis = lm::Metamorphosis(kept_bytes);
   const models::Traits& traits = state->weights.traits;
   if (!traits.learned_positions) state->rope.emplace(models::rope_settings(traits, state->weights.rope_divisors));
   return LanguageModel(std::move(state));
 }
 
-LanguageModel::LanguageModel(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+LanguageModel::LanguageModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
 LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
 LanguageModel& LanguageModel::operator=(LanguageModel&&) noexcept = default;
 LanguageModel::~LanguageModel() = default;
@@ -110,6 +112,17 @@ const Tokenizer* LanguageModel::tokenizer() const noexcept { return state_->toke
 const Tokenizer& LanguageModel::require_tokenizer() const {
   if (!state_->tokenizer) throw UnsupportedError(state_->tokenizer_problem);
   return *state_->tokenizer;
+}
+
+std::vector<ModelMatrix> LanguageModel::matrices() const { return lm::list_matrices(state_->weights); }
+
+MorphedMatrices LanguageModel::morph(std::string_view pattern, Format type,
+                                     const lm::Metamorphosis::Progress& progress) {
+  return state_->metamorphosis.morph(state_->weights, pattern, type, progress);
+}
+
+MorphedMatrices LanguageModel::undo(const lm::Metamorphosis::Progress& progress) {
+  return state_->metamorphosis.undo(state_->weights, progress);
 }
 
 }  // namespace imago

@@ -15,6 +15,7 @@
 #include "imago/lm.h"
 #include "lm/decoder_weights.h"
 #include "lm/matrix_encoder.h"
+#include "lm/morph.h"
 #include "models/rope.h"
 
 namespace imago {
@@ -37,6 +38,7 @@ class RopeTables {
 
 struct LoadedModel {
   DecoderWeights weights;
+  Metamorphosis metamorphosis;
   std::optional<RopeTables> rope;  ///< none: the model has learned positions
   std::optional<Tokenizer> tokenizer;
   std::string tokenizer_problem;  ///< why there is none
@@ -66,12 +68,9 @@ struct LanguageModel::State : lm::LoadedModel {};
 struct LanguageModelAccess {
   /// Also without a file, for benchmarks. `tokenizer_problem`: why there is no tokenizer.
   static LanguageModel assemble(lm::DecoderWeights weights, std::optional<Tokenizer> tokenizer = {},
-                                std::string tokenizer_problem = "this model has no tokenizer");
+                                std::string tokenizer_problem = "this model has no tokenizer",
+                                std::optional<std::uint64_t> kept_bytes = {});
   static const lm::LoadedModel& loaded(const LanguageModel& model) noexcept { return *model.state_; }
-  /// Its maker made it editable; only the models that callers hold are not. Nobody may run it meanwhile.
-  static lm::LoadedModel& editable(LanguageModel& model) noexcept {
-    return const_cast<LanguageModel::State&>(*model.state_);  // NOLINT
-  }
 };
 
 /// Generation without logits on the host, where the model's accelerator can choose tokens.

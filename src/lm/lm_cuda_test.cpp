@@ -171,6 +171,20 @@ TEST_P(TorchModelOnGpu, PartsAreTheWhole) {
   }
 }
 
+TEST_P(TorchModelOnGpu, MorphedItComputesWhatTheModelLoadedInThatTypeDoes) {
+  LanguageModel model = load(folder_);
+  const std::vector<float> before = logits_by_steps(model, ids_, CacheKind::float16);
+  logits_by_steps(model, ids_, CacheKind::float16);  // by recorded steps, if they were not before
+  const LanguageModel loaded = load(folder_, {.type = BlockFormat::q8_0});
+  model.morph(".", BlockFormat::q8_0);
+  EXPECT_EQ(model.bytes(), loaded.bytes());
+  for (int i = 0; i < 2; ++i) {  // first without a recording, then by it
+    EXPECT_EQ(logits_by_steps(model, ids_, CacheKind::float16), logits_by_steps(loaded, ids_, CacheKind::float16));
+  }
+  model.undo();
+  EXPECT_EQ(logits_by_steps(model, ids_, CacheKind::float16), before);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, TorchModelOnGpu, ::testing::ValuesIn(testing::kTorchModels),
                          [](const auto& one) { return std::string(one.param); });
 

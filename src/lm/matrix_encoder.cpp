@@ -1,5 +1,6 @@
 #include "lm/matrix_encoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "imago/error.h"
@@ -7,31 +8,26 @@
 
 namespace imago::lm {
 
-using models::MatrixKey;
-using models::Role;
+MatrixSwap::MatrixSwap(LanguageModel& model) : model_(model) {}
 
-void MatrixSwap::put(const MatrixKey& key, EncodedWeights weights) {
-  const LoadedModel& loaded = LanguageModelAccess::loaded(model_);
-  const backend::CpuRunner& runner = loaded.host("swapping matrices");
-  const models::RoleExtent extent = models::extent_of(loaded.weights.traits, key.role);
-  if (extent.vector || key.role == Role::router) throw UsageError("only weight matrices of a decoder can be swapped");
-  Kept kept{.key = key, .matrix = std::nullopt, .table = std::nullopt};
-  if (runner.weights().matrix(key) != nullptr) {
-    kept.matrix.emplace(weights.view(extent.rows, extent.cols), kernels::Arithmetic::exact);
-  }
-  if (key.role == Role::token_embedding) kept.table.emplace(table_of(extent.rows, extent.cols, std::move(weights)));
-  kept_.push_back(std::move(kept));
-  swap(kept_.back());
-}
-
-void MatrixSwap::swap(Kept& kept) {
-  backend::CpuRunner& runner = LanguageModelAccess::editable(model_).host("swapping matrices");
-  if (kept.matrix) std::swap(runner.weights().place(kept.key), kept.matrix);
-  if (kept.table) std::swap(runner.table(), *kept.table);
+void MatrixSwap::put(const models::MatrixKey& key, EncodedWeights encoded) {
+  const DecoderWeights& weights = LanguageModelAccess::loaded(model_).weights;
+  const auto has_key = [&](const MatrixGroup& group) { return std::ranges::find(group.keys, key) != group.keys.end(); };
+  const auto found = std::ranges::find_if(weights.groups, has_key);
+  if (found == weights.groups.end()) throw UsageError("only weight matrices of a decoder can be swapped");
+  MatrixGroup group = *found;
+  group.keys = {key};
+  const models::RoleExtent extent = models::extent_of(weights.traits, key.role);
+  std::vector<PreparedMatrix> prepared(1);
+  prepared.front() = {.slice = {.rows = extent.rows, .cols = extent.cols}, .encoded = std::move(encoded)};
+  LaidOutGroup laid = weights.lay_out(group, std::move(prepared));
+  kept_.emplace_back(std::move(group), std::move(laid));
+  weights.exchange(kept_.back().first, kept_.back().second);
 }
 
 MatrixSwap::~MatrixSwap() {
-  for (; !kept_.empty(); kept_.pop_back()) swap(kept_.back());
+  const DecoderWeights& weights = LanguageModelAccess::loaded(model_).weights;
+  for (; !kept_.empty(); kept_.pop_back()) weights.exchange(kept_.back().first, kept_.back().second);
 }
 
 }  // namespace imago::lm

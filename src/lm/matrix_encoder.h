@@ -49,12 +49,14 @@ using MatrixEncoder = std::function<std::optional<EncodedWeights>(
 /// more.
 LanguageModel load_encoded(const std::string& path, const LanguageModelOptions& options, const MatrixEncoder& encoder);
 
-/// Puts matrices into a model, and the old ones back when it goes. Products are exact: float32 activations. The model
-/// must outlive it, and nobody may run the model while matrices change. Swaps of one matrix go in the reverse order of
-/// their making.
+struct MatrixGroup;
+struct LaidOutGroup;
+
+/// Puts matrices into a model, and the old ones back when it goes. The model must outlive it and have exact products,
+/// and nobody may run the model while matrices change. Swaps of one matrix go in the reverse order of their making.
 class MatrixSwap {
  public:
-  explicit MatrixSwap(LanguageModel& model) : model_(model) {}
+  explicit MatrixSwap(LanguageModel& model);
   MatrixSwap(const MatrixSwap&) = delete;
   MatrixSwap& operator=(const MatrixSwap&) = delete;
   ~MatrixSwap();
@@ -64,15 +66,8 @@ class MatrixSwap {
   void put(const models::MatrixKey& key, EncodedWeights weights);
 
  private:
-  struct Kept {
-    models::MatrixKey key;
-    std::optional<kernels::RunMatrix> matrix;  ///< none for an embedding that is not the output
-    std::optional<backend::RowTable> table;    ///< of the token embedding
-  };
-  void swap(Kept& kept);
-
   LanguageModel& model_;
-  std::vector<Kept> kept_;
+  std::vector<std::pair<MatrixGroup, LaidOutGroup>> kept_;
 };
 
 }  // namespace imago::lm

@@ -65,27 +65,44 @@ void RowTable::look_up(std::span<const Token> ids, std::span<float> out) const {
 CpuRunner::CpuRunner(std::shared_ptr<const Program> program, const RunnerOptions& options)
     : program_(std::move(program)), options_(options), weights_(program_->blocks.size(), program_->sizes.experts) {}
 
-void CpuRunner::take(std::span<const KeyedMatrix> matrices) {
+std::unique_ptr<LaidOut> CpuRunner::lay_out(std::span<const KeyedMatrix> matrices) const {
   using kernels::Arithmetic;
   const bool fast =
       options_.fast && std::ranges::all_of(matrices, [](const KeyedMatrix& one) {
         return kernels::choose_matrix_kernel(one.matrix.format, Arithmetic::fast, allowed_cpu_features()) != nullptr;
       });
+  auto made = std::make_unique<StoredMatrices<kernels::RunMatrix>>();
   for (const KeyedMatrix& one : matrices) {
-    weights_.put(one.key, kernels::RunMatrix(one.matrix, fast ? Arithmetic::fast : Arithmetic::exact));
+    made->matrices.emplace_back(one.key, kernels::RunMatrix(one.matrix, fast ? Arithmetic::fast : Arithmetic::exact));
   }
+  return made;
+}
+
+std::unique_ptr<LaidOut> CpuRunner::lay_out_table(const WeightKey&, RowTable table) const {
+  auto made = std::make_unique<StoredMatrices<kernels::RunMatrix>>();
+  made->table = std::move(table);
+  return made;
+}
+
+void CpuRunner::exchange(LaidOut& matrices) {
+  auto& others = static_cast<StoredMatrices<kernels::RunMatrix>&>(matrices);
+  weights_.exchange(others);
+  if (others.table) std::swap(table_, *others.table);
 }
 
 void CpuRunner::take(const WeightKey& key, std::span<const float> vector) {
   weights_.put(key, std::vector<float>(vector.begin(), vector.end()));
 }
 
-void CpuRunner::take_table(const WeightKey&, RowTable table) { table_ = std::move(table); }
-
 void CpuRunner::finish() {
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) weights_.require(program_->blocks[i]);
   if (has_output()) weights_.require(program_->output);
   if (options_.blocks.begin == 0 && table_.matrix.rows == 0) throw UsageError("a decoder has no token embedding");
+}
+
+std::uint64_t CpuRunner::bytes(const WeightKey& matrix) const {
+  const kernels::RunMatrix* const found = weights_.matrix(matrix);
+  return found != nullptr ? found->bytes() : matrix == program_->embed.table ? table_.bytes() : 0;
 }
 
 std::uint64_t CpuRunner::step_bytes() const {

@@ -15,15 +15,17 @@ class CpuRunner final : public Runner {
  public:
   CpuRunner(std::shared_ptr<const Program> program, const RunnerOptions& options);
 
-  void take(std::span<const KeyedMatrix> matrices) override;
+  std::unique_ptr<LaidOut> lay_out(std::span<const KeyedMatrix> matrices) const override;
+  std::unique_ptr<LaidOut> lay_out_table(const WeightKey& key, RowTable table) const override;
+  void exchange(LaidOut& matrices) override;
   void take(const WeightKey& key, std::span<const float> vector) override;
-  void take_table(const WeightKey& key, RowTable table) override;
   void finish() override;
 
   const std::shared_ptr<Device>& device() const noexcept override { return device_; }
   BlockRange blocks() const noexcept override { return options_.blocks; }
   bool chooses() const noexcept override { return false; }
   std::uint64_t bytes() const noexcept override { return weights_.bytes(); }
+  std::uint64_t bytes(const WeightKey& matrix) const override;
   std::uint64_t step_bytes() const override;
 
   std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) override;
@@ -42,9 +44,7 @@ class CpuRunner final : public Runner {
 
   using Weights = WeightStore<kernels::RunMatrix, std::vector<float>>;
   const Program& program() const noexcept { return *program_; }
-  Weights& weights() noexcept { return weights_; }
   const Weights& weights() const noexcept { return weights_; }
-  RowTable& table() noexcept { return table_; }
 
  private:
   bool has_output() const noexcept { return options_.blocks.end == program_->blocks.size(); }

@@ -51,21 +51,29 @@ class CudaRunner final : public Runner {
               .fused = fuse(*program, options.blocks),
               .weights = {program->blocks.size(), program->sizes.experts}} {}
 
-  void take(std::span<const KeyedMatrix> matrices) override {
+  std::unique_ptr<LaidOut> lay_out(std::span<const KeyedMatrix> matrices) const override {
+    auto made = std::make_unique<StoredMatrices<DeviceMatrix>>();
     for (const KeyedMatrix& one : matrices) {
-      part_.weights.put(one.key, DeviceMatrix{.matrix = GpuMatrix(part_.device, one.matrix),
-                                              .narrow = part_.options.fast && is_narrow(one.matrix.format)});
+      made->matrices.emplace_back(one.key, DeviceMatrix{.matrix = GpuMatrix(part_.device, one.matrix),
+                                                        .narrow = part_.options.fast && is_narrow(one.matrix.format)});
     }
+    return made;
+  }
+  std::unique_ptr<LaidOut> lay_out_table(const WeightKey& key, RowTable table) const override {
+    const KeyedMatrix one{key, table.matrix};
+    return lay_out({&one, 1});
+  }
+  void exchange(LaidOut& matrices) override {
+    const std::lock_guard lock(mutex_);
+    part_.weights.exchange(static_cast<StoredMatrices<DeviceMatrix>&>(matrices));
+    // Recorded steps read the old matrices, and kernels of another type need a first run without recording.
+    graphs_.clear();
+    warm_.clear();
   }
   void take(const WeightKey& key, std::span<const float> vector) override {
     Array<float> values(*part_.device, vector.size());
     part_.device->upload(std::as_bytes(vector), values.buffer(), 0);
     part_.weights.put(key, std::move(values));
-  }
-  void take_table(const WeightKey& key, RowTable table) override {
-    if (part_.weights.matrix(key) != nullptr) return;  // the output has brought it
-    const KeyedMatrix one{key, table.matrix};
-    take({&one, 1});
   }
   void finish() override {
     const BlockRange blocks = part_.options.blocks;
@@ -84,6 +92,10 @@ class CudaRunner final : public Runner {
   BlockRange blocks() const noexcept override { return part_.options.blocks; }
   bool chooses() const noexcept override { return true; }
   std::uint64_t bytes() const noexcept override { return part_.weights.bytes(); }
+  std::uint64_t bytes(const WeightKey& matrix) const override {
+    const DeviceMatrix* const found = part_.weights.matrix(matrix);
+    return found != nullptr ? found->bytes() : 0;
+  }
   std::uint64_t step_bytes() const override {
     std::uint64_t sum = part_.weights.step_bytes(part_.program->output);
     for (std::size_t i = blocks().begin; i < blocks().end; ++i) {
