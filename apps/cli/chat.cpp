@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <system_error>
 
@@ -108,14 +110,18 @@ constexpr const char* kHelp =
     "/save FILE    write the conversation as JSON\n"
     "/load FILE    continue a saved conversation\n"
     "/stats        show tokens and times\n"
+    "/types        show the types of the matrices\n"
+    "/morph WHAT TYPE  give matrices another type: a role (ffn, attention, query, output), a block (blk.0)\n"
+    "              or a regular expression over names; the conversation goes on\n"
+    "/undo         take the last /morph back\n"
     "/exit         end, like Ctrl-D or Ctrl-C twice\n"
     "Ctrl-C stops an answer; pressed again before that, it ends the program.\n";
 
 class Chat {
  public:
   /// `reading`: the progress bar while a prompt is read, removed when the answer begins.
-  Chat(ChatSession& session, std::optional<Progress>& reading, bool quiet)
-      : session_(session), reading_(reading), quiet_(quiet) {}
+  Chat(LanguageModel& model, ChatSession& session, std::optional<Progress>& reading, bool quiet)
+      : model_(model), session_(session), reading_(reading), quiet_(quiet) {}
 
   void run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
@@ -170,6 +176,15 @@ class Chat {
       command == "/save" ? session_.save(rest) : session_.load(rest);
     } else if (command == "/stats") {
       show_stats();
+    } else if (command == "/types") {
+      show_types();
+    } else if (command == "/morph") {
+      const std::size_t gap = rest.find(' '), type = rest.find_last_of(' ') + 1;
+      if (gap == std::string::npos) throw UsageError("/morph needs a pattern and a type: /morph ffn q4_0");
+      const Format format = parse_format(rest.substr(type));
+      change_types([&](const auto& progress) { return model_.morph(rest.substr(0, gap), format, progress); });
+    } else if (command == "/undo") {
+      change_types([&](const auto& progress) { return model_.undo(progress); });
     } else {
       throw UsageError(fmt::format("unknown command '{}'; /help lists them", printable(command)));
     }
@@ -206,9 +221,69 @@ class Chat {
                rate(last.prompt_tokens, last.prompt_seconds), rate(last.ids.size(), last.generate_seconds));
   }
 
+  /// Matrices of one role and type in a line.
+  void show_types() const {
+    struct Line {
+      std::string role, type;
+      std::uint64_t bytes = 0;
+      std::vector<std::pair<std::size_t, std::size_t>> blocks = {};  ///< runs, first and last
+    };
+    std::vector<Line> lines;
+    for (const ModelMatrix& matrix : model_.matrices()) {
+      const auto same = [&](const Line& line) { return line.role == matrix.role && line.type == matrix.type.name(); };
+      auto line = std::ranges::find_if(lines, same);
+      if (line == lines.end()) line = lines.insert(line, {matrix.role, std::string(matrix.type.name())});
+      line->bytes += matrix.bytes;
+      if (!matrix.block) continue;
+      if (line->blocks.empty() || line->blocks.back().second + 1 != *matrix.block) {
+        line->blocks.emplace_back(*matrix.block, *matrix.block);
+      }
+      line->blocks.back().second = *matrix.block;
+    }
+    Table table({{"matrix"}, {"type"}, {"blocks"}, {"size", Table::Align::right}});
+    for (const Line& line : lines) {
+      std::vector<std::string> runs;
+      for (const auto& [first, last] : line.blocks) {
+        runs.push_back(first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
+      }
+      table.add({line.role, line.type, join(runs, ", "), format_bytes(line.bytes)});
+    }
+    fmt::print(stderr, "{}", table.text());
+  }
+
+  template <class Change>
+  void change_types(Change change) {
+    if (!tokens_per_second_) tokens_per_second_ = measure_speed();
+    const auto start = std::chrono::steady_clock::now();
+    std::optional<Progress> bar(std::in_place, quiet_);
+    const MorphedMatrices result = change([&](std::uint64_t done, std::uint64_t total) {
+      if (take_interrupt()) throw UsageError("stopped; every matrix has its type from before");
+      bar->show(done, total, "morphing");
+    });
+    bar.reset();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!result.misfits.empty()) {
+      fmt::print(stderr, "imago: rows of {}{} do not fit blocks of that type: as stored\n", result.misfits.front(),
+                 result.misfits.size() == 1 ? "" : fmt::format(" and {} more", result.misfits.size() - 1));
+    }
+    const double before = *tokens_per_second_;
+    if (!result.changed.empty()) tokens_per_second_ = measure_speed();
+    fmt::print(stderr, "{} changed in {:.2f} s\nsize: {} -> {}\ngeneration: {:.1f} -> {:.1f} tokens/s\n",
+               counted(static_cast<int>(result.changed.size()), "tensor"), seconds, format_bytes(result.bytes_before),
+               format_bytes(result.bytes_after), before, *tokens_per_second_);
+  }
+
+  double measure_speed() const {
+    constexpr std::size_t kTokens = 8;
+    const ModelBenchOptions options{.prompt = 0, .generate = std::clamp(model_.context(), std::size_t{1}, kTokens)};
+    return bench_model(model_, options).front().tokens_per_second;
+  }
+
+  LanguageModel& model_;
   ChatSession& session_;
   std::optional<Progress>& reading_;
   bool quiet_;
+  std::optional<double> tokens_per_second_;  // with the types of now, once they were changed
 };
 
 void chat(const ChatCommand& options) {
@@ -218,7 +293,7 @@ void chat(const ChatCommand& options) {
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
   set_thread_count(options.generation.threads);
-  const LanguageModel model = load_model(load);
+  LanguageModel model = load_model(load);
   if (sequence.context == 0) sequence.context = std::min(std::max(model.context(), std::size_t{1}), kUsualContext);
   warn_of_long_context(model, sequence.context, load.quiet);
   std::optional<Progress> reading;
@@ -232,7 +307,7 @@ void chat(const ChatCommand& options) {
   });
   session.set_system(options.system);
   const InterruptRequests interrupts;
-  Chat(session, reading, load.quiet).run();
+  Chat(model, session, reading, load.quiet).run();
 }
 
 }  // namespace

@@ -170,6 +170,7 @@ struct LanguageModelOptions {
 struct ModelMatrix {
   std::string name;  ///< as in GGUF files: "blk.0.attn_q.weight"; parts of fused matrices have one name
   std::string role;  ///< "query", "gate", "down", "token_embedding", …
+  std::optional<std::size_t> block;
   Format type;
   std::uint64_t weights = 0, bytes = 0;  ///< bytes as products or lookups read them
 };

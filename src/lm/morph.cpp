@@ -98,7 +98,11 @@ std::vector<ModelMatrix> list_matrices(const DecoderWeights& weights) {
       const WeightKey& key = group.keys[i];
       const auto [place, is_new] = places.try_emplace({key.role, key.block}, list.size());
       if (is_new) {
-        list.push_back({.name = names(key), .role = std::string(backend::name(key.role)), .type = group.formats[i]});
+        const bool outside = key.role == Role::token_embedding || key.role == Role::output;
+        list.push_back({.name = names(key),
+                        .role = std::string(backend::name(key.role)),
+                        .block = outside ? std::nullopt : std::optional(key.block),
+                        .type = group.formats[i]});
       }
       const models::RoleExtent extent = models::extent_of(weights.traits, key.role);
       list[place->second].weights += std::uint64_t{extent.rows} * extent.cols;

@@ -186,6 +186,58 @@ TEST_F(Run, AContextBeyondTheModelsIsWarnedOfAndQuietIsQuiet) {
   EXPECT_EQ(chat("hello\n", {"-c", "24", "--ignore-eos", "-q"}).err, "");
 }
 
+TEST_F(Run, ChatMorphsTheModelAndGoesOn) {
+  const ProcessResult result = chat("hello\n/types\n/morph ffn q4_0\n/types\nagain\n/undo\n/types\n/stats\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("messages: 4"), std::string::npos) << result.err;
+  std::vector<std::string> sizes, listings;
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("size: ")) sizes.push_back(line.substr(6));
+    if (line.starts_with("down ")) listings.push_back(line);
+    if (line.starts_with("generation: ")) {
+      EXPECT_NE(line.find(" tokens/s"), std::string::npos) << line;
+    }
+  }
+  ASSERT_EQ(sizes.size(), 2u) << result.err;
+  const auto before_and_after = [](const std::string& size) {
+    const std::size_t arrow = size.find(" -> ");
+    return std::pair(size.substr(0, arrow), size.substr(arrow + 4));
+  };
+  const auto [before, after] = before_and_after(sizes[0]);
+  EXPECT_NE(before, after);
+  EXPECT_EQ(before_and_after(sizes[1]), std::pair(after, before));
+  ASSERT_EQ(listings.size(), 3u) << result.err;
+  EXPECT_NE(listings[1].find("q4_0"), std::string::npos) << listings[1];
+  EXPECT_EQ(listings[0].find("q4_0"), std::string::npos) << listings[0];
+  EXPECT_EQ(listings[0], listings[2]);
+  // A script must see the failure.
+  for (const auto& [line, problem] :
+       std::vector<std::pair<std::string, std::string>>{{"/morph fnn q4_0", "no matrix matches 'fnn'"},
+                                                        {"/morph ( q4_0", "is not a regular expression"},
+                                                        {"/morph ffn q9_9", "'q9_9'"},
+                                                        {"/morph ffn", "/morph needs a pattern and a type"},
+                                                        {"/morph", "/morph needs a pattern and a type"},
+                                                        {"/undo", "there is nothing to undo"}}) {
+    const ProcessResult refused = chat(line + "\n");
+    EXPECT_EQ(refused.exit_code, 1) << line;
+    EXPECT_NE(refused.err.find(problem), std::string::npos) << refused.err;
+  }
+}
+
+TEST_F(Run, ChatAtATerminalGoesOnAfterAnUnknownType) {
+  Terminal terminal({IMAGO_PROGRAM, "chat", file("tiny.gguf"), "-t", "1", "--temp", "0", "-n", "4"});
+  ASSERT_TRUE(terminal.shows("> ")) << terminal.shown();
+  terminal.type("/morph ffn q9_9\n");
+  EXPECT_TRUE(terminal.shows("imago: error: unknown")) << terminal.shown();
+  terminal.type("/morph fnn q4_0\n");
+  EXPECT_TRUE(terminal.shows("no matrix matches 'fnn'")) << terminal.shown();
+  terminal.type("/morph ffn q4_0\n");
+  EXPECT_TRUE(terminal.shows(" tokens/s")) << terminal.shown();
+  terminal.type("/exit\n");
+  EXPECT_EQ(terminal.end(), 0) << terminal.shown();
+}
+
 TEST_F(Run, SpecialTokensAreShownOnRequest) {
   const std::vector<std::string> words = {"-p",           "x",  "-n",     "2", "--logit-bias", "258=1000",
                                           "--ignore-eos", "-q", "--temp", "0"};
