@@ -15,8 +15,8 @@ namespace {
 using files::StoredTensor;
 using models::WeightSlice;
 
-/// Weights that are float32 at a time while a matrix is encoded: 64 MiB.
-constexpr std::size_t kPieceWeights = std::size_t{16} << 20;
+/// Weights that are float32 at a time while a matrix is encoded: 2 MiB, which stay in the cache.
+constexpr std::size_t kPieceWeights = std::size_t{1} << 19;
 
 /// The bytes that hold a slice. A transposed one is spread over its whole tensor.
 std::span<const std::byte> bytes_of(const WeightSlice& slice) {
