@@ -140,7 +140,8 @@ MorphedMatrices Metamorphosis::morph(DecoderWeights& weights, std::string_view p
 
 MorphedMatrices Metamorphosis::undo(DecoderWeights& weights, const Progress& progress) {
   if (history_.empty()) throw UsageError("there is nothing to undo: every matrix has the type it was loaded in");
-  const std::vector<Change> changes = history_.back();
+  // The other way round: versions replaced last are those most likely to be kept.
+  const std::vector<Change> changes(history_.back().rbegin(), history_.back().rend());
   MorphedMatrices result = apply(weights, changes, progress);
   history_.resize(history_.size() - 2);  // what was undone, and the change back
   return result;
