@@ -17,7 +17,6 @@ std::size_t visit(const imago::GgufArray& array) {
   std::size_t seen = array.bytes().size();
   for (const std::string_view text : array.strings())
     seen += text.empty() ? 0 : static_cast<unsigned char>(text.back());
-  for (const imago::GgufArray& inner : array.arrays()) seen += visit(inner);
   return seen;
 }
 

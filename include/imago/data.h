@@ -61,8 +61,7 @@ int bits(SafetensorsType type) noexcept;
 /// One tensor of an open file.
 struct SafetensorsTensor {
   std::string name;
-  std::string dtype;                    ///< as the file spells it
-  std::optional<SafetensorsType> type;  ///< none: a type that imago does not know; its bytes can still be read
+  SafetensorsType type = SafetensorsType::f32;
   Shape shape;
   std::span<const std::byte> bytes;  ///< in the file's memory: valid as long as the SafetensorsFile
   std::uint64_t offset = 0;          ///< of the bytes in the file
@@ -90,8 +89,7 @@ class SafetensorsFile {
   const SafetensorsTensor& require(std::string_view name) const;
 
   /// The elements as float32, whatever their type (integers beyond 2^24 are rounded). Throws FormatError if the tensor
-  /// is absent or holds what is not an element of its type, UnsupportedError, naming tensor and type, for unknown
-  /// types.
+  /// is absent or holds what is not an element of its type.
   Tensor<float> read_float32(std::string_view name) const;
 
  private:
@@ -143,8 +141,8 @@ enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, 
 /// "u8", "bool", "string".
 std::string_view name(GgufType type) noexcept;
 
-/// An array of GGUF metadata, all elements of one type. Arrays of an open file are views of it; arrays made by `of` own
-/// their elements. Copies share them.
+/// An array of GGUF metadata, all elements of one type, never arrays: no reader of such files is known. Arrays of an
+/// open file are views of it; arrays made by `of` own their elements. Copies share them.
 class GgufArray {
  public:
   GgufArray() = default;
@@ -152,8 +150,6 @@ class GgufArray {
   template <class T>
   static GgufArray of(std::span<const T> values);
   static GgufArray of_strings(std::span<const std::string> values);
-  /// Arrays of arrays; llama.cpp reads none of these.
-  static GgufArray of_arrays(std::vector<GgufArray> values);
 
   GgufType type() const noexcept { return type_; }
   std::size_t size() const noexcept { return size_; }
@@ -161,8 +157,6 @@ class GgufArray {
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
   /// Elements of an array of strings, of any content. Else empty.
   std::span<const std::string_view> strings() const noexcept;
-  /// Elements of an array of arrays. Else empty.
-  std::span<const GgufArray> arrays() const noexcept;
   /// The numbers. Throws UsageError if the elements are of another type than T.
   template <class T>
   std::vector<T> values() const;
@@ -179,7 +173,6 @@ class GgufArray {
   std::size_t size_ = 0;
   std::span<const std::byte> bytes_;
   std::shared_ptr<const std::vector<std::string_view>> strings_;
-  std::shared_ptr<const std::vector<GgufArray>> arrays_;
   std::shared_ptr<const std::vector<std::byte>> owned_;  // what bytes_ or strings_ view, unless it is a file
 };
 

@@ -57,7 +57,7 @@ template <class T>
 std::vector<T> read_list(const SafetensorsFile& file, const std::string& name) {
   const SafetensorsTensor& tensor = file.require(name);
   if (tensor.type != kTypeOf<T>) {
-    throw wrong(file, fmt::format("{} is {}, not {}", name, tensor.dtype, imago::name(kTypeOf<T>)));
+    throw wrong(file, fmt::format("{} is {}, not {}", name, imago::name(tensor.type), imago::name(kTypeOf<T>)));
   }
   std::vector<T> values(tensor.bytes.size() / sizeof(T));
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());

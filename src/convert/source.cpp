@@ -117,6 +117,11 @@ void open_network(const ConvertOptions& options, Source& source) {
     open->entity = checkpoint::Entity{load_network(source.path, options.load), {}, {}};
   }
   Network& network = open->entity->network;
+  try {
+    network.check();
+  } catch (const Error& error) {
+    throw FormatError(source.path, 0, error.what());
+  }
   const bool decoder = !open->entity->transformer.empty();
   if (decoder && (target == FileForm::huggingface || target == FileForm::gguf)) {
     throw UnsupportedError(

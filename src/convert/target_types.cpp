@@ -77,9 +77,7 @@ TypeChoice keep_in_gguf(const files::StoredTensor& tensor) {
     if (tensor.gguf_type) return {{std::nullopt, false}, ""};
     if (tensor.safetensors_type == SafetensorsType::boolean) return {{DType::int8, false}, "GGUF has no BOOL"};
     if (tensor.safetensors_type == SafetensorsType::f8_e8m0) return {{DType::float32, false}, "GGUF has no F8_E8M0"};
-    if (tensor.safetensors_type == SafetensorsType::f4) return {{DType::float16, false}, "GGUF has no F4"};
-    throw UnsupportedError(fmt::format("{}: tensor '{}' is {}, which imago can only copy, and GGUF has no such type",
-                                       tensor.file, tensor.name, tensor.type));
+    return {{DType::float16, false}, "GGUF has no F4"};
   }
   const Format format = *tensor.format;
   if (!format.has_scales()) return {{format, false}, ""};

@@ -52,7 +52,6 @@ inline constexpr std::size_t kMaxGgufKey = 65535;
 inline constexpr std::size_t kMaxGgufName = 63;
 inline constexpr std::size_t kMaxGgufRank = 4;
 inline constexpr std::size_t kMaxGgufStrings = std::size_t{1} << 24;  // in arrays; 60 vocabularies of 256k tokens
-inline constexpr int kMaxGgufDepth = 4;
 inline constexpr std::uint32_t kMaxGgufAlignment = std::uint32_t{1} << 20;
 inline constexpr std::size_t kMaxGgufParts = 65535;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
@@ -92,7 +91,6 @@ std::string gguf_name_problem(std::string_view text, std::size_t max_bytes);
 /// What is left of the limits that hold for a file as a whole.
 struct GgufBudget {
   std::size_t strings = kMaxGgufStrings;
-  std::size_t arrays = kMaxGgufEntries;
 };
 
 /// Reads the value of `key`, type and all.

@@ -134,28 +134,26 @@ TEST(HostileGguf, Case12Strings) {
 TEST(HostileGguf, Case13And14Arrays) {
   expect_value_problem(kArray, gguf_array(13, 1, "a"), "is of type 13");
   expect_value_problem(kArray, gguf_array(~0u, 1, "a"), "0 to 12 are known");
-  for (const std::uint32_t type : {0u, kU32, kBool, kString, kArray, 10u, 12u}) {
+  for (const std::uint32_t type : {0u, kU32, kBool, kString, 10u, 12u}) {
     for (const std::uint64_t count : {std::uint64_t{1} << 60, std::uint64_t{1} << 61, k63, kAll, kAll / 4 + 1}) {
       expect_value_problem(kArray, gguf_array(type, count, "abcd"), "for which the file is too short");
     }
   }
   expect_value_problem(kArray, gguf_array(kString, 2, gguf_string("a") + raw(kAll)), "a string of an array needs");
 
-  // Arrays of arrays: allowed by the format, up to a depth.
-  std::string nested = gguf_array(0, 1, "a");
-  for (int depth = 1; depth < kMaxGgufDepth; ++depth) nested = gguf_array(kArray, 1, nested);
-  EXPECT_EQ(problem_of(GgufBytes{.pairs = {gguf_pair("k", kArray, nested)}}.bytes()), "no error");
-  expect_value_problem(kArray, gguf_array(kArray, 1, nested), "nested more than 4 deep");
+  const std::string_view nested = "'k' is an array of arrays: elements must be numbers, bools or strings";
+  expect_value_problem(kArray, gguf_array(kArray, 0, ""), nested);
+  expect_value_problem(kArray, gguf_array(kArray, 1, gguf_array(0, 1, "a")), nested);
+  expect_value_problem(kArray, gguf_array(kArray, kAll, "abcd"), nested);
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += raw(kArray) + raw(std::uint64_t{1});
-  expect_value_problem(kArray, deep, "nested more than 4 deep");
+  expect_value_problem(kArray, deep, nested);
 }
 
-TEST(HostileGguf, Case14ManyEmptyStringsAndArrays) {
+TEST(HostileGguf, Case14ManyEmptyStrings) {
   // Files hold 2^24 strings in arrays; files of that size would make a slow test, so the limit is lowered.
   EXPECT_EQ(GgufBudget{}.strings, std::size_t{1} << 24);
-  EXPECT_EQ(GgufBudget{}.arrays, std::size_t{1} << 20);
-  GgufBudget budget{.strings = 5, .arrays = 5};
+  GgufBudget budget{.strings = 5};
   const auto read = [&](std::uint32_t type, std::uint64_t count, std::size_t bytes_each) -> std::string {
     const std::string value = raw(kArray) + gguf_array(type, count, std::string(count * bytes_each, '\0'));
     ByteReader reader(std::as_bytes(std::span(value)), "f");
@@ -170,8 +168,6 @@ TEST(HostileGguf, Case14ManyEmptyStringsAndArrays) {
   EXPECT_EQ(read(kString, 3, 8), "no error");
   EXPECT_NE(read(kString, 3, 8).find("the arrays up to 'k' have more than 16777216 strings"), std::string::npos);
   EXPECT_EQ(read(kString, 2, 8), "no error");
-  EXPECT_NE(read(kArray, 6, 12).find("more than 1048576 inner arrays"), std::string::npos);
-  EXPECT_EQ(read(kArray, 5, 12), "no error");
 }
 
 TEST(HostileGguf, Case15Bools) {
@@ -338,7 +334,7 @@ TEST(HostileGguf, Case34WhatIsNoFile) {
 TEST(HostileGguf, FlippedBytesAndNoiseGiveErrorsOrFiles) {
   const std::string good =
       GgufBytes{.pairs = {gguf_pair("k", kString, gguf_string("text")), gguf_pair("general.alignment", kU32, raw(32u)),
-                          gguf_pair("l", kArray, gguf_array(kArray, 1, gguf_array(kString, 1, gguf_string("a"))))},
+                          gguf_pair("l", kArray, gguf_array(kString, 1, gguf_string("a")))},
                 .tensors = {{.name = "a"}, {.name = "b", .extents = {32, 2}, .type = 2, .offset = 32}},
                 .data_bytes = 96}
           .bytes();

@@ -96,14 +96,6 @@ GgufArray GgufArray::of_strings(std::span<const std::string> values) {
   return array;
 }
 
-GgufArray GgufArray::of_arrays(std::vector<GgufArray> values) {
-  GgufArray array;
-  array.type_ = GgufType::array;
-  array.size_ = values.size();
-  array.arrays_ = std::make_shared<const std::vector<GgufArray>>(std::move(values));
-  return array;
-}
-
 GgufArray GgufMaker::numbers(GgufType type, std::size_t size, std::span<const std::byte> bytes) {
   GgufArray array;
   array.type_ = type;
@@ -124,10 +116,6 @@ std::span<const std::string_view> GgufArray::strings() const noexcept {
   return strings_ ? std::span<const std::string_view>(*strings_) : std::span<const std::string_view>();
 }
 
-std::span<const GgufArray> GgufArray::arrays() const noexcept {
-  return arrays_ ? std::span<const GgufArray>(*arrays_) : std::span<const GgufArray>();
-}
-
 std::vector<std::int64_t> GgufArray::integers() const {
   std::vector<std::int64_t> result;
   bool integral = false;
@@ -145,7 +133,7 @@ std::vector<std::int64_t> GgufArray::integers() const {
 
 bool GgufArray::operator==(const GgufArray& other) const noexcept {
   return type_ == other.type_ && size_ == other.size_ && std::ranges::equal(bytes_, other.bytes_) &&
-         std::ranges::equal(strings(), other.strings()) && std::ranges::equal(arrays(), other.arrays());
+         std::ranges::equal(strings(), other.strings());
 }
 
 // ---- values
@@ -226,15 +214,15 @@ void check_bools(const ByteReader& reader, std::span<const std::byte> bytes, std
   reader.fail(fmt::format("a bool of '{}' is {}, neither 0 nor 1", key, std::to_integer<int>(*wrong)));
 }
 
-GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budget, int depth) {
-  if (depth > kMaxGgufDepth) {
-    reader.fail(fmt::format("the arrays of '{}' are nested more than {} deep", key, kMaxGgufDepth));
-  }
+GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budget) {
   const GgufType type = read_type(reader, key);
+  if (type == GgufType::array) {
+    reader.fail(
+        fmt::format("the value of '{}' is an array of arrays: elements must be numbers, bools or strings", key));
+  }
   const auto count = reader.read<std::uint64_t>("the length of an array");
   const std::size_t element_bytes = gguf_element_bytes(type);
-  // A string is at least its length, an array its type and its count.
-  const std::size_t least = type == GgufType::string ? 8 : type == GgufType::array ? 12 : element_bytes;
+  const std::size_t least = type == GgufType::string ? 8 : element_bytes;  // a string is at least its length
   if (count > reader.left() / least) {
     reader.fail(
         fmt::format("the array '{}' has {} elements of {}, for which the file is too short", key, count, name(type)));
@@ -249,15 +237,6 @@ GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budge
     for (std::uint64_t i = 0; i < count; ++i) views.push_back(reader.read_string("a string of an array"));
     return GgufMaker::strings(std::move(views));
   }
-  if (type == GgufType::array) {
-    if (count > budget.arrays) {
-      reader.fail(fmt::format("the arrays up to '{}' have more than {} inner arrays", key, kMaxGgufEntries));
-    }
-    budget.arrays -= count;
-    std::vector<GgufArray> inner;
-    for (std::uint64_t i = 0; i < count; ++i) inner.push_back(read_array(reader, key, budget, depth + 1));
-    return GgufArray::of_arrays(std::move(inner));
-  }
   const std::span<const std::byte> bytes = reader.take(count * element_bytes, "an array");
   if (type == GgufType::boolean) check_bools(reader, bytes, key);
   return GgufMaker::numbers(type, count, bytes);
@@ -268,7 +247,7 @@ GgufArray read_array(ByteReader& reader, std::string_view key, GgufBudget& budge
 GgufValue read_gguf_value(ByteReader& reader, std::string_view key, GgufBudget& budget) {
   const GgufType type = read_type(reader, key);
   if (type == GgufType::string) return GgufMaker::string(reader.read_string("a string"));
-  if (type == GgufType::array) return read_array(reader, key, budget, 1);
+  if (type == GgufType::array) return read_array(reader, key, budget);
   if (type == GgufType::boolean) {
     const std::span<const std::byte> byte = reader.take(1, "a bool");
     check_bools(reader, byte, key);
@@ -314,18 +293,14 @@ void write_number(JsonWriter& json, T number) {
   }
 }
 
-void write_array(JsonWriter& json, const GgufArray& array);
-
 void write_element(JsonWriter& json, const GgufArray& array, std::size_t index) {
   if (array.type() == GgufType::string) return json.value(with_replacements(array.strings()[index]));
-  if (array.type() == GgufType::array) return write_array(json, array.arrays()[index]);
   with_number_type(array.type(), [&]<class T>(T number) {  // readers have checked that a bool is 0 or 1
     std::memcpy(&number, array.bytes().data() + index * sizeof number, sizeof number);
     write_number(json, number);
   });
 }
 
-/// Arrays in each other are at most kMaxGgufDepth deep.
 void write_array(JsonWriter& json, const GgufArray& array) {
   const bool whole = array.size() <= kMaxElements;
   if (!whole) {

@@ -69,6 +69,15 @@ struct Placed {
   JsonValue offsets;
 };
 
+SafetensorsType read_type(const JsonValue& value, const std::string& called) {
+  const std::string text = value.string("the dtype of " + called);
+  if (const auto type = find_safetensors_type(text)) return *type;
+  value.fail(
+      fmt::format("{} has the dtype '{}', which is not known: the names are upper-case, such as F32, BF16, I8 "
+                  "and F8_E4M3",
+                  called, text));
+}
+
 /// The data of all tensors begin at `start`.
 Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<const std::byte> file,
                    std::size_t start) {
@@ -77,8 +86,7 @@ Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<co
   if (entry.kind() != JsonKind::object) entry.fail(called + " must be an object");
   SafetensorsTensor tensor;
   tensor.name = name;
-  tensor.dtype = entry.require("dtype", called).string("the dtype of " + called);
-  tensor.type = find_safetensors_type(tensor.dtype);
+  tensor.type = read_type(entry.require("dtype", called), called);
   tensor.shape = read_safetensors_shape(entry.require("shape", called));
 
   const JsonValue offsets = entry.require("data_offsets", called);
@@ -94,17 +102,15 @@ Placed read_tensor(const std::string& name, const JsonValue& entry, std::span<co
   }
   tensor.bytes = data.subspan(ends[0], ends[1] - ends[0]);
   tensor.offset = start + ends[0];
-  if (tensor.type) {
-    std::size_t wanted = 0;
-    try {
-      wanted = safetensors_bytes(*tensor.type, tensor.shape);
-    } catch (const ShapeError& error) {
-      entry.fail(fmt::format("tensor '{}': {}", name, error.what()));
-    }
-    if (wanted != tensor.bytes.size()) {
-      offsets.fail(fmt::format("tensor '{}' of {} {} takes {} bytes, but its data_offsets span {}", name, tensor.dtype,
-                               tensor.shape.to_string(), wanted, tensor.bytes.size()));
-    }
+  std::size_t wanted = 0;
+  try {
+    wanted = safetensors_bytes(tensor.type, tensor.shape);
+  } catch (const ShapeError& error) {
+    entry.fail(fmt::format("tensor '{}': {}", name, error.what()));
+  }
+  if (wanted != tensor.bytes.size()) {
+    offsets.fail(fmt::format("tensor '{}' of {} {} takes {} bytes, but its data_offsets span {}", name,
+                             imago::name(tensor.type), tensor.shape.to_string(), wanted, tensor.bytes.size()));
   }
   return {std::move(tensor), ends[0], ends[1], offsets};
 }
@@ -305,10 +311,6 @@ const SafetensorsTensor& SafetensorsFile::require(std::string_view name) const {
 
 Tensor<float> SafetensorsFile::read_float32(std::string_view name) const {
   const SafetensorsTensor& tensor = require(name);
-  if (!tensor.type) {
-    throw UnsupportedError(
-        fmt::format("{}: tensor '{}' is of type '{}', which imago does not know", path(), name, tensor.dtype));
-  }
   Tensor<float> values(tensor.shape);
   files::decode_safetensors(tensor, path(), values.values());
   return values;

@@ -9,7 +9,7 @@
 // | N | 2 … 100 000 000, and not more than the file holds; the header starts with '{' |
 // | `__metadata__` | an object of strings |
 // | name | not empty, no key twice |
-// | `dtype` | a string; known ones fix the size |
+// | `dtype` | one of the 17 names, which fixes the size |
 // | `shape` | at most 16 plain integers from 0 to 2^53, whose product and bytes do not overflow |
 // | `data_offsets` | [begin, end], begin <= end <= data size, end - begin = bytes of shape and type |
 // | all tensors | together they cover the data once: no overlap, no hole, no tail |

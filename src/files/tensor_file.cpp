@@ -54,9 +54,9 @@ std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {
 StoredTensor stored_tensor(const SafetensorsTensor& tensor, std::string_view path) {
   StoredTensor stored;
   stored.name = tensor.name;
-  stored.type = tensor.dtype;
+  stored.type = name(tensor.type);
   stored.safetensors_type = tensor.type;
-  if (tensor.type) stored.format = safetensors_dtype(*tensor.type);
+  stored.format = safetensors_dtype(tensor.type);
   stored.shape = tensor.shape;
   stored.bytes = tensor.bytes;
   stored.offset = tensor.offset;

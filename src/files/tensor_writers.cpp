@@ -197,15 +197,11 @@ void append_string(std::string& out, std::string_view text) {
   out += text;
 }
 
-void append_array(std::string& out, const GgufArray& array, int depth) {
-  if (depth > files::kMaxGgufDepth) {
-    throw UsageError(fmt::format("arrays of metadata can be nested {} deep, not more", files::kMaxGgufDepth));
-  }
+void append_array(std::string& out, const GgufArray& array) {
   append(out, static_cast<std::uint32_t>(array.type()));
   append(out, std::uint64_t{array.size()});
   out.append(reinterpret_cast<const char*>(array.bytes().data()), array.bytes().size());
   for (const std::string_view text : array.strings()) append_string(out, text);
-  for (const GgufArray& inner : array.arrays()) append_array(out, inner, depth + 1);
 }
 
 void append_metadata(std::string& out, const GgufMetadata& entry) {
@@ -216,7 +212,7 @@ void append_metadata(std::string& out, const GgufMetadata& entry) {
         if constexpr (std::is_arithmetic_v<T>) {
           append(out, value);
         } else if constexpr (std::is_same_v<T, GgufArray>) {
-          append_array(out, value, 1);
+          append_array(out, value);
         } else {
           append_string(out, value);
         }

@@ -92,8 +92,8 @@ std::size_t GgufFields::read_size(std::string_view key, std::int64_t high) const
   const GgufValue* value = source_.find(full(key));
   const GgufArray* array = value == nullptr ? nullptr : value->array();
   if (array == nullptr) return static_cast<std::size_t>(source_.require_integer(full(key), 1, high));
-  const bool numbers = array->arrays().empty() && array->strings().empty() && array->type() != GgufType::f32 &&
-                       array->type() != GgufType::f64 && array->type() != GgufType::boolean;
+  const bool numbers = array->strings().empty() && array->type() != GgufType::f32 && array->type() != GgufType::f64 &&
+                       array->type() != GgufType::boolean;
   if (!numbers || array->size() == 0) fail_at(key, "must be a whole number");
   const std::vector<std::int64_t> values = array->integers();
   if (std::ranges::adjacent_find(values, std::not_equal_to()) != values.end()) {

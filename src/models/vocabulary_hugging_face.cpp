@@ -164,6 +164,7 @@ void read_json_model(const JsonValue& root, Vocabulary& vocabulary) {
   const auto added = root.find("added_tokens");
   const std::size_t entries =
       (vocab.kind() == JsonKind::array ? vocab.elements("vocab") : vocab.members("vocab")).size();
+  if (entries == 0) vocab.fail("'model.vocab' is empty: a tokenizer needs tokens");
   Places places(vocabulary, entries + (added ? added->elements("added_tokens").size() : 0));
   if (type == "BPE") {
     read_vocab_object(vocab, places);

@@ -229,6 +229,12 @@ TEST(VocabularyJson, WrongTokensAndMergesAreNamed) {  // threats 66, 68, 69
   expect_json_problem(R"({"model":{"type":"BPE"}})", "there is no 'vocab'");
   expect_json_problem(R"({"model":{"type":"BPE","vocab":{},"merges":[]},)" + kByteLevel + R"("x":0})",
                       "'model.vocab' is empty");
+  for (const std::string_view empty : {R"("type":"BPE","vocab":{},"merges":[])", R"("type":"WordPiece","vocab":{})",
+                                       R"("type":"Unigram","vocab":[])"}) {
+    expect_json_problem(R"({"model":{)" + std::string(empty) + R"(},)" + kByteLevel +
+                            R"("added_tokens":[{"id":0,"content":"<s>","special":true}]})",
+                        "'model.vocab' is empty: a tokenizer needs tokens");
+  }
   const auto model = [](const std::string& vocab, const std::string& merges) {
     return small_json(R"("vocab":)" + vocab + R"(,"merges":)" + merges, kByteLevel);
   };

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -70,6 +71,45 @@ class Convert : public ::testing::Test {
   TempDir folder_;
 };
 
+TEST_F(Convert, RemoteLinksInACircleOrToNowhereAreRefusedAtTheirLayer) {
+  const auto link = [](int target, int at) {
+    return fmt::format(
+        R"({{"type":"Parallel","combine_mode":"add","l":{},"parallel_branches":[)"
+        R"({{"is_remote_link":true,"target_l":{}}},{{"type":"Dense","input_height":2,"output_height":2}}]}})",
+        at, target);
+  };
+  const auto expect = [&](const std::string& layers, int count, std::string_view problem) {
+    folder_.write("net.json",
+                  fmt::format(R"({{"depth":1,"rows":1,"cols":1,"layers_per_cell":{},"layers":[{}]}})", count, layers));
+    for (const std::string out : {"out.entity", "out.gguf", "out.safetensors"}) {
+      const ProcessResult result = convert("net.json", out);
+      EXPECT_EQ(result.exit_code, 1) << result.err;
+      EXPECT_NE(result.err.find("net.json: "), std::string::npos) << result.err;
+      EXPECT_NE(result.err.find(problem), std::string::npos) << result.err;
+      EXPECT_FALSE(std::filesystem::exists(file(out)));
+    }
+  };
+  expect(link(1, 0) + "," + link(0, 1), 2, "remote links run in a circle: (0,0,0,0) -> (0,0,0,1) -> (0,0,0,0)");
+  expect(link(0, 0), 1, "remote links run in a circle: (0,0,0,0) -> (0,0,0,0)");
+  expect(link(7, 0), 1, "its remote link leads nowhere");
+  expect(link(-1, 0), 1, "its remote link leads nowhere");
+}
+
+TEST_F(Convert, ArraysOfArraysInGgufAreRefused) {
+  std::string gguf = "GGUF";
+  const auto add = [&](auto number) { gguf.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  add(3u), add(std::uint64_t{0}), add(std::uint64_t{1}), add(std::uint64_t{3});
+  gguf += "k.k";
+  add(9u), add(9u), add(std::uint64_t{1}), add(0u), add(std::uint64_t{1});
+  gguf += std::string(41, 'a');
+  folder_.write("nested.gguf", gguf);
+  for (const ProcessResult& result :
+       {convert("nested.gguf", "out.gguf"), imago_run({"inspect", file("nested.gguf"), "--json"})}) {
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find("'k.k' is an array of arrays"), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(Convert, ABagGoesToEveryFormAndBack) {
   const Json report = expect_json(convert("bag.safetensors", "a.gguf", {"--json"}));
   EXPECT_EQ(report.at("from"), "safetensors");
@@ -83,7 +123,7 @@ TEST_F(Convert, ABagGoesToEveryFormAndBack) {
   ASSERT_EQ(after.tensors().size(), 3u);
   for (const SafetensorsTensor& tensor : before.tensors()) {
     EXPECT_EQ(after.require(tensor.name).shape, tensor.shape);
-    EXPECT_EQ(after.require(tensor.name).dtype, "F32");
+    EXPECT_EQ(after.require(tensor.name).type, SafetensorsType::f32);
     EXPECT_TRUE(std::ranges::equal(after.require(tensor.name).bytes, tensor.bytes)) << tensor.name;
   }
 }
@@ -124,7 +164,7 @@ TEST_F(Convert, ScalesGoWithTheirCodes) {
                              "block", "--group", "64", "--calibrate", "mse", "--json"}));
   EXPECT_EQ(report.at("tensors").at(0).at("bytes"), 64 * 512 / 2 + 64 * 512 / 64 * 4);
   const SafetensorsFile made = SafetensorsFile::open(file("out.safetensors"));
-  EXPECT_EQ(made.require("m").dtype, "U8");
+  EXPECT_EQ(made.require("m").type, SafetensorsType::u8);
   EXPECT_EQ(made.require("m.scales").shape, Shape{512});
   EXPECT_EQ(convert("out.safetensors", "back.safetensors", {"--to", "float32"}).exit_code, 0);
   const Tensor<float> back = SafetensorsFile::open(file("back.safetensors")).read_float32("m");
@@ -198,7 +238,7 @@ TEST_F(Convert, TheOutputMayBeTheInput) {
   for (const char* reading : {"--quiet", "--eager"}) {
     write_bag("same.safetensors");
     EXPECT_EQ(convert("same.safetensors", "same.safetensors", {"--to", "bf16", reading}).exit_code, 0);
-    EXPECT_EQ(SafetensorsFile::open(file("same.safetensors")).require("m").dtype, "BF16");
+    EXPECT_EQ(SafetensorsFile::open(file("same.safetensors")).require("m").type, SafetensorsType::bf16);
   }
   EXPECT_EQ(files(), 2u);
 }

@@ -67,7 +67,7 @@ TEST_F(LanguageModelCommands, LogitsAreOneTensor) {
     EXPECT_EQ(result.out + result.err, "");
     const SafetensorsFile out = SafetensorsFile::open(file("out.safetensors"));
     ASSERT_EQ(out.tensors().size(), 1u);
-    EXPECT_EQ(out.tensors()[0].dtype, "F32");
+    EXPECT_EQ(out.tensors()[0].type, SafetensorsType::f32);
     const Tensor<float> logits = out.read_float32("logits");
     const std::size_t vocabulary = reference.at("logits").at(0).size();
     ASSERT_EQ(logits.shape(), (Shape{reference.at("ids").size(), vocabulary}));
