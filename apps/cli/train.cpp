@@ -63,8 +63,10 @@ void add_update_options(CLI::App& command, TrainCommand& options) {
   number("--clip-norm", optimizer.clip_norm, "Limit of the norm of the whole gradient (default: 0, none)");
   add_parsed(command, "--dtype", options.dtype, parse_dtype, "TYPE",
              "Type of all weights; training uses the rounded weights (default: as SPEC says, layer by layer)");
-  command.add_flag("--learn-scales", optimizer.learn_scales,
-                   "Also train the scales of integers of up to 8 bits (default: derive them)");
+  const auto learn_scales = [&optimizer](std::int64_t count) { optimizer.learn_scales = count > 0; };
+  command.add_flag_function("--learn-scales,!--no-learn-scales", learn_scales,
+                            "Also train the scales of integers of up to 8 bits, or derive them from the largest weight "
+                            "at each step (default: train those of ternary, binary and 2-bit types)");
 }
 
 void add_resume_options(CLI::App& command, TrainCommand& options) {

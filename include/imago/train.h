@@ -52,9 +52,10 @@ struct OptimizerOptions {
   float weight_decay = 0;  ///< decoupled; adamw only
   float clip_element = 0;  ///< each element of the gradient to ±this; 0: off
   float clip_norm = 0;     ///< the whole gradient, all layers together, to this length; 0: off. After clip_element
-  /// Scales of integer dtypes up to 8 bits, one per tensor, are trained too (LSQ) instead of being derived at each
-  /// step. They start at the least squared error, or where they were set, and stay explicit.
-  bool learn_scales = false;
+  /// Whether scales of integer dtypes up to 8 bits, one per tensor, are trained too (LSQ) instead of being derived at
+  /// each step. They start at the least squared error, or where they were set, and stay explicit. None: those of types
+  /// under 3 bits, which learn next to nothing with derived scales; on a GPU they only start there.
+  std::optional<bool> learn_scales = std::nullopt;
 };
 
 /// Updates the masters of a network and keeps moments beside them. Formulas and defaults are PyTorch's. For unsigned

@@ -25,6 +25,10 @@ bool has_learnable_scale(const LayerConfig& config) noexcept {
   return !is_float && type.bits <= 8 && config.granularity == Granularity::tensor;
 }
 
+bool learns_scale(const OptimizerOptions& options, const LayerConfig& config) noexcept {
+  return has_learnable_scale(config) && options.learn_scales.value_or(info(config.dtype).bits < 3);
+}
+
 bool start_scale(WeightStore& store, DType dtype) {
   if (store.morph(dtype)->has_explicit_scale()) return false;
   Scheme best(dtype);

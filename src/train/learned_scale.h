@@ -7,11 +7,15 @@
 #include <span>
 
 #include "imago/layer.h"
+#include "imago/train.h"
 
 namespace imago {
 
 /// True for layers with one scale for codes that are integers of at most 8 bits; wider ones have nothing to gain.
 bool has_learnable_scale(const LayerConfig& config) noexcept;
+
+/// Whether the scale of a layer with this configuration is trained.
+bool learns_scale(const OptimizerOptions& options, const LayerConfig& config) noexcept;
 
 /// Makes the scale that `dtype` starts from explicit: the one with the least squared error, unless one was given.
 /// Returns false if there was one.

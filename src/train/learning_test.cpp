@@ -89,5 +89,21 @@ TEST(Learning, LearnedScalesOfTwoBitsBeatThoseThatAreDerivedOrFixed) {
   }
 }
 
+TEST(Learning, TypesUnderThreeBitsLearnTheirScalesUnlessToldNotTo) {
+  const Dataset data = spirals(200, 1);
+  const auto loss = [&](DType dtype, std::optional<bool> learn_scales) {
+    Network network = copy_in(spiral_network(), dtype);
+    TrainOptions options = spiral_options();
+    options.epochs = 5;
+    options.optimizer.learn_scales = learn_scales;
+    return train(network, data, options).final_loss;
+  };
+  for (const DType dtype : {DType::binary, DType::ternary, DType::int2, DType::int4, DType::int8}) {
+    const bool narrow = info(dtype).bits < 3;
+    EXPECT_EQ(loss(dtype, std::nullopt), loss(dtype, narrow)) << info(dtype).name;
+    EXPECT_NE(loss(dtype, std::nullopt), loss(dtype, !narrow)) << info(dtype).name;
+  }
+}
+
 }  // namespace
 }  // namespace imago

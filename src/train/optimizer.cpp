@@ -94,7 +94,7 @@ struct Optimizer::State {
         slot.store = &*layer.weights;
         slot.gradient = gradient.weights;
         slot.dtype = layer.config.dtype;
-        slot.learns_scale = options.learn_scales && has_learnable_scale(layer.config);
+        slot.learns_scale = imago::learns_scale(options, layer.config);
         // A layer that changed after the backward has no gradient until the next.
         if (slot.gradient.size() != slot.count) slot.gradient = {};
       });

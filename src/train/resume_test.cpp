@@ -71,7 +71,11 @@ TEST(Resume, EqualsNeverHavingStopped) {
 
     Network second = mixed_network();
     for (std::size_t i = 0; i < network.layers().size(); ++i) {
-      if (network.layers()[i].weights) second.layers()[i].weights->set_master(network.layers()[i].weights->master());
+      const Layer& layer = network.layers()[i];
+      if (!layer.weights) continue;
+      second.layers()[i].weights->set_master(layer.weights->master());
+      const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype);
+      if (scale) second.layers()[i].weights->set_scale(layer.config.dtype, *scale);
     }
     TrainOptions rest = some_options();
     rest.seed = 999;  // that of the state counts

@@ -86,6 +86,17 @@ TEST_F(Train, AnyTypeIsTrainedThroughItsRounding) {
       << "a checkpoint can be trained on";
 }
 
+TEST_F(Train, TernaryLearnsItsScalesUnlessToldNotTo) {
+  const auto loss = [&](const Words& more) {
+    Words all{"--json", "--dtype", "ternary", "--optimizer", "adam", "--epochs", "30"};
+    all.insert(all.end(), more.begin(), more.end());
+    return expect_json(run("out.json", all)).at("final_loss").get<double>();
+  };
+  const double usual = loss({});
+  EXPECT_EQ(usual, loss({"--learn-scales"}));
+  EXPECT_LT(usual, 0.9 * loss({"--no-learn-scales"}));
+}
+
 TEST_F(Train, GoingOnEqualsNeverHavingStopped) {
   const Words common{"--optimizer", "adamw", "--weight-decay", "0.01", "--schedule", "cosine",
                      "--dtype",     "int8",  "--epochs",       "4",    "--seed",     "18446744073709551615"};

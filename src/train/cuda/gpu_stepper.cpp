@@ -13,6 +13,7 @@
 #include "network/network_state.h"
 #include "quant/scheme.h"
 #include "train/batches.h"
+#include "train/learned_scale.h"
 #include "train/loss.h"
 #include "train/update.h"
 
@@ -117,7 +118,7 @@ GpuStepper::GpuStepper(Network& network, const Dataset& data, const OptimizerOpt
       figures_(*device_, 1),
       host_figures_(sizeof(StepFigures)) {
   check_optimizer(options);
-  if (options.learn_scales) throw UnsupportedError("scales are not learned on a GPU: train this network on the host");
+  if (options.learn_scales.value_or(false)) throw UnsupportedError("scales are not learned on a GPU: train this network on the host");
   network.check();
   const std::span<Layer> layers = network.layers();
   for (const Layer& layer : layers) layers::cuda::check_trainable(layer);
@@ -133,6 +134,7 @@ void GpuStepper::make_slots(Layer& layer, const std::string& path) {
   if (layer.weights) {
     layers::cuda::TrainedLayer& trained = trained_[&layer];
     const std::size_t count = layer.weights->count();
+    if (learns_scale(options_, layer.config)) start_scale(*layer.weights, layer.config.dtype);
     trained.layer = &layer;
     trained.master = Array<float>(*device_, count);
     trained.gradient = Array<float>(*device_, count);
