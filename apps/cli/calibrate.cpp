@@ -66,14 +66,14 @@ Command add_calibrate(CLI::App& program) {
   const auto options = std::make_shared<CalibrateCommand>();
   command->add_option("MODEL", options->model, "A language model, or a network of layers")->required();
   add_file(*command, "--text", options->text, "The text, for language models");
-  add_file(*command, "--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX");
+  CLI::Option* data =
+      add_file(*command, "--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX");
+  add_data_columns(*command, options->columns, data);
   add_file(*command, "-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
       ->required();
   command->add_flag("--products", options->request.products,
                     "Also record products of columns, for 'morph --method gptq' (default: squares only)");
   add_number(*command, "--ctx", options->request.context, 1, 1 << 24, "Tokens per window (default: 512)");
-  add_value(*command, "--targets", options->columns.target_columns, "N",
-            "CSV: number of last columns that are targets, not inputs (default: 1)");
   add_common(*command, *options);
   command->footer(
       "An interrupted run continues where it stopped.\n"

@@ -14,7 +14,7 @@ namespace {
 struct PlanCommand : CommonOptions {
   std::string model, text, data, out;
   PlanOptions request;
-  bool one_hot = false;
+  DatasetOptions columns;
 };
 
 std::string duration(double seconds) {
@@ -137,7 +137,7 @@ PlanReport make_plan(const PlanCommand& options, const PlanOptions& request) {
     if (options.data.empty()) {
       throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
     }
-    const Dataset data = load_dataset(options.data, {.one_hot = options.one_hot});
+    const Dataset data = load_dataset(options.data, options.columns);
     return plan_network(options.model, data, options.data, request);
   }
   if (!options.data.empty()) {
@@ -178,8 +178,8 @@ Command add_plan(CLI::App& program) {
   CLI::Option* bits = add_value(*command, "--bits", request.bits, "X", "The budget: bits per weight of the matrices");
   add_value(*command, "--size", request.size, "BYTES", "The budget: bytes of all tensors")->excludes(bits);
   add_file(*command, "--text", options->text, "Text that a language model is measured on");
-  add_file(*command, "--data", options->data, "Dataset that a network of layers is measured on");
-  command->add_flag("--one-hot", options->one_hot, "Class numbers of --data become one-hot rows (default: no)");
+  CLI::Option* data = add_file(*command, "--data", options->data, "Dataset that a network of layers is measured on");
+  add_data_columns(*command, options->columns, data);
   add_parsed(*command, "--types", request.types, parse_format, "A,B,…",
              "Types to choose from (default: q2_k q3_k iq4_xs q4_k iq4_nl q5_k q6_k q8_0 float16; for networks all "
              "dtypes)")

@@ -121,6 +121,22 @@ TEST_F(Plan, OfANetworkIsJudgedOnData) {
   }
 }
 
+TEST_F(Plan, ACsvFileMayHaveSeveralTargets) {
+  constexpr int kWidths[] = {2, 8, 2};
+  save_network(dense_stack(kWidths, Activation::tanh, 3), file("two.json"));
+  std::ofstream data(file("two.csv"));
+  for (int i = 0; i < 40; ++i) data << i % 7 << ',' << i % 5 << ',' << i % 3 << ',' << i % 2 << '\n';
+  data.close();
+  const Json report = expect_json(imago_run({"plan", file("two.json"), "--bits", "9", "--data", file("two.csv"),
+                                             "--targets", "2", "-o", file("plan.json"), "--json", "-t", "1"}));
+  EXPECT_FALSE(report.at("measured").contains("accuracy")) << "two numbers are not a class";
+  EXPECT_EQ(imago_run({"plan", file("two.json"), "--bits", "9", "--text", file("two.csv"), "--targets", "2", "-o",
+                       file("plan.json")})
+                .exit_code,
+            2)
+      << "--targets needs --data";
+}
+
 TEST_F(Plan, RefusesWhatMakesNoSense) {
   const std::string model = random_model(), text = text_file();
   expect_error(imago_run({"plan", model, "--text", text, "-o", file("p.json")}), 2, "a plan needs a budget");
