@@ -20,6 +20,8 @@ Json to_json(const ModelBench& options, const LanguageModel& model, const std::v
           {"parameters", model.parameters()},
           {"bytes", model.bytes()},
           {"threads", thread_count()},
+          {"arithmetic", arithmetic(options.model.fast)},
+          {"notes", model.notes()},
           {"device", options.model.device.empty() ? "cpu" : options.model.device},
           {"results", list}};
 }
@@ -38,9 +40,9 @@ std::string to_text(const ModelBench& options, const LanguageModel& model,
     table.add({result.test, fmt::format("{:.2f}", result.tokens_per_second), fmt::format("{:.2f}", result.stddev),
                result.gb_per_s == 0 ? "" : fmt::format("{:.1f}", result.gb_per_s)});
   }
-  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {}{}\n{}", options.model.path, model.architecture(),
-                     model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
-                     counted(thread_count(), "thread"), device, table.text());
+  return fmt::format("{}: {}, {}, {} parameters, {} in memory, {} arithmetic, {}{}\n{}", options.model.path,
+                     model.architecture(), model.type(), format_count(model.parameters()), format_bytes(model.bytes()),
+                     arithmetic(options.model.fast), counted(thread_count(), "thread"), device, table.text());
 }
 
 }  // namespace

@@ -76,6 +76,15 @@ void add_data_columns(CLI::App& command, DatasetOptions& columns, CLI::Option* d
       ->needs(data);
 }
 
+const char* arithmetic(bool fast) noexcept { return fast ? "fast" : "exact"; }
+
+void add_arithmetic(CLI::App& command, bool& fast) {
+  command.add_flag("--fast,!--exact", fast,
+                   fmt::format("Round activations to int8 or bfloat16 where the type of a matrix allows it, or keep "
+                               "them in float32 (default: {}, on every device)",
+                               arithmetic(fast)));
+}
+
 void add_data(CLI::App& command, DataOptions& options) {
   CLI::Option* data =
       add_file(command, "--data", options.path, "Networks: CSV, IDX images, or safetensors with 'x' and 'y'");

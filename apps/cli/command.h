@@ -145,6 +145,11 @@ std::optional<Dataset> load_data(const DataOptions& options);
 /// Throws Error, naming the first example, for values that are not finite: they make every loss NaN.
 void check_finite(const Dataset& data, const std::string& file);
 
+/// `--fast` and `--exact`; the value that `fast` has is the default.
+void add_arithmetic(CLI::App& command, bool& fast);
+/// "fast" or "exact", as reports name it.
+const char* arithmetic(bool fast) noexcept;
+
 // ---- the commands
 
 /// Parses the command line. Returns the text to print if it asks for help or the version. Throws UsageError, with a

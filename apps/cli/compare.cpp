@@ -66,7 +66,7 @@ void add_score(const ComparedModel& model, const std::string& side, Json& object
   if (model.score->accuracy) object["accuracy_" + side] = *model.score->accuracy;
 }
 
-Json to_json(const ModelComparison& comparison) {
+Json to_json(const ModelComparison& comparison, const CompareCommand& options) {
   const ComparedModel &a = comparison.a, &b = comparison.b;
   Json object = {{"overall", comparison.overall},
                  {"layers", layers_json(comparison)},
@@ -84,6 +84,7 @@ Json to_json(const ModelComparison& comparison) {
     object["perplexity_b"] = divergence->perplexity;
     object["tokens_scored"] = divergence->tokens_scored;
     object["windows"] = divergence->windows;
+    object["arithmetic"] = arithmetic(options.request.fast);
     add_divergence(*divergence, object);
   }
   add_score(a, "a", object);
@@ -205,7 +206,7 @@ void run_compare(const CompareCommand& options) {
   if (!options.html.empty()) check_folder(options.html);
   const ModelComparison comparison = compare(options);
   if (!options.html.empty()) write_report_html(report_of(comparison), options.html);
-  options.json ? print_json(to_json(comparison)) : print(to_text(comparison));
+  options.json ? print_json(to_json(comparison, options)) : print(to_text(comparison));
 }
 
 }  // namespace
@@ -220,8 +221,7 @@ Command add_compare(CLI::App& program) {
   add_data(*command, options->data);
   add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
   command->add_flag("--strict", options->strict, "Do not compare layers of different types (default: compare them)");
-  command->add_flag("!--exact", options->request.fast,
-                    "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
+  add_arithmetic(*command, options->request.fast);
   add_fp4_legacy(*command, options->load);
   add_common(*command, *options);
   command->footer(

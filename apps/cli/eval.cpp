@@ -35,7 +35,9 @@ void eval(const EvalCommand& options) {
                 {"windows", report.windows},
                 {"ctx", options.context},
                 {"model", model_path(options.model.path)},
-                {"type", model.type()}});
+                {"type", model.type()},
+                {"arithmetic", arithmetic(options.model.fast)},
+                {"notes", model.notes()}});
   } else {
     print(fmt::format("perplexity {:.4f} over {} tokens in {} windows of {}\n", report.perplexity,
                       format_count(report.tokens_scored), format_count(report.windows), options.context));
@@ -47,6 +49,7 @@ void eval(const EvalCommand& options) {
 Command add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "Measure the perplexity of a language model on a text");
   const auto options = std::make_shared<EvalCommand>();
+  options->model.fast = false;  // what it prints is compared with other programs
   add_model(*command, options->model);
   add_file(*command, "--text,-f,--file", options->text, "The text")->required();
   add_number(*command, "-c,--ctx-size,--ctx", options->context, 4, 1 << 24, "Tokens per window (default: 512)");

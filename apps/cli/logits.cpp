@@ -68,6 +68,7 @@ void logits(const LogitsCommand& options) {
 Command add_logits(CLI::App& program) {
   CLI::App* command = program.add_subcommand("logits", "Write the logits of a language model for given tokens");
   const auto options = std::make_shared<LogitsCommand>();
+  options->model.fast = false;  // what it prints is compared with other programs
   add_model(*command, options->model);
   add_value(*command, "--ids", options->ids, "IDS", "Token ids: 1,2,3")->required();
   add_file(*command, "-o,--output", options->output, "Safetensors file to write: 'logits', [ids, vocabulary]")

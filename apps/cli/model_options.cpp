@@ -33,9 +33,9 @@ void add_model(CLI::App& command, ModelOptions& options) {
 
 void add_model_settings(CLI::App& command, ModelOptions& options) {
   add_parsed(command, "--type", options.type, parse_format, "TYPE",
-             "Convert matrices to this type while loading (default: as stored)");
-  command.add_flag("!--exact", options.fast,
-                   "Keep activations in float32 (default: int8 or bfloat16 for types that allow it)");
+             "Convert matrices to this type while loading; rows that fit no block of it take one with smaller blocks "
+             "(default: as stored)");
+  add_arithmetic(command, options.fast);
   add_device(command, options.device);
   add_parsed(command, "--gpu-layers", options.gpu_layers, parse_gpu_layers, "N|all",
              "How many of the last layers the GPU computes; the CPU computes the others (default: all)");
@@ -45,15 +45,20 @@ LanguageModel load_model(const ModelOptions& options) {
   LanguageModelOptions load{.type = options.type, .fast = options.fast, .device = open_chosen(options.device)};
   if (options.gpu_layers && !load.device) throw UsageError("--gpu-layers needs a GPU: add --device cuda");
   load.gpu_layers = options.gpu_layers.value_or(load.gpu_layers);
-  Progress progress(options.quiet);
+  auto progress = std::make_unique<Progress>(options.quiet);
   load.progress = [&](std::uint64_t done, std::uint64_t total) {
-    progress.show(done, total, "loading", Progress::Unit::bytes);
+    progress->show(done, total, "loading", Progress::Unit::bytes);
   };
   const std::string path = model_path(options.path);
   if (!options.quiet && ::isatty(STDERR_FILENO) == 1 && path == bundled_model()) {
     fmt::print(stderr, "imago: this is the bundled model; it imitates its books and knows no facts\n");
   }
-  return LanguageModel::load(path, load);
+  LanguageModel model = LanguageModel::load(path, load);
+  progress.reset();
+  if (!options.quiet) {
+    for (const std::string& note : model.notes()) fmt::print(stderr, "imago: note: {}\n", printable(note));
+  }
+  return model;
 }
 
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {

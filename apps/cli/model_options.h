@@ -19,7 +19,7 @@ struct ModelOptions {
 
 /// `MODEL`, also as `-m`. If it is not given, `path` stays empty and model_path finds the default.
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
-/// `MODEL`, `--type`, `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
+/// `MODEL`, `--type`, `--fast` and `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
 void add_model(CLI::App& command, ModelOptions& options);
 /// The same without MODEL.
 void add_model_settings(CLI::App& command, ModelOptions& options);

@@ -147,8 +147,7 @@ Command add_sweep(CLI::App& program) {
   command->add_option("--group", request.group, "Weights per scale with --granularity block (default: 32)")
       ->check(CLI::IsMember({32, 64, 128}));
   add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");
-  command->add_flag("!--exact", request.fast,
-                    "Activations in float32 throughout (default: int8 or bfloat16 where a type has such products)");
+  add_arithmetic(*command, request.fast);
   add_fp4_legacy(*command, options->load);
   add_common(*command, *options);
   command->footer(

@@ -153,7 +153,9 @@ std::vector<TokenProbability> top_log_probabilities(std::span<const float> logit
 enum class CacheKind : std::uint8_t { float32, float16, q8_0 };
 
 struct LanguageModelOptions {
-  std::optional<Format> type = std::nullopt;  ///< morph matrices at load; none: as they are stored
+  /// Morph matrices at load; none: as they are stored. Rows that fit no block of it take a type with smaller blocks, as
+  /// in convert_model.
+  std::optional<Format> type = std::nullopt;
   /// Activations in int8 or bfloat16 for types of 8 bits and fewer and block formats; else float32 throughout.
   bool fast = true;
   bool eager = false;  ///< read the file first instead of mapping it
@@ -200,6 +202,8 @@ class LanguageModel {
   std::size_t context() const noexcept;  ///< positions it was made for
   std::uint64_t parameters() const noexcept;
   std::uint64_t bytes() const noexcept;  ///< of its run forms, in the memory of the host and of its device
+  /// What the options asked for and did not get: which rows fit no block of the type, and what they are instead.
+  std::span<const std::string> notes() const noexcept;
   /// Null for a folder without tokenizer.
   const Tokenizer* tokenizer() const noexcept;
   /// Throws UnsupportedError, naming what is missing, if there is none.

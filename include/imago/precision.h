@@ -182,7 +182,7 @@ struct CompareOptions {
   /// Language models are run over it, side by side. None: weights only.
   std::optional<std::string> text = std::nullopt;
   std::size_t context = 512;
-  bool fast = true;  ///< as LanguageModelOptions::fast
+  bool fast = false;  ///< as LanguageModelOptions::fast
   /// What is being done, and how far it is.
   std::function<void(std::string_view what, std::size_t done, std::size_t total)> progress = {};
 };

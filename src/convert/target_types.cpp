@@ -40,15 +40,6 @@ bool gets_more_bits(std::size_t block, std::size_t blocks) noexcept {
   return block < eighth || block >= 7 * blocks / 8 || (block - eighth) % 3 == 2;
 }
 
-struct Fallback {
-  Format type, smaller_block;
-};
-/// Never fewer bits than requested.
-constexpr Fallback kFallbacks[] = {
-    {q2_k, q4_0},  {q3_k, q4_0},  {q4_k, q5_0},     {q5_k, q5_1},   {q6_k, q8_0},
-    {tq1_0, q4_0}, {tq2_0, q4_0}, {iq4_xs, iq4_nl}, {nvfp4, mxfp4},
-};
-
 // ---- what files can hold
 
 /// What GGUF has instead of a dtype with scales, for messages.
@@ -153,14 +144,6 @@ std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tens
   if (tensor.use == TensorUse::attention_value) return mix->value;
   if (tensor.use == TensorUse::down) return mix->down;
   return format;
-}
-
-std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
-  const auto fits = [&](Format type) { return cols % static_cast<std::size_t>(type.block_values()) == 0; };
-  if (fits(format)) return format;
-  const auto found = std::ranges::find(kFallbacks, format, &Fallback::type);
-  if (found != std::end(kFallbacks) && fits(found->smaller_block)) return found->smaller_block;
-  return std::nullopt;
 }
 
 std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept {

@@ -38,7 +38,8 @@ void require_holdable(FileForm target, Format format);
 struct TypeChoice {
   TargetType type;
   std::string reason;
-  bool kept = false;  ///< nobody requested a type, so codes keep their scales
+  bool kept = false;    ///< nobody requested a type, so codes keep their scales
+  bool misfit = false;  ///< not the requested type: the rows fit no block of it
 };
 
 /// The type of a tensor for which none was requested: its own, without a reason, or the replacement for a type that the
@@ -62,9 +63,6 @@ std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, co
 /// The type of a decoder's tensor in the usual mix of `format`; none if the tensor keeps its own type. `tied`: the
 /// token embedding gives the logits too.
 std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied);
-
-/// The best type near `format` whose blocks fit rows of `cols`; none if no block fits.
-std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept;
 
 /// `general.file_type` of a GGUF file most of whose weights are in `format`. None if GGUF has no number for it.
 std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept;

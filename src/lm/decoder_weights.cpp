@@ -1,5 +1,7 @@
 #include "lm/decoder_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -62,6 +64,16 @@ class DecoderLoader {
     }
   }
 
+  /// Which matrices did not take the type that the options ask for.
+  std::vector<std::string> notes() const {
+    std::vector<std::string> notes;
+    for (const auto& [what, count] : misfits_) {
+      notes.push_back(fmt::format("the rows of {} of {} matrices, {} weights long, fit no block of {}: they are {}",
+                                  count, prepared_, what.first, options_.type->name(), what.second));
+    }
+    return notes;
+  }
+
  private:
   void load(MatrixGroup group) {
     std::vector<PreparedMatrix> prepared;
@@ -119,7 +131,10 @@ class DecoderLoader {
         return {.slice = slice, .format = format, .encoded = std::move(encoded)};
       }
     }
-    return source_.prepare(slice, source_.format_for(slice, options_.type));
+    const Format format = source_.format_for(slice, options_.type);
+    ++prepared_;
+    if (options_.type && format != *options_.type) ++misfits_[{slice.cols, std::string(format.name())}];
+    return source_.prepare(slice, format);
   }
 
   /// The pages of a weight leave memory once it has been read.
@@ -133,6 +148,8 @@ class DecoderLoader {
   const LanguageModelOptions& options_;
   const MatrixEncoder& encoder_;
   std::uint64_t total_bytes_ = 0, done_bytes_ = 0;
+  std::map<std::pair<std::size_t, std::string>, std::size_t> misfits_;  // by length of rows and type
+  std::size_t prepared_ = 0;
 };
 
 /// Tells models apart by names, shapes, types and the first and last bytes of every tensor: reading all of a large
@@ -268,6 +285,7 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   loader.load_ends(program);
   for (const auto& runner : weights.runners) runner->finish();
 
+  weights.notes = loader.notes();
   weights.count_bytes();
   weights.fingerprint = fingerprint(file, options.type);
   bool mapped = true;

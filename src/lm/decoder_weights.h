@@ -47,10 +47,11 @@ struct DecoderWeights {
   std::size_t learned_positions = 0;  ///< rows of the table of positions; 0: the model rotates
   std::vector<float> rope_divisors;   ///< of GGUF files; empty: none
 
-  std::string type;              ///< of most of the weights in the groups
-  std::uint64_t parameters = 0;  ///< all weights, those of a tied output once
-  std::uint64_t run_bytes = 0;   ///< of the matrices as products read them
-  std::uint64_t step_bytes = 0;  ///< what a step of one token reads of them: of experts only those that it uses
+  std::string type;                     ///< of most of the weights in the groups
+  std::vector<std::string> notes = {};  ///< which matrices did not take the type asked for, and what they are
+  std::uint64_t parameters = 0;         ///< all weights, those of a tied output once
+  std::uint64_t run_bytes = 0;          ///< of the matrices as products read them
+  std::uint64_t step_bytes = 0;         ///< what a step of one token reads of them: of experts only those that it uses
   std::uint64_t fingerprint = 0;
 
   /// Sums up what the runners have. Call it once they are finished, and when matrices have changed.

@@ -107,6 +107,8 @@ std::size_t LanguageModel::context() const noexcept { return state_->weights.tra
 std::uint64_t LanguageModel::parameters() const noexcept { return state_->weights.parameters; }
 std::uint64_t LanguageModel::bytes() const noexcept { return state_->weights.run_bytes; }
 
+std::span<const std::string> LanguageModel::notes() const noexcept { return state_->weights.notes; }
+
 const Tokenizer* LanguageModel::tokenizer() const noexcept { return state_->tokenizer ? &*state_->tokenizer : nullptr; }
 
 const Tokenizer& LanguageModel::require_tokenizer() const {

@@ -109,7 +109,9 @@ MatrixSource::MatrixSource(files::TensorFile file, const models::Traits& traits)
     : file_(std::make_shared<const files::TensorFile>(std::move(file))), tensors_(*file_, traits) {}
 
 Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> type) const {
-  if (type && slice.cols % static_cast<std::size_t>(type->block_values()) == 0) return *type;
+  if (type) {
+    if (const std::optional<Format> fitting = fitting_type(*type, slice.cols)) return *fitting;
+  }
   const std::optional<Format> stored = slice.tensor->format;
   // Blocks and scales of a transposed tensor lie across its rows.
   return !stored || (slice.transposed && !stored->is_wide()) ? DType::float32 : *stored;

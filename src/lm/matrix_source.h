@@ -45,8 +45,8 @@ class MatrixSource {
   const std::shared_ptr<const files::TensorFile>& file() const noexcept { return file_; }
   const models::DecoderTensors& tensors() const noexcept { return tensors_; }
 
-  /// `type` where rows fit its blocks, else and without one the stored type; float32 for stored types that have no
-  /// products.
+  /// `type`, or what takes its place where rows do not fit its blocks (fitting_type), else the stored type; float32 for
+  /// stored types that have no products.
   Format format_for(const models::WeightSlice& slice, std::optional<Format> type) const;
   /// Encoded piece by piece unless the file has that type: float32 is needed for a piece only.
   PreparedMatrix prepare(const models::WeightSlice& slice, Format format);

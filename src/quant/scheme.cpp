@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
 #include "base/parallel.h"
 #include "imago/error.h"
@@ -131,6 +132,20 @@ std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout
       [&](std::size_t i) { scales[i] = derive_one(scheme, weights.subspan(i * layout.group, layout.group)); },
       kGrainWeights);
   return scales;
+}
+
+std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
+  using enum BlockFormat;
+  constexpr std::pair<BlockFormat, BlockFormat> kSmaller[] = {
+      {q2_k, q4_0},  {q3_k, q4_0},  {q4_k, q5_0},     {q5_k, q5_1},   {q6_k, q8_0},
+      {tq1_0, q4_0}, {tq2_0, q4_0}, {iq4_xs, iq4_nl}, {nvfp4, mxfp4},
+  };
+  const auto fits = [&](Format type) { return cols % static_cast<std::size_t>(type.block_values()) == 0; };
+  if (fits(format)) return format;
+  for (const auto& [type, smaller] : kSmaller) {
+    if (format == Format(type) && fits(smaller)) return smaller;
+  }
+  return std::nullopt;
 }
 
 bool is_master(const Scheme& scheme) noexcept { return scheme.format == Format(DType::float32); }

@@ -3,6 +3,7 @@
 // What a scheme means for a matrix of given rows and columns: how many scales there are, and what they are.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,10 @@ Scheme checked_scheme(const Scheme& scheme);
 
 /// Throws ShapeError if rows of `cols` weights do not fit the block or the group. REQUIRES: a checked scheme.
 ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t cols);
+
+/// `format` where its blocks fit rows of `cols`, else the nearest with smaller blocks and no fewer bits that do; none
+/// if no block fits.
+std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept;
 
 /// True for float32: the one scheme that has no version, since it is the master itself.
 bool is_master(const Scheme& scheme) noexcept;

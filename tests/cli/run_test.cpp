@@ -14,6 +14,9 @@
 namespace imago::testing {
 namespace {
 
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
 class Run : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -50,6 +53,23 @@ TEST_F(Run, PrintsTheContinuationAndTimings) {
   const ProcessResult quiet = run({"-p", "the", "-n", "5", "--temp", "0", "--ignore-eos", "--quiet"});
   EXPECT_EQ(quiet.out, result.out);
   EXPECT_EQ(quiet.err, "");
+}
+
+TEST_F(Run, SaysWhichMatricesDidNotTakeTheTypeAskedFor) {
+  const Words words = {"-p", "the", "-n", "1", "--type"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return run(more);
+  };
+  const std::string note = "matrices, 64 weights long, fit no block of q4_k: they are q5_0";
+  EXPECT_NE(with({"q4_k"}).err.find(note), std::string::npos) << with({"q4_k"}).err;
+  EXPECT_EQ(with({"q4_k", "-q"}).err, "");
+  EXPECT_EQ(with({"q5_0"}).err.find("note"), std::string::npos);
+  const Json bench = expect_json(imago_run(
+      {"bench", file("tiny.gguf"), "--type", "q4_k", "-p", "4", "-n", "4", "-r", "1", "-t", "1", "--json", "-q"}));
+  EXPECT_EQ(bench.at("type"), "q5_0") << "as 'morph --to q4_k' of the same file";
+  EXPECT_NE(bench.at("notes").at(0).get<std::string>().find(note), std::string::npos);
+  EXPECT_EQ(bench.at("arithmetic"), "fast");
 }
 
 TEST_F(Run, ThePromptComesFromAFileOrStandardInputToo) {
