@@ -35,6 +35,20 @@ std::pair<std::size_t, LayerType> hint(const std::string& text) {
   return {index, parse_layer_type(text.substr(at + 1))};
 }
 
+/// By name; none: the library finds the best.
+Choices<std::optional<Calibrator>> calibrators() {
+  return {{"auto", std::nullopt},
+          {"absmax", Calibrator::absmax},
+          {"percentile", Calibrator::percentile},
+          {"mse", Calibrator::mse},
+          {"absmean", Calibrator::absmean}};
+}
+
+std::string calibrator_name(const ConvertReport& report) {
+  const auto all = calibrators();
+  return std::ranges::find(all, report.calibrator, &std::pair<std::string, std::optional<Calibrator>>::second)->first;
+}
+
 /// None for `auto`: the library chooses.
 std::optional<Rounding> rounding_of(const ConvertCommand& options) {
   if (options.method == "auto") return std::nullopt;
@@ -92,6 +106,7 @@ Json to_json(const ConvertReport& report, const ConvertCommand& options, double 
           {"bits_per_weight_before", bits_per_weight(report.from_bytes, report.parameters)},
           {"bits_per_weight", bits_per_weight(report.to_bytes, report.parameters)},
           {"error", report.relative_rmse ? Json(*report.relative_rmse) : Json(nullptr)},
+          {"calibrator", report.calibrator ? Json(calibrator_name(report)) : Json(nullptr)},
           {"seconds", seconds},
           {"types", totals_by_type(report).json()},
           {"tensors", tensors},
@@ -115,6 +130,7 @@ std::string to_text(const ConvertReport& report, const ConvertCommand& options, 
   text += fact("weights", fmt::format("{} → {}", format_bytes(report.from_bytes), format_bytes(report.to_bytes)));
   text += fact("bits per weight", fmt::format("{:.2f} → {:.2f}", bits_per_weight(report.from_bytes, report.parameters),
                                               bits_per_weight(report.to_bytes, report.parameters)));
+  if (report.calibrator) text += fact("scales", calibrator_name(report));
   if (report.relative_rmse)
     text += fact("relative error", fmt::format("{:.4g}, where the type changed", *report.relative_rmse));
   if (!options.request.dry_run) {
@@ -170,12 +186,8 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
       ->allow_extra_args(false);
   command->add_flag("--pure", request.pure,
                     "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
-  add_choice(*command, "--calibrate", request.calibrator,
-             {{"absmax", Calibrator::absmax},
-              {"percentile", Calibrator::percentile},
-              {"mse", Calibrator::mse},
-              {"absmean", Calibrator::absmean}},
-             "How scales are found (default: absmax)");
+  add_choice(*command, "--calibrate", request.calibrator, calibrators(),
+             "How scales are found; auto: the least squared error (default: auto)");
   add_value(*command, "--percentile", request.percentile, "P", "With --calibrate percentile (default: 0.999)");
   add_granularity(*command, request.granularity, "One scale per tensor, row or block (default: tensor)");
   add_value(*command, "--group", request.group, "N",

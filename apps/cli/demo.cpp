@@ -79,10 +79,21 @@ double microseconds_per_forward(Network& network, const Dataset& data) {
   return times[kTimes / 2];
 }
 
+/// Rounds with the scales of least squared error, as `imago morph` does.
+void round_all(Network& network, DType type) {
+  Scheme best(type);
+  best.calibrator = Calibrator::mse;
+  const bool takes_scale = Format(type).has_scales() && info(type).kind != NumberKind::unsigned_integer;
+  for (Layer& layer : network.layers()) {
+    if (takes_scale) layer.weights->set_scale(type, layer.weights->morph(best)->scale());
+  }
+  morph_network(network, type);
+}
+
 DemoRow measure_type(const DemoNetwork& demo, DType type) {
   DemoRow row{.type = type};
   Network rounded = copy_of(demo.network);
-  morph_network(rounded, type);
+  round_all(rounded, type);
   row.bytes = bytes_of(rounded, type);
   row.cosine = compare_networks(demo.network, rounded).overall;
   row.rounded = accuracy(rounded, demo.unseen);

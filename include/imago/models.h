@@ -19,7 +19,8 @@ namespace imago {
 struct ConvertOptions {
   /// The type that weights take; none: each keeps its own where the target can hold it.
   std::optional<Format> type = std::nullopt;
-  Calibrator calibrator = Calibrator::absmax;  ///< of dtypes with scales
+  /// Of dtypes with scales; none: the least squared error. Layers that have the type already keep their scales.
+  std::optional<Calibrator> calibrator = std::nullopt;
   double percentile = 0.999;
   Granularity granularity = Granularity::tensor;
   int group = 32;  ///< with Granularity::group
@@ -58,7 +59,8 @@ struct ConvertedTensor {
 
 struct ConvertReport {
   FileForm from = FileForm::safetensors, to = FileForm::safetensors;
-  std::uint64_t from_bytes = 0, to_bytes = 0;  ///< of the tensors
+  std::uint64_t from_bytes = 0, to_bytes = 0;           ///< of the tensors
+  std::optional<Calibrator> calibrator = std::nullopt;  ///< how scales were found; none: no tensor took new ones
   std::uint64_t parameters = 0;
   std::vector<ConvertedTensor> tensors;
   std::vector<std::string> notes;                      ///< what was lost or left out, a sentence each

@@ -250,7 +250,7 @@ struct SweepOptions {
   bool mix = false;                     ///< the usual mix of each type; else every matrix takes it (`pure`)
   Granularity granularity = Granularity::tensor;
   int group = 32;
-  Calibrator calibrator = Calibrator::absmax;
+  std::optional<Calibrator> calibrator = std::nullopt;  ///< as ConvertOptions::calibrator
   std::size_t context = 512;
   bool fast = true;
   std::uint64_t memory_bytes = 0;  ///< models may take this much together; 0: two thirds of what is free

@@ -41,6 +41,7 @@ class NetworkConversion : public ::testing::Test {
 TEST_F(NetworkConversion, TypesAreThoseOfMorphNetwork) {
   for (const DTypeInfo& dtype : kDTypes) {
     ConvertOptions options = to(dtype.id);
+    options.calibrator = Calibrator::absmax;
     options.measure_error = true;
     const ConvertReport report = convert_model(file("net.json"), file("out.json"), options);
     Network wanted = load_network(file("net.json"));
@@ -55,6 +56,56 @@ TEST_F(NetworkConversion, TypesAreThoseOfMorphNetwork) {
       EXPECT_LT(*report.relative_rmse, 0.02);
     }
   }
+}
+
+TEST_F(NetworkConversion, ScalesAreTheBestUnlessAskedForOtherwise) {
+  for (const DType dtype : {DType::int8, DType::int4, DType::int2, DType::ternary, DType::fp4, DType::binary}) {
+    ConvertOptions options = to(dtype);
+    options.measure_error = true;
+    const ConvertReport best = convert_model(file("net.json"), file("out.json"), options);
+    EXPECT_EQ(best.calibrator, Calibrator::mse);
+    options.calibrator = Calibrator::absmax;
+    const ConvertReport widest = convert_model(file("net.json"), file("out.json"), options);
+    EXPECT_EQ(widest.calibrator, Calibrator::absmax);
+    EXPECT_LE(*best.relative_rmse, *widest.relative_rmse) << name(dtype);
+    EXPECT_LT(*best.relative_rmse, (dtype == DType::ternary ? 0.8 : 1.0001) * *widest.relative_rmse);
+    // What was written by absmax keeps its scales.
+    const ConvertReport again = convert_model(file("out.json"), file("again.json"), to(dtype));
+    EXPECT_TRUE(bytes_of("again.json") == bytes_of("out.json")) << name(dtype);
+    EXPECT_FALSE(again.calibrator);
+  }
+}
+
+TEST_F(NetworkConversion, ReportsCountWhatTheFilesHold) {
+  const ConvertReport entity = convert_model(file("net.json"), file("i4.entity"), to(DType::int4));
+  // Inspecting leaves out the scale of a tensor where the header has it: one per layer in int4.
+  EXPECT_EQ(entity.to_bytes, inspect_model(file("i4.entity")).bytes + 2 * sizeof(float));
+  EXPECT_EQ(entity.tensors.at(1).to_type, "float32") << "a norm";
+  convert_model(file("net.json"), file("i4.json"), to(DType::int4));
+  for (const char* out : {"i4.gguf", "i4.safetensors"}) {
+    const ConvertReport report = convert_model(file("i4.json"), file(out));
+    EXPECT_EQ(report.from_bytes, inspect_model(file("i4.json")).bytes + 3 * sizeof(float)) << out;
+    EXPECT_EQ(report.to_bytes, inspect_model(file(out)).bytes) << out;
+    EXPECT_EQ(report.tensors.at(0).from_type, "int4") << out;
+  }
+}
+
+TEST_F(NetworkConversion, WishesThatAreNotFulfilledAreNoted) {
+  const ConvertReport report = convert_model(file("net.json"), file("out.gguf"), to(BlockFormat::q4_k));
+  const auto notes = [](const ConvertReport& from) {
+    std::string all;
+    for (const std::string& note : from.notes) all += note + "\n";
+    return all;
+  };
+  EXPECT_NE(notes(report).find("1 of 3 tensors have rows of 64, which fit no block of the type asked for: they are "
+                               "float32"),
+            std::string::npos)
+      << notes(report);
+  EXPECT_EQ(notes(convert_model(file("net.json"), file("out.gguf"), to(BlockFormat::q8_0))).find("fit no block"),
+            std::string::npos);
+  convert_model(file("net.json"), file("i4.json"), to(DType::int4));
+  const std::string grown = notes(convert_model(file("i4.json"), file("i4.gguf")));
+  EXPECT_NE(grown.find("most of them 'layer_0.weights': int4 → float32"), std::string::npos) << grown;
 }
 
 TEST_F(NetworkConversion, EveryFormComesBack) {

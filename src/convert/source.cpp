@@ -16,6 +16,7 @@
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
+#include "quant/scheme.h"
 
 namespace imago::convert {
 
@@ -57,6 +58,13 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
   return tensor;
 }
 
+void set_scheme(models::TensorRecipe& recipe, const Layer& layer) {
+  const WeightStore& store = *layer.weights;
+  recipe.scheme = layer.config.scheme();
+  recipe.layer_bytes = packed_bytes(recipe.scheme->format, store.count()) +
+                       scale_layout(*recipe.scheme, store.rows(), store.cols()).count * sizeof(float);
+}
+
 /// Every layer with weights under its path ("layers.0.sequential_layers.1"), in its own type.
 void describe_layers(OpenNetwork& open, const Network& network, Source& source) {
   source.recipe.is_network = true;
@@ -67,7 +75,10 @@ void describe_layers(OpenNetwork& open, const Network& network, Source& source) 
     recipe.name = named.path;
     recipe.shape = tensor.shape;
     recipe.parts = {{&tensor, 0, tensor.rows(), named.layer->weights->master()}};
-    recipe.scheme = named.layer->config.scheme();
+    set_scheme(recipe, *named.layer);
+    const bool entity_norm =
+        source.recipe.target == FileForm::entity && named.layer->config.type == LayerType::rms_norm;
+    if (entity_norm) recipe.stored_as = DType::float32;
   }
 }
 

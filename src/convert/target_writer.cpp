@@ -144,9 +144,7 @@ class NetworkWriter {
         layer.config.granularity = scheme.granularity;
         layer.config.group = scheme.group;
       }
-      // An .entity file holds the master of a norm, whatever its type, so absmax scales leave it as it is.
-      const bool keeps_master = source_.recipe.target == FileForm::entity && layer.config.type == LayerType::rms_norm;
-      if (keeps_master && scheme.calibrator == Calibrator::absmax) continue;
+      if (changed->second->recipe->stored_as) continue;  // the master stays as it is
       const std::vector<std::byte>& scale_bytes = entries_[named.path + std::string(files::kScalesSuffix)];
       std::vector<float> scales(scale_bytes.size() / sizeof(float));
       if (!scales.empty()) std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());

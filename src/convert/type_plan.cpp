@@ -45,7 +45,7 @@ Scheme scheme_of(Format format, const ConvertOptions& options) {
   Scheme scheme(format);
   scheme.granularity = options.granularity;
   scheme.group = options.granularity == Granularity::group ? options.group : 0;
-  scheme.calibrator = options.calibrator;
+  if (options.calibrator || format.has_scales()) scheme.calibrator = options.calibrator.value_or(Calibrator::mse);
   scheme.percentile = options.percentile;
   return scheme;
 }
@@ -87,6 +87,7 @@ class Planner {
     TypeChoice choice = choose(recipe);
     const TargetType type = planned.type = choice.type;
     planned.reason = std::move(choice.reason);
+    planned.misfit = choice.misfit;
     if (type.format) planned.scheme = Scheme(*type.format);
     const files::StoredTensor& source = planned.source();
     const bool same_layout = recipe.parts.size() == 1 && recipe.transform == models::RowTransform::none &&
@@ -225,7 +226,9 @@ class Planner {
   TypeChoice requested(Format format, const TensorRecipe& recipe, std::string reason) const {
     TypeChoice choice{{format, format.has_scales()}, std::move(reason)};
     if (!recipe.scheme || !format.has_scales() || !options_.calibration.empty()) return choice;
-    choice.kept = recipe.scheme == scheme_for(format, recipe.shape);
+    Scheme wanted = scheme_for(format, recipe.shape);
+    if (!options_.calibrator) wanted.calibrator = recipe.scheme->calibrator;
+    choice.kept = recipe.scheme == wanted;
     return choice;
   }
 
@@ -247,8 +250,7 @@ class Planner {
     return std::memcmp(values.data(), back.data(), values.size() * sizeof(float)) == 0;
   }
 
-  /// float32 in a GGUF decoder, since its runners expect that of vectors; else its own type if that is wide, or
-  /// float32.
+  /// float32 in a GGUF decoder, since its runners expect that of vectors; else its own type.
   TypeChoice wide(const TensorRecipe& recipe, std::string_view why) const {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
     const bool own = source.format && source.format->is_wide();
@@ -258,7 +260,7 @@ class Planner {
     }
     if (own && prefers(recipe)) return preferred(recipe);
     if (own) return {{source.format, false}, std::string(why)};
-    return recipe.blocks == 0 ? keep(source, why) : TypeChoice{{DType::float32, false}, std::string(why)};
+    return keep(source, why);
   }
 
   /// `format` if it fits. Only the mix of a decoder falls back to another quantized type; in a bag of tensors and with
@@ -267,11 +269,14 @@ class Planner {
     const std::string misfit = fmt::format("rows of {} fit no block of {}", recipe.shape.last(), format.name());
     const std::optional<Format> fitting = fitting_type(format, recipe.shape.last());
     if (fitting == format) return requested(format, recipe, std::move(reason));
+    TypeChoice choice{{fitting, false}, fmt::format("{}; {}", reason, misfit)};
     if (options_.pure || recipe.blocks == 0) {
-      return prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
+      choice = prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
+    } else if (!fitting) {
+      choice = wide(recipe, misfit);
     }
-    if (!fitting) return wide(recipe, misfit);
-    return {{*fitting, fitting->has_scales()}, fmt::format("{}; {}", reason, misfit)};
+    choice.misfit = true;
+    return choice;
   }
 
   FileForm target_;
@@ -292,7 +297,8 @@ void check_type_options(FileForm target, const ConvertOptions& options) {
     for (const auto& [tensor, format] : read_plan(options.plan).tensors) asked.push_back(format);
   }
   for (const Format format : asked) require_holdable(target, format);
-  const bool plain = options.calibrator == Calibrator::absmax && options.granularity == Granularity::tensor;
+  const bool plain = options.calibrator.value_or(Calibrator::absmax) == Calibrator::absmax &&
+                     options.granularity == Granularity::tensor;
   const auto scaled = std::ranges::find_if(asked, &Format::has_scales);
   if (scaled != asked.end()) {
     for (const Format format : asked) {

@@ -23,6 +23,7 @@ struct PlannedTensor {
   std::size_t code_bytes = 0;
   /// The target has the bytes of the source, perhaps with rows in another order.
   bool copied = false;
+  bool misfit = false;  ///< the rows fit no block of the requested type
 
   const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
   /// Scales included.

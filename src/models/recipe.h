@@ -60,8 +60,13 @@ struct TensorRecipe {
   std::optional<Format> preferred;
   /// Use `preferred` only if it holds every value exactly: converting back restores the main type of the model.
   bool preferred_if_exact = false;
-  /// The scheme of a network's layer. A request for this very scheme keeps its codes and scales.
+  /// The scheme of a network's layer, of which the parts may be the master. A request for this very scheme keeps its
+  /// codes and scales.
   std::optional<Scheme> scheme;
+  std::size_t layer_bytes = 0;  ///< that its weights take in that scheme, scales included
+  /// The type of its bytes in the target, whatever type is requested: float32 for a norm in an .entity file. None: the
+  /// requested type.
+  std::optional<Format> stored_as;
 
   /// As calibrations and plans know it.
   NamedMatrices known_as() const { return matrices.name.empty() ? NamedMatrices{name, 0, 1} : matrices; }
