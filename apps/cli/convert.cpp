@@ -186,8 +186,10 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
       ->allow_extra_args(false);
   command->add_flag("--pure", request.pure,
                     "No usual mix: every matrix whose rows fit the block takes TYPE (default: mix)");
-  add_choice(*command, "--calibrate", request.calibrator, calibrators(),
-             "How scales are found; auto: the least squared error (default: auto)");
+  add_choice(
+      *command, "--calibrate", request.calibrator, calibrators(),
+      "How scales are found; auto: the least squared error, absmax for 8 bits and more with --granularity row or "
+      "block (default: auto)");
   add_value(*command, "--percentile", request.percentile, "P", "With --calibrate percentile (default: 0.999)");
   add_granularity(*command, request.granularity, "One scale per tensor, row or block (default: tensor)");
   add_value(*command, "--group", request.group, "N",

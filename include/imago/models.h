@@ -19,7 +19,8 @@ namespace imago {
 struct ConvertOptions {
   /// The type that weights take; none: each keeps its own where the target can hold it.
   std::optional<Format> type = std::nullopt;
-  /// Of dtypes with scales; none: the least squared error. Layers that have the type already keep their scales.
+  /// Of dtypes with scales; none: the least squared error, but absmax for 8 bits and more with scales per row or group,
+  /// where it costs much and gains little. Layers that have the type already keep their scales.
   std::optional<Calibrator> calibrator = std::nullopt;
   double percentile = 0.999;
   Granularity granularity = Granularity::tensor;
