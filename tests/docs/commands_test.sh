@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the commands of README.md and docs/guide.md as they stand: every block fenced with "sh", page by page, in an empty
-# folder. A block fenced with "sh not run: REASON" is listed instead.
+# Runs the commands of README.md, docs/guide.md and docs/networks.md as they stand: every block fenced with "sh", page by
+# page, in an empty folder. A block fenced with "sh not run: REASON" is listed instead, one with "json FILE" becomes that
+# file, and each line of one with "output" must be printed by the commands, but for its numbers, which machines differ in.
 #
 #   commands_test.sh SOURCE-FOLDER PROGRAM
 #
@@ -22,6 +23,9 @@ imago synth "$work/stand-in.gguf" --type f16 --width 256 --blocks 2 --feed-forwa
 blocks() {
   awk '
     /^```sh$/      { inside = 1; next }
+    /^```json ./    { print "cat > " $2 " <<\x27JSON\x27"; json = 1; next }
+    /^```$/ && json { print "JSON"; json = 0; next }
+    json            { print; next }
     /^```sh not run: / { print "not run, " substr($0, 16) > "/dev/stderr"; next }
     /^```sh/       { print FILENAME ": line " FNR ": a fence that is neither \"sh\" nor \"sh not run: REASON\"" > "/dev/stderr"; exit 1 }
     /^```/         { inside = 0; next }
@@ -29,8 +33,12 @@ blocks() {
     END            { if (lines == 0) exit 1 }' "$1"
 }
 
+# Lines with numbers as N, and one space where there are several.
+masked() { sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?/N/g; s/ +/ /g'; }
+outputs() { awk '/^```output$/ { inside = 1; next } /^```/ { inside = 0 } inside && NF' "$1" | masked; }
+
 failed=0
-for page in README.md docs/guide.md; do
+for page in README.md docs/guide.md docs/networks.md; do
   echo "== $page"
   folder=$(mktemp -d -p "$work")
   (cd "$folder" && imago convert "$work/stand-in.gguf" SmolLM2-135M-Instruct -q >/dev/null)
@@ -42,5 +50,10 @@ for page in README.md docs/guide.md; do
   else
     echo "$(grep -c . "$folder.sh") lines were run"
   fi
+  while IFS= read -r line; do
+    masked <"$folder.log" | grep -qxF -- "$line" && continue
+    failed=1
+    echo "$page: no command prints '$line', where N is any number"
+  done < <(outputs "$source/$page")
 done
 exit $failed
