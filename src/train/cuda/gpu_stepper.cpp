@@ -118,7 +118,8 @@ GpuStepper::GpuStepper(Network& network, const Dataset& data, const OptimizerOpt
       figures_(*device_, 1),
       host_figures_(sizeof(StepFigures)) {
   check_optimizer(options);
-  if (options.learn_scales.value_or(false)) throw UnsupportedError("scales are not learned on a GPU: train this network on the host");
+  if (options.learn_scales.value_or(false))
+    throw UnsupportedError("scales are not learned on a GPU: train this network on the host");
   network.check();
   const std::span<Layer> layers = network.layers();
   for (const Layer& layer : layers) layers::cuda::check_trainable(layer);
