@@ -105,7 +105,7 @@ TEST_F(NetworkConversion, WishesThatAreNotFulfilledAreNoted) {
             std::string::npos);
   convert_model(file("net.json"), file("i4.json"), to(DType::int4));
   const std::string grown = notes(convert_model(file("i4.json"), file("i4.gguf")));
-  EXPECT_NE(grown.find(": int4 → float"), std::string::npos) << grown;
+  EXPECT_EQ(grown.find("grew"), std::string::npos) << "codes of a network stay as they are: " << grown;
 }
 
 TEST_F(NetworkConversion, EveryFormComesBack) {
