@@ -180,7 +180,8 @@ struct ModelMatrix {
 /// What a metamorphosis has done.
 struct MorphedMatrices {
   std::vector<std::string> changed = {};  ///< names of those that have another type now
-  std::vector<std::string> misfits = {};  ///< names of those whose rows do not fit blocks of the type: as stored
+  /// Names of those whose rows do not fit blocks of the type: they take smaller blocks, or stay as they are stored.
+  std::vector<std::string> misfits = {};
   std::size_t encoded = 0;                ///< versions made from the file; the others were kept
   std::uint64_t bytes_before = 0, bytes_after = 0;  ///< LanguageModel::bytes
 };
