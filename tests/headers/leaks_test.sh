@@ -5,7 +5,7 @@
 #   leaks_test.sh CXX INCLUDE-FOLDER LIBRARY
 set -eu
 cxx=$1 include=$2 library=$3
-most=15
+most=18
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
