@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const lm::SequenceOwner owner{1, CacheKind::float16, 100};
   const auto try_bytes = [&](std::span<const std::byte> bytes) {
     try {
-      const lm::SequenceView view = lm::parse_sequence(bytes, "fuzz", owner, cache);
+      const lm::SequenceView view = lm::parse_sequence(bytes, "fuzz", owner, cache, 8);
       if (view.tokens.size() > 8 || view.rows.size() != view.tokens.size() * cache.token_bytes()) std::abort();
       for (const TokenId id : view.tokens) {
         if (id < 0 || id >= 100) std::abort();

@@ -100,7 +100,7 @@ struct EngineState {
   std::vector<Running> running = {};
   std::size_t waiting = 0;
   std::size_t page_tokens = 0, pages = 0, pages_used = 0, pages_cached = 0;  ///< used: by running requests
-  std::size_t last_batch = 0;                                               ///< tokens of the last step
+  std::size_t last_batch = 0;                                                ///< tokens of the last step
   // So far.
   std::uint64_t requests = 0, cancelled = 0, refused = 0, preemptions = 0, steps = 0;
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
@@ -109,9 +109,9 @@ struct EngineState {
 
 /// Serves requests on one model: at every step the prompts, in pieces, and the next tokens of all running requests
 /// share one pass over the weights. Keys and values lie in pages of one pool; pages of ended requests stay as long as
-/// there is room, for requests that begin alike. A request that finds no room waits, or the one that came last gives its
-/// pages up and is computed again later. With temperature 0, or a seed, the answer of a request does not depend on the
-/// others, on the CPU bit for bit. All members may be called from any thread.
+/// there is room, for requests that begin alike. A request that finds no room waits, or the one that came last gives
+/// its pages up and is computed again later. With temperature 0, or a seed, the answer of a request does not depend on
+/// the others, on the CPU bit for bit. All members may be called from any thread.
 class Engine {
  public:
   /// Throws UsageError for options that do not fit the model, std::bad_alloc or DeviceError if the cache does not fit.

@@ -182,7 +182,7 @@ struct MorphedMatrices {
   std::vector<std::string> changed = {};  ///< names of those that have another type now
   /// Names of those whose rows do not fit blocks of the type: they take smaller blocks, or stay as they are stored.
   std::vector<std::string> misfits = {};
-  std::size_t encoded = 0;                ///< versions made from the file; the others were kept
+  std::size_t encoded = 0;                          ///< versions made from the file; the others were kept
   std::uint64_t bytes_before = 0, bytes_after = 0;  ///< LanguageModel::bytes
 };
 

@@ -3,6 +3,7 @@
 // What runs consecutive blocks of a program on one device. A model holds one runner or several, first blocks first: the
 // first of them embeds tokens, the last makes logits.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,15 +22,20 @@ using Token = std::int32_t;
 
 enum class CachePart : std::uint8_t { keys, values };
 
-/// Keys and values of one sequence in the blocks of one runner, which must outlive it.
+/// Pages of keys and values in the blocks of one runner, which must outlive it. Sequences use them as
+/// kernels::CacheShape says; which pages are whose is for the caller to know.
 class Cache {
  public:
   virtual ~Cache() = default;
 
-  /// The rows of the first `tokens` tokens of a block, head after head, as files have them. Blocks are counted from the
-  /// first one of the model. Throw DeviceError.
-  virtual void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const = 0;
-  virtual void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) = 0;
+  /// The rows of the first `tokens` tokens of the sequence in `pages`, head after head, as files have them. Blocks are
+  /// counted from the first one of the model. Throw DeviceError.
+  virtual void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                    std::span<std::byte> to) const = 0;
+  virtual void write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                     std::span<const std::byte> from) = 0;
+  /// Copies the rows of the first `tokens` tokens of a page to another one, in all blocks. Throws DeviceError.
+  virtual void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) = 0;
 
  protected:
   Cache() = default;
@@ -40,9 +46,24 @@ class Cache {
 /// Consecutive tokens of one sequence in a batch.
 struct Segment {
   Cache* cache = nullptr;
-  std::size_t past = 0;    ///< tokens in the cache before them
-  std::size_t tokens = 0;  ///< in the batch, after those of the segments before
+  std::span<const std::uint32_t> pages = kernels::kOnePage;  ///< of the sequence; room for all of its tokens
+  std::size_t past = 0;                                      ///< tokens in the pages before them
+  std::size_t tokens = 0;                                    ///< in the batch, after those of the segments before
 };
+
+/// Calls each(offset in a memory of pages, offset in a file, bytes) for the rows of the first `tokens` tokens of a
+/// sequence. A file has them head after head.
+template <class Each>
+void for_each_stretch(const kernels::CacheShape& page, std::span<const std::uint32_t> pages, std::size_t tokens,
+                      Each each) {
+  const std::size_t row_bytes = page.row_bytes(), page_bytes = page.bytes(), head_bytes = page.head_bytes();
+  for (std::size_t head = 0; head < page.heads; ++head) {
+    for (std::size_t first = 0; first < tokens; first += page.rows) {
+      each(pages[first / page.rows] * page_bytes + head * head_bytes, (head * tokens + first) * row_bytes,
+           std::min(page.rows, tokens - first) * row_bytes);
+    }
+  }
+}
 
 struct BlockRange {
   std::size_t begin = 0, end = 0;
@@ -52,6 +73,12 @@ struct BlockRange {
 struct RowRange {
   std::size_t first = 0, count = 0;
 };
+
+/// From the first of ascending rows to the last.
+inline RowRange span_of(std::span<const std::uint32_t> rows) noexcept {
+  if (rows.empty()) return {};
+  return {rows.front(), rows.back() + std::size_t{1} - rows.front()};
+}
 
 /// How a token is chosen on the device that has the logits. Temperature 0: the most likely one, and nothing else
 /// matters.
@@ -65,17 +92,19 @@ struct TokenChoice {
 /// Tokens on their way through a runner, and what the caller reads of them.
 struct Batch {
   std::span<const Token> ids;
-  std::span<const Segment> segments;         ///< they add up to the ids; no cache twice; several have one token each
+  std::span<const Segment> segments;         ///< they add up to the ids; no sequence twice
   const kernels::RopeTable* rope = nullptr;  ///< has a position for each token; null if the model does not rotate
   /// Its stream holds what the runner before has made, and afterwards what the next one reads: all rows, unless this is
   /// the last runner and `all_rows` is false.
   Workspace& work;
 
   // For the last runner; others ignore them.
-  std::size_t first_row = 0, rows = 0;  ///< tokens whose logits are computed
-  std::span<float> logits = {};         ///< [rows][vocabulary]; empty with a choice: they stay on the device
-  const TokenChoice* choice = nullptr;  ///< from the last of these rows; only if the runner `chooses`
-  bool all_rows = false;                ///< compute_logits follows
+  std::span<const std::uint32_t> rows = {};  ///< tokens of the batch whose logits are computed, ascending
+  std::span<float> logits = {};              ///< [rows][vocabulary]; empty with choices: they stay on the device
+  /// One for each of the rows, and where the tokens go: -1 if none can follow. Only if the runner `chooses`.
+  std::span<const TokenChoice> choices = {};
+  std::span<Token> chosen = {};
+  bool all_rows = false;  ///< compute_logits follows; there are no `rows` then
 };
 
 struct KeyedMatrix {
@@ -130,10 +159,9 @@ class Runner {
   virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them
 
   /// Throws DeviceError if it does not fit, saying how many tokens would; std::bad_alloc on the host.
-  virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) = 0;
-  /// Returns the chosen token, -1 without a choice or if no token can follow. REQUIRES: all caches are of this runner,
-  /// ids are in the vocabulary, segments have room. Throws DeviceError.
-  virtual Token run(const Batch& batch) = 0;
+  virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) = 0;
+  /// REQUIRES: all caches are of this runner, ids are in the vocabulary, segments have room. Throws DeviceError.
+  virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].
   virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
   /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.

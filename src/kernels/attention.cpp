@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -22,11 +23,27 @@ namespace {
 // Tokens that one thread takes at a time. A fixed number: the split into tiles must not depend on the threads.
 constexpr std::size_t kTokensPerPart = 16;
 
-void check_cache(const CacheShape& shape, std::size_t bytes) {
-  if (bytes != shape.bytes()) {
-    throw ShapeError(fmt::format("[attention] a cache of {} heads of {} rows takes {} bytes, not {}", shape.heads,
-                                 shape.rows, shape.bytes(), bytes));
+/// Returns the rows of a sequence.
+std::size_t check_cache(const CacheShape& shape, std::size_t bytes, std::span<const std::uint32_t> pages) {
+  const std::size_t page_bytes = shape.bytes();
+  if (page_bytes == 0 || bytes % page_bytes != 0) {
+    throw ShapeError(fmt::format("[attention] pages of {} heads of {} rows take {} bytes each, which {} are not",
+                                 shape.heads, shape.rows, page_bytes, bytes));
   }
+  if (pages.size() != 1 && (shape.rows < kTileKeys || !std::has_single_bit(shape.rows))) {
+    throw ShapeError(fmt::format("[attention] several pages of {} rows; a power of two from {} on is needed",
+                                 shape.rows, kTileKeys));
+  }
+  for (const std::uint32_t page : pages) {
+    if (page < bytes / page_bytes) continue;
+    throw ShapeError(fmt::format("[attention] page {} of a cache of {}", page, bytes / page_bytes));
+  }
+  return checked_mul(shape.rows, pages.size(), "rows of a cache");
+}
+
+/// A sequence of one page may have any number of rows.
+unsigned page_shift(const CacheShape& shape, std::size_t pages) {
+  return pages == 1 ? 63 : static_cast<unsigned>(std::countr_zero(shape.rows));
 }
 
 void pack(CacheType type, std::span<const float> x, std::span<std::byte> packed) {
@@ -62,27 +79,29 @@ std::size_t CacheShape::head_bytes() const { return checked_mul(rows, row_bytes(
 std::size_t CacheShape::bytes() const { return checked_mul(heads, head_bytes(), "cache"); }
 
 void append_to_cache(const CacheShape& shape, std::span<const float> x, std::size_t first_row,
-                     std::span<std::byte> cache) {
-  check_cache(shape, cache.size());
+                     std::span<std::byte> cache, std::span<const std::uint32_t> pages) {
+  const std::size_t rows = check_cache(shape, cache.size(), pages);
   const std::size_t token_values = checked_mul(shape.heads, shape.head_values, "token");
   if (token_values == 0 || x.size() % token_values != 0) {
     throw ShapeError(fmt::format("[attention] {} values are not whole tokens of {}", x.size(), token_values));
   }
   const std::size_t tokens = x.size() / token_values;
-  if (first_row > shape.rows || tokens > shape.rows - first_row) {
+  if (first_row > rows || tokens > rows - first_row) {
     throw ShapeError(
-        fmt::format("[attention] {} tokens do not fit from row {} on in a cache of {}", tokens, first_row, shape.rows));
+        fmt::format("[attention] {} tokens do not fit from row {} on in a cache of {}", tokens, first_row, rows));
   }
   const std::size_t row_bytes = shape.row_bytes();
   const std::size_t head_bytes = shape.head_bytes();
+  const std::size_t page_bytes = shape.bytes();
   const auto append = [&](std::size_t token) {
+    const std::size_t row = first_row + token;
+    std::byte* const to = cache.data() + pages[row / shape.rows] * page_bytes + row % shape.rows * row_bytes;
     // All heads at once: the codecs work best on many blocks.
     thread_local std::vector<std::byte> memory;
     const std::span<std::byte> packed = sized(memory, shape.heads * row_bytes);
     pack(shape.type, x.subspan(token * token_values, token_values), packed);
     for (std::size_t head = 0; head < shape.heads; ++head) {
-      std::memcpy(cache.data() + head * head_bytes + (first_row + token) * row_bytes, packed.data() + head * row_bytes,
-                  row_bytes);
+      std::memcpy(to + head * head_bytes, packed.data() + head * row_bytes, row_bytes);
     }
   };
   parallel_rows(tokens, 1, append, kTokensPerPart);
@@ -96,9 +115,9 @@ KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window) noexc
 
 void attention(const CacheShape& shape, std::span<const std::byte> keys, std::span<const std::byte> values,
                std::span<const float> q, std::size_t heads, std::span<const KeyRange> ranges, std::span<float> y,
-               const AttentionOptions& options) {
-  check_cache(shape, keys.size());
-  check_cache(shape, values.size());
+               const AttentionOptions& options, std::span<const std::uint32_t> pages) {
+  const std::size_t rows = check_cache(shape, keys.size(), pages);
+  check_cache(shape, values.size(), pages);
   if (shape.heads == 0 || heads == 0 || heads % shape.heads != 0) {
     throw ShapeError(fmt::format("[attention] {} heads cannot share {}", heads, shape.heads));
   }
@@ -109,9 +128,9 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
                                  tokens, token_values, q.size(), y.size()));
   }
   for (const KeyRange range : ranges) {
-    if (range.first > shape.rows || range.count > shape.rows - range.first) {
+    if (range.first > rows || range.count > rows - range.first) {
       throw ShapeError(
-          fmt::format("[attention] {} keys from row {} on in a cache of {}", range.count, range.first, shape.rows));
+          fmt::format("[attention] {} keys from row {} on in a cache of {}", range.count, range.first, rows));
     }
   }
   if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
@@ -122,6 +141,7 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   const OpKernel<AttentionArgs>& kernel = choose_op<AttentionArgs>(features);
   const std::size_t row_bytes = shape.row_bytes();
   const std::size_t head_bytes = shape.head_bytes();
+  const std::size_t page_bytes = shape.bytes();
   const std::size_t group = heads / shape.heads;
   const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
   const auto attend = [&](std::size_t i) {
@@ -138,7 +158,10 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
                 .type = shape.type,
                 .keys = keys.data() + head * head_bytes,
                 .values = values.data() + head * head_bytes,
+                .pages = pages.data(),
+                .page_bytes = page_bytes,
                 .row_bytes = row_bytes,
+                .page_shift = page_shift(shape, pages.size()),
                 .ranges = ranges.data() + token,
                 .scale = options.scale,
                 .cap = options.cap,

@@ -4,20 +4,23 @@
 // pool; results do not depend on the number of threads.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/ops_args.h"
 
 namespace imago::kernels {
 
-/// How the keys (or the values) of one layer lie in memory: [heads][rows][head_values], rows packed in `type`. A row
+/// How the keys (or the values) of one layer lie in a page: [heads][rows][head_values], rows packed in `type`. A row
 /// holds one token; the rows of a head are contiguous, so that a head is read as one stream. Any alignment but that of
-/// float for f32.
+/// float for f32. A sequence has one page or several, anywhere in a memory of pages: its row u is row u % rows of page
+/// number pages[u / rows].
 struct CacheShape {
   CacheType type = CacheType::f16;
   std::size_t heads = 0;        ///< of keys and values
-  std::size_t rows = 0;         ///< tokens there is room for
+  std::size_t rows = 0;         ///< tokens of a page; a power of two from kTileKeys on where sequences have several
   std::size_t head_values = 0;  ///< a multiple of 32 for q8_0
 
   /// Throw ShapeError if head_values does not fit the type, or if sizes overflow.
@@ -26,10 +29,13 @@ struct CacheShape {
   std::size_t bytes() const;
 };
 
+/// The pages of a sequence that is alone in its memory.
+inline constexpr std::array<std::uint32_t, 1> kOnePage = {0};
+
 /// Packs keys or values of consecutive tokens into rows first_row, first_row + 1, …: x is [tokens][heads][head_values].
 /// float16 is rounded to nearest even, q8_0 as ggml does; the same bytes on every machine.
 void append_to_cache(const CacheShape& shape, std::span<const float> x, std::size_t first_row,
-                     std::span<std::byte> cache);
+                     std::span<std::byte> cache, std::span<const std::uint32_t> pages = kOnePage);
 
 struct AttentionOptions {
   float scale = 1;  ///< on q · key, usually 1 / sqrt(head_values)
@@ -49,7 +55,7 @@ KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window = 0) n
 /// threads.
 void attention(const CacheShape& shape, std::span<const std::byte> keys, std::span<const std::byte> values,
                std::span<const float> q, std::size_t heads, std::span<const KeyRange> ranges, std::span<float> y,
-               const AttentionOptions& options);
+               const AttentionOptions& options, std::span<const std::uint32_t> pages = kOnePage);
 
 /// Lines of scratch that AttentionArgs::scratch must have.
 constexpr std::size_t attention_scratch_lines(std::size_t head_values) noexcept {

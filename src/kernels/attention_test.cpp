@@ -114,7 +114,33 @@ struct Layer {
     return wanted;
   }
 
+  /// Where a kernel finds keys and values.
+  struct Memory {
+    CacheShape shape;
+    std::span<const std::byte> keys, values;
+    std::span<const std::uint32_t> pages;
+    unsigned page_shift;
+  };
+
   std::vector<float> run(const OpKernel<AttentionArgs>& kernel) const {
+    return run(kernel, {shape, keys, values, kOnePage, 63});
+  }
+
+  /// The same over the same rows in pages of 64, last pages first and with gaps between them.
+  std::vector<float> run_in_pages(const OpKernel<AttentionArgs>& kernel, std::size_t filled) const {
+    CacheShape page = shape;
+    page.rows = 64;
+    std::vector<std::uint32_t> pages;
+    const std::size_t count = (shape.rows + page.rows - 1) / page.rows;
+    for (std::size_t i = 0; i < count; ++i) pages.push_back(static_cast<std::uint32_t>(2 * (count - i)));
+    std::vector<std::byte> paged_keys((2 * count + 1) * page.bytes(), std::byte{0xFF}), paged_values = paged_keys;
+    const std::size_t values_there = filled * shape.heads * shape.head_values;
+    append_to_cache(page, gaussian(values_there, 1), 0, paged_keys, pages);
+    append_to_cache(page, gaussian(values_there, 2), 0, paged_values, pages);
+    return run(kernel, {page, paged_keys, paged_values, pages, 6});
+  }
+
+  std::vector<float> run(const OpKernel<AttentionArgs>& kernel, const Memory& memory) const {
     constexpr float kGuard = 12345.678f;
     std::vector<float> y(q.size() + 16, kGuard);
     std::vector<ScratchLine> scratch(attention_scratch_lines(shape.head_values));
@@ -128,9 +154,12 @@ struct Layer {
                   .head_values = shape.head_values,
                   .token_stride = heads * shape.head_values,
                   .type = shape.type,
-                  .keys = keys.data() + head * shape.head_bytes(),
-                  .values = values.data() + head * shape.head_bytes(),
+                  .keys = memory.keys.data() + head * memory.shape.head_bytes(),
+                  .values = memory.values.data() + head * memory.shape.head_bytes(),
+                  .pages = memory.pages.data(),
+                  .page_bytes = memory.shape.bytes(),
                   .row_bytes = shape.row_bytes(),
+                  .page_shift = memory.page_shift,
                   .ranges = ranges.data(),
                   .scale = options.scale,
                   .cap = options.cap,
@@ -220,6 +249,17 @@ TEST_P(Attention, RowsThatNobodySeesAreNotRead) {
       std::fill(row(97), row(128), std::byte{0xFF});
     }
     layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
+  }
+}
+
+TEST_P(Attention, PagesChangeNothing) {
+  for (const CacheType type : kTypes) {
+    for (const std::size_t window : {0, 40}) {
+      std::vector<KeyRange> ranges;
+      for (std::size_t t = 0; t < 80; ++t) ranges.push_back(causal_range(120, t, window));
+      const Layer layer({type, 2, 200, 64}, 3, 200, ranges);
+      EXPECT_EQ(layer.run(GetParam()), layer.run_in_pages(GetParam(), 200)) << "window " << window;
+    }
   }
 }
 
@@ -360,6 +400,13 @@ TEST(AttentionApi, RefusesWhatDoesNotFit) {
   EXPECT_THROW(attend(cache, 4, y, -1), UsageError);
   ranges = {{1, 8}};
   EXPECT_THROW(attend(cache, 4, y), ShapeError);
+  ranges = {{0, 8}};
+  const auto attend_in = [&](std::vector<std::uint32_t> pages) {
+    attention(shape, cache, cache, q, 4, ranges, y, {}, pages);
+  };
+  EXPECT_NO_THROW(attend_in({0}));
+  EXPECT_THROW(attend_in({1}), ShapeError) << "there is one page";
+  EXPECT_THROW(attend_in({0, 0}), ShapeError) << "pages of 8 rows cannot be several";
   ranges = {{std::numeric_limits<std::size_t>::max(), 2}};
   EXPECT_THROW(attend(cache, 4, y), ShapeError);
   EXPECT_THROW(append_to_cache(shape, odd, 0, cache), ShapeError);

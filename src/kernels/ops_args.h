@@ -156,9 +156,13 @@ struct AttentionArgs {
   std::size_t tokens, group, head_values;
   std::size_t token_stride;  // in floats
   CacheType type;
-  const std::byte* keys;    // row u at keys + u · row_bytes
-  const std::byte* values;  // row u at values + u · row_bytes
-  std::size_t row_bytes;
+  // The head's row u at keys + pages[u >> page_shift] · page_bytes + (u modulo 2^page_shift) · row_bytes; so are
+  // values.
+  const std::byte* keys;
+  const std::byte* values;
+  const std::uint32_t* pages;
+  std::size_t page_bytes, row_bytes;
+  unsigned page_shift;
   const KeyRange* ranges;  // [tokens]
   float scale;
   float cap;             // 0: none

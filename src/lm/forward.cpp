@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "imago/error.h"
@@ -25,7 +26,7 @@ kernels::CacheType type_of(CacheKind kind) noexcept {
 }  // namespace
 
 KvCache::KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
-                 std::span<const std::unique_ptr<backend::Runner>> runners)
+                 std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages)
     : shape{.type = type_of(kind), .heads = traits.kv_heads, .rows = rows, .head_values = traits.head_values},
       blocks(traits.blocks) {
   if (kind == CacheKind::q8_0 && traits.head_values % quant::Q8_0::kValues != 0) {
@@ -34,7 +35,7 @@ KvCache::KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
                     quant::Q8_0::kValues, traits.head_values));
   }
   for (const auto& runner : runners) {
-    parts.push_back(runner->make_cache(shape));
+    parts.push_back(runner->make_cache(shape, pages));
     part_ends.push_back(runner->blocks().end);
   }
 }
@@ -44,22 +45,26 @@ backend::Cache& KvCache::part_of(std::size_t block) const {
   return *parts.at(static_cast<std::size_t>(found - part_ends.begin()));
 }
 
-TokenId run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
-                  backend::Batch batch) {
+void run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
+               backend::Batch batch) {
   const auto rope = model.rope_table(positions);
   backend::Segment single;  // a step of one sequence allocates nothing
   std::vector<backend::Segment> several(segments.size() > 1 ? segments.size() : 0);
   const std::span<backend::Segment> parts = segments.size() == 1 ? std::span(&single, 1) : std::span(several);
   batch.segments = parts;
   batch.rope = rope.get();
-  TokenId chosen = -1;
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      parts[s] = {segments[s].cache->parts[i].get(), segments[s].past, segments[s].tokens};
+      parts[s] = {segments[s].cache->parts[i].get(), segments[s].pages, segments[s].past, segments[s].tokens};
     }
-    chosen = model.weights.runners[i]->run(batch);
+    model.weights.runners[i]->run(batch);
   }
-  return chosen;
+}
+
+std::vector<std::uint32_t> all_rows(std::size_t count) {
+  std::vector<std::uint32_t> rows(count);
+  std::iota(rows.begin(), rows.end(), 0U);
+  return rows;
 }
 
 ObservedRun::ObservedRun(const LanguageModel& model, std::size_t context)
@@ -76,7 +81,7 @@ void ObservedRun::run(std::span<const TokenId> window, backend::InputObserver& o
   }
   model_.check_ids(window);
   const auto rope = model_.rope_table(window.size());
-  const backend::Segment segment{cache_.parts.front().get(), 0, window.size()};
+  const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = window.size()};
   work_.observer = &observer;
   runner_.embed(window, {&segment, 1}, work_);
   runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, rope.get(), work_);

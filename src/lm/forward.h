@@ -3,6 +3,7 @@
 // Keys and values of a sequence, and batches through a whole model, on whichever devices its blocks are.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,12 +19,12 @@ namespace imago::lm {
 
 struct KvCache {
   KvCache() = default;
-  /// Each runner has the cache of its blocks; without runners there are sizes only. Throws UsageError if the heads of
-  /// the model do not fit the kind, std::bad_alloc, DeviceError.
+  /// Each runner has the pages of its blocks, of `rows` tokens each; without runners there are sizes only. Throws
+  /// UsageError if the heads of the model do not fit the kind, std::bad_alloc, DeviceError.
   KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
-          std::span<const std::unique_ptr<backend::Runner>> runners = {});
+          std::span<const std::unique_ptr<backend::Runner>> runners = {}, std::size_t pages = 1);
 
-  kernels::CacheShape shape;
+  kernels::CacheShape shape;  ///< of a page
   std::size_t blocks = 0;
   std::vector<std::unique_ptr<backend::Cache>> parts;  ///< one per runner
   std::vector<std::size_t> part_ends;                  ///< the block after the last of each part
@@ -37,15 +38,18 @@ struct KvCache {
 /// Consecutive tokens of one sequence in a batch.
 struct Segment {
   const KvCache* cache = nullptr;
-  std::size_t past = 0;    ///< tokens in the cache before them
+  std::size_t past = 0;    ///< tokens in the pages before them
   std::size_t tokens = 0;  ///< in the batch, after those of the segments before
+  std::span<const std::uint32_t> pages = kernels::kOnePage;
 };
 
 /// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and rope of the batch are set
-/// here. Returns the chosen token, -1 without a choice or if no token can follow. REQUIRES: as backend::Batch; every
-/// position is below `positions`. Throws DeviceError.
-TokenId run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
-                  backend::Batch batch);
+/// here. REQUIRES: as backend::Batch; every position is below `positions`. Throws DeviceError.
+void run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
+               backend::Batch batch);
+
+/// 0 … count - 1: the rows of a batch whose logits are all wanted.
+std::vector<std::uint32_t> all_rows(std::size_t count);
 
 /// Runs windows of tokens through a model, each from its start, and shows an observer what the matrices see. Logits are
 /// not computed; the input of the output matrix is shown all the same. The model must outlive it. Not thread-safe.

@@ -31,7 +31,7 @@ class WindowRun {
         logits_(rows * model.weights.traits.vocabulary) {}
 
   void run(std::span<const TokenId> window) {
-    const Segment segment{&cache_, 0, window.size()};
+    const Segment segment{.cache = &cache_, .tokens = window.size()};
     run_model(model_, {&segment, 1}, window.size(), {.ids = window, .segments = {}, .work = work_, .all_rows = true});
   }
   /// At these positions of the window that ran last.

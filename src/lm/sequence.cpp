@@ -50,35 +50,37 @@ struct Sequence::State {
   }
 
   /// Appends in batches, after `ask(batch, first, last)` has said what each of them is run for. Asks `go_on` after all
-  /// but the last, and stops if it returns false. The tokens count once all batches have run. Returns what the last
-  /// batch chose.
+  /// but the last, and stops if it returns false. The tokens count once all batches have run.
   template <class Ask>
-  TokenId run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, Ask&& ask) {
+  void run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, Ask&& ask) {
     check_append(ids);
-    TokenId chosen = -1;
     for (std::size_t first = 0; first < ids.size(); first += batch) {
       const std::size_t count = std::min(batch, ids.size() - first);
       const bool last = first + count == ids.size();
-      const lm::Segment segment{&cache, tokens.size() + first, count};
+      const lm::Segment segment{.cache = &cache, .past = tokens.size() + first, .tokens = count};
       backend::Batch part{.ids = ids.subspan(first, count), .segments = {}, .work = work};
       ask(part, first, last);
-      chosen = lm::run_model(*model, {&segment, 1}, tokens.size() + ids.size(), part);
-      if (!last && go_on && !go_on(first + count)) return -1;
+      lm::run_model(*model, {&segment, 1}, tokens.size() + ids.size(), part);
+      if (!last && go_on && !go_on(first + count)) return;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
-    return chosen;
   }
 
-  /// As above, for what follows the last token: its logits, or a choice among them.
+  /// As above, for what follows the last token: its logits, or a choice among them, which is returned.
   TokenId run_for_last(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on,
                        std::span<float> to, const backend::TokenChoice* choice) {
-    return run(ids, go_on, [&](backend::Batch& part, std::size_t, bool last) {
+    TokenId chosen = -1;
+    std::uint32_t row = 0;
+    run(ids, go_on, [&](backend::Batch& part, std::size_t, bool last) {
       if (!last) return;
-      part.first_row = part.ids.size() - 1;
-      part.rows = 1;
+      row = static_cast<std::uint32_t>(part.ids.size() - 1);
+      part.rows = {&row, 1};
       part.logits = to;
-      part.choice = choice;
+      if (choice == nullptr) return;
+      part.choices = {choice, 1};
+      part.chosen = {&chosen, 1};
     });
+    return chosen;
   }
 
   /// The file of a sequence is made for it.
@@ -142,9 +144,10 @@ TokenId SequenceAccess::append(Sequence& sequence, std::span<const TokenId> ids,
 void Sequence::append(std::span<const TokenId> ids, std::span<float> logits) {
   const std::size_t vocabulary = state_->vocabulary();
   check_logits(logits, ids.size(), vocabulary, "tokens");
+  const std::vector<std::uint32_t> rows = lm::all_rows(std::min(ids.size(), state_->batch));
   state_->run(ids, {}, [&](backend::Batch& part, std::size_t first, bool) {
-    part.rows = part.ids.size();
-    part.logits = logits.subspan(first * vocabulary, part.rows * vocabulary);
+    part.rows = std::span(rows).first(part.ids.size());
+    part.logits = logits.subspan(first * vocabulary, part.rows.size() * vocabulary);
   });
 }
 
@@ -180,11 +183,12 @@ void append_together(std::span<Sequence* const> sequences, std::span<const Token
       throw UsageError(fmt::format("sequence {} comes twice; it takes one token at a time", i));
     }
     state.check_append(ids.subspan(i, 1));
-    segments.push_back({&state.cache, state.tokens.size(), 1});
+    segments.push_back({.cache = &state.cache, .past = state.tokens.size(), .tokens = 1});
     positions = std::max(positions, state.tokens.size() + 1);
   }
+  const std::vector<std::uint32_t> rows = lm::all_rows(ids.size());
   lm::run_model(*first.model, segments, positions,
-                {.ids = ids, .segments = {}, .work = first.work, .rows = ids.size(), .logits = logits});
+                {.ids = ids, .segments = {}, .work = first.work, .rows = rows, .logits = logits});
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->state_->tokens.push_back(ids[i]);
 }
 

@@ -83,7 +83,7 @@ void check_header(const Header& header, std::string_view path, const SequenceOwn
 }  // namespace
 
 SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view path, const SequenceOwner& owner,
-                            const KvCache& cache) {
+                            const KvCache& cache, std::size_t room) {
   Header header{};
   if (bytes.size() < sizeof header) {
     throw FormatError(path, bytes.size(), fmt::format("ends within its header of {} bytes", sizeof header));
@@ -108,8 +108,8 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
   Fingerprint sum;
   sum.add(bytes.first(sum_at));
   if (sum.value() != stated) throw FormatError(path, sum_at, "is damaged: its checksum does not fit its content");
-  if (tokens > cache.shape.rows) {
-    throw UsageError(fmt::format("{} holds {} tokens, and there is room for {}", path, tokens, cache.shape.rows));
+  if (tokens > room) {
+    throw UsageError(fmt::format("{} holds {} tokens, and there is room for {}", path, tokens, room));
   }
   SequenceView view{std::vector<TokenId>(tokens), bytes.subspan(sizeof header + id_bytes, row_bytes)};
   if (tokens != 0) std::memcpy(view.tokens.data(), bytes.data() + sizeof header, id_bytes);
@@ -124,7 +124,7 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
 }
 
 void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
-                   const KvCache& cache) {
+                   const KvCache& cache, std::span<const std::uint32_t> pages) {
   // The checksum is over one run of bytes, so that a reader can take it in one go.
   std::vector<std::byte> content;
   content.reserve(sizeof(Header) + tokens.size_bytes() + tokens.size() * cache.token_bytes());
@@ -134,7 +134,7 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
   const std::size_t part_bytes = tokens.size() * cache.shape.heads * cache.shape.row_bytes();
   for_each_part(cache, [&](std::size_t block, CachePart part) {
     content.resize(content.size() + part_bytes);
-    cache.part_of(block).read(block, part, tokens.size(), std::span(content).last(part_bytes));
+    cache.part_of(block).read(block, part, pages, tokens.size(), std::span(content).last(part_bytes));
   });
   Fingerprint sum;
   sum.add(content);
@@ -144,13 +144,14 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
   file.commit();
 }
 
-std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache) {
+std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache,
+                                      std::span<const std::uint32_t> pages) {
   const MappedFile file = MappedFile::open(path, Reading::eager);
-  SequenceView view = parse_sequence(file.bytes(), path, owner, cache);
+  SequenceView view = parse_sequence(file.bytes(), path, owner, cache, pages.size() * cache.shape.rows);
   std::span<const std::byte> rows = view.rows;
   const std::size_t part_bytes = view.tokens.size() * cache.shape.heads * cache.shape.row_bytes();
   for_each_part(cache, [&](std::size_t block, CachePart part) {
-    cache.part_of(block).write(block, part, view.tokens.size(), rows.first(part_bytes));
+    cache.part_of(block).write(block, part, pages, view.tokens.size(), rows.first(part_bytes));
     rows = rows.subspan(part_bytes);
   });
   return std::move(view.tokens);

@@ -36,16 +36,17 @@ struct SequenceView {
   std::span<const std::byte> rows;
 };
 
-/// Throws FormatError for a file that is damaged or made for something else, UsageError if it has more tokens than the
-/// cache has room for.
+/// Throws FormatError for a file that is damaged or made for something else, UsageError if it has more than `room`
+/// tokens.
 SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view path, const SequenceOwner& owner,
-                            const KvCache& cache);
+                            const KvCache& cache, std::size_t room);
 
 /// Throws IoError.
 void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
-                   const KvCache& cache);
+                   const KvCache& cache, std::span<const std::uint32_t> pages = kernels::kOnePage);
 
-/// Fills the cache and returns the tokens. Throws IoError, and as parse_sequence; the cache is then as before.
-std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache);
+/// Fills the pages and returns the tokens. Throws IoError, and as parse_sequence; the cache is then as before.
+std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache,
+                                      std::span<const std::uint32_t> pages = kernels::kOnePage);
 
 }  // namespace imago::lm

@@ -47,12 +47,12 @@ OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> id
 }
 
 void OutputProbe::embed(std::size_t window) {
-  const backend::Segment segment{cache_.parts.front().get(), 0, context_};
+  const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = context_};
   runner_.embed(std::span(ids_).subspan(window * context_, context_), {&segment, 1}, work_);
 }
 
 void OutputProbe::run_blocks(backend::BlockRange range) {
-  const backend::Segment segment{cache_.parts.front().get(), 0, context_};
+  const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = context_};
   runner_.run_blocks(range, context_, {&segment, 1}, rope_.get(), work_);
 }
 

@@ -17,7 +17,7 @@ bool reads_fast(const CpuRunner& runner, const Step& step) {
   return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
 }
 
-/// Attention of one sequence: its keys and values into the cache, its queries over it. Results replace the queries.
+/// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
   const Attend& step;
   const Sizes& sizes;
@@ -25,12 +25,17 @@ struct SegmentAttention {
   const kernels::RopeTable* rope;
   std::span<float> q, k, v;             // all tokens of the batch; q only those that are read
   std::span<kernels::KeyRange> ranges;  // like q
+  RowRange all_read;                    // tokens of the batch
   bool fast;                            // results are rounded to int8 or bfloat16 next
 
-  /// Tokens of the batch from `first` on; `read` counts from there.
-  void run(const Segment& segment, std::size_t first, RowRange read) const {
+  /// Tokens of the batch from `first` on.
+  void run(const Segment& segment, std::size_t first) const {
     const std::size_t query_values = sizes.of(Slot::query), key_values = sizes.of(Slot::key);
-    const std::span<float> queries = q.subspan(first * query_values, read.count * query_values);
+    const std::size_t begin = std::clamp(all_read.first, first, first + segment.tokens);
+    const std::size_t end = std::clamp(all_read.first + all_read.count, begin, first + segment.tokens);
+    const RowRange read = {begin - first, end - begin};  // of the segment
+    const std::size_t place = begin == end ? 0 : begin - all_read.first;
+    const std::span<float> queries = q.subspan(place * query_values, read.count * query_values);
     const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);
     const std::span<float> values = v.subspan(first * key_values, segment.tokens * key_values);
     if (rope != nullptr && step.rotary != 0) {
@@ -38,15 +43,15 @@ struct SegmentAttention {
       kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
     }
     auto& cache = static_cast<CpuCache&>(*segment.cache);
-    kernels::append_to_cache(cache.shape(), keys, segment.past, cache.keys(block));
-    kernels::append_to_cache(cache.shape(), values, segment.past, cache.values(block));
+    kernels::append_to_cache(cache.page(), keys, segment.past, cache.keys(block), segment.pages);
+    kernels::append_to_cache(cache.page(), values, segment.past, cache.values(block), segment.pages);
     if (read.count == 0) return;
-    const std::span<kernels::KeyRange> seen = ranges.subspan(first, read.count);
+    const std::span<kernels::KeyRange> seen = ranges.subspan(place, read.count);
     for (std::size_t t = 0; t < read.count; ++t) {
       seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
     }
-    kernels::attention(cache.shape(), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
-                       {.scale = step.scale, .cap = step.cap, .fast = fast});
+    kernels::attention(cache.page(), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
+                       {.scale = step.scale, .cap = step.cap, .fast = fast}, segment.pages);
   }
 };
 
@@ -171,13 +176,25 @@ void CpuPass::run(const Attend& step) {
                                    .k = values(Slot::key),
                                    .v = values(Slot::value),
                                    .ranges = sized(work_.ranges, read_.count),
+                                   .all_read = read_,
                                    .fast = next_ != nullptr && reads_fast(runner_, *next_)};
-  if (segments_.size() == 1) {
-    attention.run(segments_.front(), 0, read_);
-  } else {  // one token of each sequence, side by side
-    parallel_for_dynamic(segments_.size(), 1, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) attention.run(segments_[i], i, {0, 1});
-    });
+  // Threads share the heads and tokens of a piece of a prompt; single tokens are computed side by side.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < segments_.size();) {
+    const auto several = std::find_if(segments_.begin() + static_cast<std::ptrdiff_t>(i), segments_.end(),
+                                      [](const Segment& segment) { return segment.tokens != 1; });
+    const auto singles = static_cast<std::size_t>(several - segments_.begin()) - i;
+    if (singles > 1) {
+      parallel_for_dynamic(singles, 1, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) attention.run(segments_[i + k], first + k);
+      });
+      i += singles;
+      first += singles;
+    } else {
+      attention.run(segments_[i], first);
+      first += segments_[i].tokens;
+      ++i;
+    }
   }
   live_ = read_;
 }

@@ -14,19 +14,22 @@ namespace imago::backend {
 /// Keys and values in host memory. It is asked for at once and comes from the system as tokens fill it.
 class CpuCache final : public Cache {
  public:
-  CpuCache(const kernels::CacheShape& shape, BlockRange blocks);
+  CpuCache(const kernels::CacheShape& page, std::size_t pages, BlockRange blocks);
 
-  void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const override;
-  void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) override;
+  void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+            std::span<std::byte> to) const override;
+  void write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+             std::span<const std::byte> from) override;
+  void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
 
-  const kernels::CacheShape& shape() const noexcept { return shape_; }
+  const kernels::CacheShape& page() const noexcept { return page_; }
   std::span<std::byte> keys(std::size_t block) { return keys_[block - first_block_].host(); }
   std::span<std::byte> values(std::size_t block) { return values_[block - first_block_].host(); }
 
  private:
-  kernels::CacheShape shape_;
+  kernels::CacheShape page_;
   std::size_t first_block_;
-  std::vector<Buffer> keys_, values_;  // one per block
+  std::vector<Buffer> keys_, values_;  // one per block: all pages
 };
 
 /// Runs steps over the activations of a workspace.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/cpu/pass.h"
+#include "base/checked.h"
 #include "base/cpu.h"
 #include "base/parallel.h"
 #include "imago/error.h"
@@ -19,27 +20,48 @@ std::vector<Buffer> allocate(std::size_t count, std::size_t bytes) {
   return made;
 }
 
-}  // namespace
-
-CpuCache::CpuCache(const kernels::CacheShape& shape, BlockRange blocks)
-    : shape_(shape),
-      first_block_(blocks.begin),
-      keys_(allocate(blocks.end - blocks.begin, shape.bytes())),
-      values_(allocate(blocks.end - blocks.begin, shape.bytes())) {}
-
-void CpuCache::read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const {
-  const std::size_t used = tokens * shape_.row_bytes();
-  const auto from = (part == CachePart::keys ? keys_ : values_)[block - first_block_].host();
-  for (std::size_t head = 0; head < shape_.heads; ++head) {
-    std::ranges::copy(from.subspan(head * shape_.head_bytes(), used), to.subspan(head * used, used).begin());
+/// Moves rows of the stream to its front.
+void gather(std::span<float> stream, std::size_t width, std::span<const std::uint32_t> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] != i) std::copy_n(stream.data() + rows[i] * width, width, stream.data() + i * width);
   }
 }
 
-void CpuCache::write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) {
-  const std::size_t used = tokens * shape_.row_bytes();
+}  // namespace
+
+CpuCache::CpuCache(const kernels::CacheShape& page, std::size_t pages, BlockRange blocks)
+    : page_(page),
+      first_block_(blocks.begin),
+      keys_(allocate(blocks.end - blocks.begin, checked_mul(page.bytes(), pages, "cache"))),
+      values_(allocate(blocks.end - blocks.begin, checked_mul(page.bytes(), pages, "cache"))) {}
+
+void CpuCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                    std::span<std::byte> to) const {
+  const auto from = (part == CachePart::keys ? keys_ : values_)[block - first_block_].host();
+  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+    std::ranges::copy(from.subspan(in_cache, bytes), to.subspan(in_file, bytes).begin());
+  });
+}
+
+void CpuCache::write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                     std::span<const std::byte> from) {
   const auto to = (part == CachePart::keys ? keys_ : values_)[block - first_block_].host();
-  for (std::size_t head = 0; head < shape_.heads; ++head) {
-    std::ranges::copy(from.subspan(head * used, used), to.subspan(head * shape_.head_bytes(), used).begin());
+  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+    std::ranges::copy(from.subspan(in_file, bytes), to.subspan(in_cache, bytes).begin());
+  });
+}
+
+void CpuCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) {
+  const std::size_t used = tokens * page_.row_bytes();
+  for (std::vector<Buffer>* const part : {&keys_, &values_}) {
+    for (Buffer& buffer : *part) {
+      const std::span<std::byte> memory = buffer.host();
+      for (std::size_t head = 0; head < page_.heads; ++head) {
+        const std::size_t offset = head * page_.head_bytes();
+        std::ranges::copy(memory.subspan(from * page_.bytes() + offset, used),
+                          memory.subspan(to * page_.bytes() + offset, used).begin());
+      }
+    }
   }
 }
 
@@ -113,24 +135,24 @@ std::uint64_t CpuRunner::step_bytes() const {
   return sum;
 }
 
-std::unique_ptr<Cache> CpuRunner::make_cache(const kernels::CacheShape& shape) {
-  return std::make_unique<CpuCache>(shape, options_.blocks);
+std::unique_ptr<Cache> CpuRunner::make_cache(const kernels::CacheShape& page, std::size_t pages) {
+  return std::make_unique<CpuCache>(page, pages, options_.blocks);
 }
 
-Token CpuRunner::run(const Batch& batch) {
+void CpuRunner::run(const Batch& batch) {
   const std::size_t tokens = batch.ids.size();
   if (options_.blocks.begin == 0) embed(batch.ids, batch.segments, batch.work);
   if (!has_output()) {
-    run_blocks(options_.blocks, tokens, batch.segments, batch.rope, batch.work);
-    return -1;
+    return run_blocks(options_.blocks, tokens, batch.segments, batch.rope, batch.work);
   }
   const std::size_t last = options_.blocks.end - 1;
   run_blocks({options_.blocks.begin, last}, tokens, batch.segments, batch.rope, batch.work);
-  RowRange read = {batch.first_row, batch.logits.empty() ? 0 : batch.rows};
-  if (batch.all_rows) read = {0, tokens};
+  const RowRange read = batch.all_rows ? RowRange{0, tokens} : span_of(batch.rows);
   CpuPass(*this, batch.work, tokens).run_block(last, read, batch.segments, batch.rope);
-  if (!batch.logits.empty()) compute_logits(batch.work, batch.first_row, batch.rows, batch.logits);
-  return -1;
+  if (batch.rows.empty()) return;
+  const bool together = read.count == batch.rows.size();
+  if (!together) gather(batch.work.stream(), program_->sizes.width, batch.rows);
+  compute_logits(batch.work, together ? read.first : 0, batch.rows.size(), batch.logits);
 }
 
 void CpuRunner::compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) {

@@ -28,8 +28,8 @@ class CpuRunner final : public Runner {
   std::uint64_t bytes(const WeightKey& matrix) const override;
   std::uint64_t step_bytes() const override;
 
-  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) override;
-  Token run(const Batch& batch) override;
+  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) override;
+  void run(const Batch& batch) override;
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override;
 
   // The parts of `run`, for code that looks into a model: sweeps and calibration.

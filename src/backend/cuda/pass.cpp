@@ -30,7 +30,7 @@ TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
           .position = places.positions() + group.first,
           .tokens = group.tokens,
           .longest = group.longest,
-          .separate = !places.single()};
+          .separate = group.separate};
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   const Sizes& sizes = part_.sizes();
   Device& device = *part_.device;
   tokens_ = tokens;
-  bool moved = places_.reserve(part_.fused.blocks.size(), segments.size(), tokens);
+  bool moved = places_.reserve(part_.fused.blocks.size(), segments, tokens);
   moved |= grow(logits_, device, std::min(rows, most_logit_rows()) * sizes.vocabulary);
   if (rope != nullptr && rope->positions() > rope_positions_) {
     rope_positions_ = rope->positions();
@@ -290,6 +290,14 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
     }
   }
   return read.first;
+}
+
+void Pass::gather(std::size_t rows) {
+  settle();
+  const std::size_t width = part_.sizes().width;
+  kernels::cuda::gather_rows(x_.data(), places_.rows(), rows, width, branch_.data(), stream_);
+  stream_.copy_within(branch_.data(), x_.data(), rows * width * sizeof(float));
+  tokens_ = rows;
 }
 
 void Pass::settle() {

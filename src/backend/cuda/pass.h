@@ -71,6 +71,8 @@ class Pass {
   /// Queues the batch that `places` holds: all blocks, with attention as long as `groups` says. Rows of the stream that
   /// are not `read` afterwards may be left out after the last attention; returns where those that are begin then.
   std::size_t queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups);
+  /// Makes the rows that `places` names the first ones of the stream after the blocks.
+  void gather(std::size_t rows);
   /// Queues logits of rows of the stream after the blocks.
   void queue_output(std::size_t first, std::size_t rows);
   /// Adds what the last block has left to add, so that x is what the output reads.

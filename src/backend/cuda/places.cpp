@@ -25,14 +25,18 @@ constexpr std::size_t kAlignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-Buffer allocate(Device& device, const kernels::CacheShape& shape, std::size_t parts) {
-  const std::size_t bytes = checked_mul(aligned(shape.bytes()), parts, "cache");
+std::size_t part_bytes(const kernels::CacheShape& page, std::size_t pages) {
+  return aligned(checked_mul(page.bytes(), pages, "cache"));
+}
+
+Buffer allocate(Device& device, const kernels::CacheShape& page, std::size_t pages, std::size_t parts) {
+  const std::size_t bytes = checked_mul(part_bytes(page, pages), parts, "cache");
   const std::uint64_t free = free_memory(device.name());
   if (bytes > free) {
-    const std::size_t token_bytes = parts * shape.heads * shape.row_bytes();
+    const std::size_t token_bytes = parts * page.heads * page.row_bytes();
     throw DeviceError(
         fmt::format("a context of {} tokens needs {} on {}, {} more than the {} that are free; a context of {} fits",
-                    shape.rows, bytes_text(bytes), device.name(), bytes_text(bytes - free), bytes_text(free),
+                    page.rows * pages, bytes_text(bytes), device.name(), bytes_text(bytes - free), bytes_text(free),
                     // Batches need memory too.
                     static_cast<std::size_t>(0.95 * static_cast<double>(free) / static_cast<double>(token_bytes))));
   }
@@ -41,11 +45,14 @@ Buffer allocate(Device& device, const kernels::CacheShape& shape, std::size_t pa
 
 }  // namespace
 
-DeviceCache::DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& shape, BlockRange blocks)
-    : shape_(shape),
+DeviceCache::DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& page, std::size_t pages,
+                         BlockRange blocks)
+    : page_(page),
       first_block_(blocks.begin),
-      part_bytes_(aligned(shape.bytes())),
-      data_(allocate(*device, shape, 2 * (blocks.end - blocks.begin))) {}
+      parts_(2 * (blocks.end - blocks.begin)),
+      part_bytes_(part_bytes(page, pages)),
+      data_(allocate(*device, page, pages, parts_)),
+      copies_(std::move(device)) {}
 
 std::size_t DeviceCache::offset_of(std::size_t block, CachePart part) const noexcept {
   return (2 * (block - first_block_) + (part == CachePart::values ? 1 : 0)) * part_bytes_;
@@ -57,29 +64,44 @@ kernels::cuda::GpuCache DeviceCache::block(std::size_t index) const noexcept {
           .values = base + offset_of(first_block_ + index, CachePart::values)};
 }
 
-void DeviceCache::read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const {
-  const std::size_t used = tokens * shape_.row_bytes(), offset = offset_of(block, part);
-  for (std::size_t head = 0; head < shape_.heads && used != 0; ++head) {
-    data_.device()->download(data_, offset + head * shape_.head_bytes(), to.subspan(head * used, used));
-  }
+void DeviceCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                       std::span<std::byte> to) const {
+  const std::size_t offset = offset_of(block, part);
+  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+    data_.device()->download(data_, offset + in_cache, to.subspan(in_file, bytes));
+  });
 }
 
-void DeviceCache::write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) {
-  const std::size_t used = tokens * shape_.row_bytes(), offset = offset_of(block, part);
-  for (std::size_t head = 0; head < shape_.heads && used != 0; ++head) {
-    data_.device()->upload(from.subspan(head * used, used), data_, offset + head * shape_.head_bytes());
-  }
+void DeviceCache::write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+                        std::span<const std::byte> from) {
+  const std::size_t offset = offset_of(block, part);
+  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+    data_.device()->upload(from.subspan(in_file, bytes), data_, offset + in_cache);
+  });
 }
 
-// Caches first, for their alignment: [blocks][sequences]; then ids, positions and sequence numbers of the tokens.
+void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) {
+  const std::size_t page_bytes = page_.bytes();
+  for (std::size_t i = 0; i < parts_ && tokens != 0; ++i) {
+    std::byte* const part = data_.address() + i * part_bytes_;
+    copies_.copy_rows_within(part + from * page_bytes, part + to * page_bytes, page_.head_bytes(),
+                             tokens * page_.row_bytes(), page_.heads);
+  }
+  copies_.wait();
+}
+
+// Caches first, for their alignment: [blocks][sequences]; then ids, positions and sequence numbers of the tokens, rows
+// that are read, and pages of the sequences, one sequence after the other.
 std::size_t Places::bytes() const noexcept {
-  return blocks_ * sequences_ * sizeof(GpuCache) + 3 * tokens_ * sizeof(std::int32_t);
+  return blocks_ * sequences_ * sizeof(GpuCache) + (4 * tokens_ + page_numbers_) * sizeof(std::int32_t);
 }
 
-bool Places::reserve(std::size_t blocks, std::size_t sequences, std::size_t tokens) {
+bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens) {
   blocks_ = blocks;
-  sequences_ = sequences;
+  sequences_ = segments.size();
   tokens_ = tokens;
+  page_numbers_ = 0;
+  for (const Segment& segment : segments) page_numbers_ += segment.pages.size();
   if (bytes() <= memory_.size()) return false;
   const std::size_t room = 2 * bytes();
   memory_ = Array<std::byte>(*device_, room);
@@ -87,18 +109,26 @@ bool Places::reserve(std::size_t blocks, std::size_t sequences, std::size_t toke
   return true;
 }
 
-void Places::fill(std::span<const Token> ids, std::span<const Segment> segments) {
+void Places::fill(std::span<const Token> ids, std::span<const Segment> segments, std::span<const std::uint32_t> rows) {
   auto* const caches = reinterpret_cast<GpuCache*>(pinned_.bytes().data());
   auto* const numbers = reinterpret_cast<std::int32_t*>(caches + blocks_ * sequences_);
   std::copy(ids.begin(), ids.end(), numbers);
+  std::copy(rows.begin(), rows.end(), numbers + 3 * tokens_);
   groups_.clear();
-  std::size_t token = 0;
+  std::size_t token = 0, page = 4 * tokens_;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     const auto& cache = static_cast<const DeviceCache&>(*segment.cache);
-    for (std::size_t block = 0; block < blocks_; ++block) caches[block * sequences_ + s] = cache.block(block);
-    if (groups_.empty() || !same(groups_.back().shape, cache.shape())) {
-      groups_.push_back({.first = token, .shape = cache.shape()});
+    std::copy(segment.pages.begin(), segment.pages.end(), numbers + page);
+    const bool alone = segment.pages.size() == 1 && segment.pages.front() == 0;
+    for (std::size_t block = 0; block < blocks_; ++block) {
+      GpuCache& of_block = caches[block * sequences_ + s] = cache.block(block);
+      if (!alone) of_block.pages = reinterpret_cast<const std::uint32_t*>(this->ids() + page);
+    }
+    page += segment.pages.size();
+    const bool separate = segment.tokens == 1;
+    if (groups_.empty() || groups_.back().separate != separate || !same(groups_.back().shape, cache.page())) {
+      groups_.push_back({.first = token, .shape = cache.page(), .separate = separate});
     }
     PlaceGroup& group = groups_.back();
     group.tokens += segment.tokens;
@@ -119,5 +149,6 @@ const GpuCache* Places::caches(std::size_t block) const noexcept {
 const std::int32_t* Places::ids() const noexcept { return reinterpret_cast<const std::int32_t*>(caches(blocks_)); }
 const std::int32_t* Places::positions() const noexcept { return ids() + tokens_; }
 const std::int32_t* Places::sequences() const noexcept { return single() ? nullptr : ids() + 2 * tokens_; }
+const std::int32_t* Places::rows() const noexcept { return ids() + 3 * tokens_; }
 
 }  // namespace imago::backend::cuda

@@ -1,8 +1,8 @@
 #pragma once
 
-// Keys and values in device memory, and what changes from step to step: tokens, their positions, and the caches they
-// see. The latter is in pinned memory and in device memory of the same layout, so that one copy uploads it, recorded or
-// not.
+// Keys and values in device memory, and what changes from step to step: tokens, their positions, the caches they see
+// with the pages of their sequences, and the rows that are read at the end. The latter is in pinned memory and in
+// device memory of the same layout, so that one copy uploads it, recorded or not.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,42 +20,48 @@ using imago::cuda::Array;
 using imago::cuda::PinnedMemory;
 using imago::cuda::Stream;
 
-/// One allocation: for each block keys, then values, each as CacheShape says.
+/// One allocation: for each block the pages of keys, then those of values.
 class DeviceCache final : public Cache {
  public:
   /// Throws DeviceError if it does not fit, saying how many tokens would.
-  DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& shape, BlockRange blocks);
+  DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& page, std::size_t pages, BlockRange blocks);
 
-  void read(std::size_t block, CachePart part, std::size_t tokens, std::span<std::byte> to) const override;
-  void write(std::size_t block, CachePart part, std::size_t tokens, std::span<const std::byte> from) override;
+  void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+            std::span<std::byte> to) const override;
+  void write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
+             std::span<const std::byte> from) override;
+  void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
 
-  const kernels::CacheShape& shape() const noexcept { return shape_; }
+  const kernels::CacheShape& page() const noexcept { return page_; }
   /// The keys and values of block number `index` of the runner.
   kernels::cuda::GpuCache block(std::size_t index) const noexcept;
 
  private:
   std::size_t offset_of(std::size_t block, CachePart part) const noexcept;
 
-  kernels::CacheShape shape_;
-  std::size_t first_block_, part_bytes_;
+  kernels::CacheShape page_;
+  std::size_t first_block_, parts_, part_bytes_;
   Buffer data_;
+  Stream copies_;
 };
 
-/// Neighbouring tokens whose caches have one shape: attention runs once for them.
+/// Neighbouring tokens whose caches have one shape: attention runs once for them. They are single tokens of different
+/// sequences, or pieces of prompts.
 struct PlaceGroup {
   std::size_t first = 0, tokens = 0;
   kernels::CacheShape shape;
   std::size_t longest = 0;  ///< no position is beyond this
+  bool separate = false;    ///< each token is of another sequence
 };
 
 class Places {
  public:
   explicit Places(std::shared_ptr<Device> device) : device_(std::move(device)) {}
 
-  /// Room for that many; true if the memory has moved, which voids recorded work.
-  bool reserve(std::size_t blocks, std::size_t sequences, std::size_t tokens);
+  /// Room for a batch; true if the memory has moved, which voids recorded work.
+  bool reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens);
   /// Writes a batch into pinned memory. REQUIRES: reserved; nothing queued before reads it any more.
-  void fill(std::span<const Token> ids, std::span<const Segment> segments);
+  void fill(std::span<const Token> ids, std::span<const Segment> segments, std::span<const std::uint32_t> rows);
   /// Queues the copy.
   void send(Stream& stream) const;
 
@@ -64,6 +70,7 @@ class Places {
   const std::int32_t* ids() const noexcept;
   const std::int32_t* positions() const noexcept;
   const std::int32_t* sequences() const noexcept;  ///< null: all tokens are of the first
+  const std::int32_t* rows() const noexcept;
   /// One per sequence.
   const kernels::cuda::GpuCache* caches(std::size_t block) const noexcept;
 
@@ -71,7 +78,7 @@ class Places {
   std::size_t bytes() const noexcept;
 
   std::shared_ptr<Device> device_;
-  std::size_t blocks_ = 0, sequences_ = 0, tokens_ = 0;
+  std::size_t blocks_ = 0, sequences_ = 0, tokens_ = 0, page_numbers_ = 0;
   PinnedMemory pinned_;
   Array<std::byte> memory_;
   std::vector<PlaceGroup> groups_;

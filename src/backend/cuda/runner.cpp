@@ -83,8 +83,9 @@ class CudaRunner final : public Runner {
       throw UsageError("a decoder has no token embedding");
     }
     pass_.emplace(part_);
-    choice_ = Array<std::byte>(*device(), kChoiceScratch + kernels::cuda::sample_scratch_bytes(vocabulary()));
-    host_choice_ = PinnedMemory(sizeof(std::int32_t));
+    choice_scratch_ = Array<std::byte>(*device(), kernels::cuda::sample_scratch_bytes(vocabulary()));
+    chosen_ = Array<std::int32_t>(*device(), pass_->most_logit_rows());
+    host_chosen_ = PinnedMemory(pass_->most_logit_rows() * sizeof(std::int32_t));
     host_logits_ = PinnedMemory(kMatVecTokens * vocabulary() * sizeof(float));
   }
 
@@ -104,33 +105,28 @@ class CudaRunner final : public Runner {
     return sum;
   }
 
-  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& shape) override {
-    return std::make_unique<DeviceCache>(device(), shape, blocks());
+  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) override {
+    return std::make_unique<DeviceCache>(device(), page, pages, blocks());
   }
 
-  Token run(const Batch& batch) override {
+  void run(const Batch& batch) override {
     const std::lock_guard lock(mutex_);
     const std::size_t tokens = batch.ids.size();
-    if (pass_->reserve(batch.segments, tokens, batch.rows, batch.rope)) graphs_.clear();
-    pass_->places().fill(batch.ids, batch.segments);
+    if (pass_->reserve(batch.segments, tokens, batch.rows.size(), batch.rope)) graphs_.clear();
+    pass_->places().fill(batch.ids, batch.segments, batch.rows);
     if (!part_.embeds()) std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
 
     const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && part_.fused.records &&
-                      !batch.all_rows && batch.first_row + batch.rows <= tokens && use_graphs_;
+                      !batch.all_rows && span_of(batch.rows).count == batch.rows.size() && use_graphs_;
     pass_->take_step_scratch(step);
     if (step) {
       run_step(batch, pass_->places().groups().front());
     } else {
       run_prompt(batch);
     }
-    if (batch.choice != nullptr) queue_choice(*batch.choice, batch.rows - 1);
     pass_->stream().wait();
     if (step && !batch.logits.empty())
       std::memcpy(batch.logits.data(), host_logits_.bytes().data(), batch.logits.size_bytes());
-    if (batch.choice == nullptr) return -1;
-    std::int32_t chosen = -1;
-    std::memcpy(&chosen, host_choice_.bytes().data(), sizeof chosen);
-    return chosen >= 0 && static_cast<std::size_t>(chosen) < vocabulary() ? chosen : -1;
   }
 
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override {
@@ -152,38 +148,49 @@ class CudaRunner final : public Runner {
   std::size_t vocabulary() const noexcept { return part_.sizes().vocabulary; }
   std::size_t width() const noexcept { return part_.sizes().width; }
 
-  /// Logits for the host, as many rows at a time as there is room for.
-  void queue_logits(std::size_t first, std::size_t rows, std::span<float> logits) {
+  /// Calls use(begin, count) for rows of logits, as many at a time as there is room for, after queueing them.
+  template <class Use>
+  void for_each_output(std::size_t first, std::size_t rows, Use use) {
     const std::size_t most = pass_->most_logit_rows();
     if (rows > most) pass_->settle();  // the output norm adds what is left, of all rows or of none
     for (std::size_t done = 0; done < rows; done += most) {
       const std::size_t count = std::min(most, rows - done);
       pass_->queue_output(first + done, count);
-      pass_->stream().copy_out(pass_->logits(),
-                               std::as_writable_bytes(logits.subspan(done * vocabulary(), count * vocabulary())));
+      use(done, count);
     }
+  }
+
+  /// Logits for the host.
+  void queue_logits(std::size_t first, std::size_t rows, std::span<float> logits) {
+    for_each_output(first, rows, [&](std::size_t begin, std::size_t count) {
+      pass_->stream().copy_out(pass_->logits(),
+                               std::as_writable_bytes(logits.subspan(begin * vocabulary(), count * vocabulary())));
+    });
   }
 
   void run_prompt(const Batch& batch) {
     const auto groups = pass_->places().groups();
     if (pass_->reserve_attention(groups)) graphs_.clear();
     const std::size_t tokens = batch.ids.size();
-    const bool all = batch.all_rows;
-    const RowRange read = all ? RowRange{0, tokens} : RowRange{batch.first_row, batch.rows};
-    const std::size_t read_at = pass_->queue_blocks(tokens, read, groups);
-    if (all) {
+    const RowRange read = span_of(batch.rows);
+    const bool together = read.count == batch.rows.size();
+    const bool all = batch.all_rows || !together;  // rows far apart are gathered once all have been computed
+    const std::size_t first = pass_->queue_blocks(tokens, all ? RowRange{0, tokens} : read, groups);
+    if (batch.all_rows) {
       pass_->settle();
       pass_->stream().copy_out(pass_->x(), std::as_writable_bytes(sized(batch.work.stream(), tokens * width())));
     }
-    if (batch.rows == 0) return;
-    const std::size_t first = all ? batch.first_row : read_at;
-    if (batch.logits.empty()) return pass_->queue_output(first, batch.rows);  // for a choice
-    queue_logits(first, batch.rows, batch.logits);
+    if (batch.rows.empty()) return;
+    if (!together) pass_->gather(batch.rows.size());
+    if (!batch.logits.empty()) return queue_logits(first, batch.rows.size(), batch.logits);
+    for_each_output(first, batch.rows.size(), [&](std::size_t begin, std::size_t count) {
+      choose(batch.choices.subspan(begin, count), batch.chosen.subspan(begin, count));
+    });
   }
 
   void queue_step(const Batch& batch, const PlaceGroup& group) {
     pass_->queue_blocks(batch.ids.size(), {0, batch.ids.size()}, {&group, 1});
-    if (batch.rows != 0) pass_->queue_output(batch.first_row, batch.rows);
+    if (!batch.rows.empty()) pass_->queue_output(batch.rows.front(), batch.rows.size());
   }
 
   void run_step(const Batch& batch, PlaceGroup group) {
@@ -192,7 +199,7 @@ class CudaRunner final : public Runner {
     const StepKey key{.tokens = batch.ids.size(),
                       .sequences = batch.segments.size(),
                       // Which rows depends on the first one too; steps read all or the last.
-                      .rows = batch.rows * (kMatVecTokens + 1) + batch.first_row,
+                      .rows = batch.rows.size() * (kMatVecTokens + 1) + span_of(batch.rows).first,
                       .longest = group.longest,
                       .cache_rows = group.shape.rows,
                       .type = group.shape.type};
@@ -209,13 +216,33 @@ class CudaRunner final : public Runner {
     }
     if (!batch.logits.empty()) {
       pass_->stream().copy_out(pass_->logits(), host_logits_.bytes().first(batch.logits.size_bytes()));
+    } else if (!batch.choices.empty()) {
+      choose(batch.choices, batch.chosen);
+    }
+  }
+
+  /// Chooses from the rows of logits, and waits.
+  void choose(std::span<const TokenChoice> choices, std::span<Token> to) {
+    Stream& stream = pass_->stream();
+    const auto is_greedy = [](const TokenChoice& choice) { return choice.temperature == 0; };
+    if (std::ranges::all_of(choices, is_greedy)) {
+      kernels::cuda::argmax(pass_->logits(), choices.size(), vocabulary(), chosen_.data(), stream);
+    } else {
+      for (std::size_t i = 0; i < choices.size(); ++i) queue_choice(choices[i], i);
+    }
+    const std::span<std::byte> bytes = host_chosen_.bytes().first(choices.size() * sizeof(std::int32_t));
+    stream.copy_out(chosen_.data(), bytes);
+    stream.wait();
+    std::memcpy(to.data(), bytes.data(), bytes.size());
+    for (Token& chosen : to) {
+      if (chosen < 0 || static_cast<std::size_t>(chosen) >= vocabulary()) chosen = -1;
     }
   }
 
   void queue_choice(const TokenChoice& choice, std::size_t row) {
     Stream& stream = pass_->stream();
     const float* const logits = pass_->logits() + row * vocabulary();
-    auto* const chosen = reinterpret_cast<std::int32_t*>(choice_.data());
+    std::int32_t* const chosen = chosen_.data() + row;
     if (choice.temperature == 0) {
       kernels::cuda::argmax(logits, 1, vocabulary(), chosen, stream);
     } else {
@@ -228,14 +255,11 @@ class CudaRunner final : public Runner {
                              .min_p = choice.min_p,
                              .top_k = choice.top_k,
                              .random = std::min(static_cast<float>(choice.random), kBelowOne),
-                             .scratch = choice_.data() + kChoiceScratch,
+                             .scratch = choice_scratch_.data(),
                              .out = chosen},
                             stream);
     }
-    stream.copy_out(chosen, host_choice_.bytes());
   }
-
-  static constexpr std::size_t kChoiceScratch = 256;  // after the token, aligned
 
   Part part_;
   std::optional<Pass> pass_;
@@ -243,8 +267,9 @@ class CudaRunner final : public Runner {
   std::set<StepKey> warm_;
   std::map<StepKey, Graph> graphs_;
   bool use_graphs_ = true;
-  Array<std::byte> choice_;
-  PinnedMemory host_choice_, host_logits_;
+  Array<std::byte> choice_scratch_;
+  Array<std::int32_t> chosen_;
+  PinnedMemory host_chosen_, host_logits_;
 };
 
 }  // namespace

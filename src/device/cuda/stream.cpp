@@ -46,6 +46,12 @@ void Stream::copy_within(const void* from, void* to, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle()), "copying within the device");
 }
 
+void Stream::copy_rows_within(const void* from, void* to, std::size_t stride, std::size_t row_bytes, std::size_t rows) {
+  if (rows == 0 || row_bytes == 0) return;
+  check(cudaMemcpy2DAsync(to, stride, from, stride, row_bytes, rows, cudaMemcpyDeviceToDevice, handle()),
+        "copying rows within the device");
+}
+
 void Stream::fill_zero(void* memory, std::size_t bytes) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, 0, bytes, handle()), "filling device memory");

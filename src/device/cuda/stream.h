@@ -36,6 +36,8 @@ class Stream {
   void copy_in(std::span<const std::byte> from, void* to);
   void copy_out(const void* from, std::span<std::byte> to);
   void copy_within(const void* from, void* to, std::size_t bytes);
+  /// Rows of `row_bytes`, `stride` bytes apart.
+  void copy_rows_within(const void* from, void* to, std::size_t stride, std::size_t row_bytes, std::size_t rows);
   void fill_zero(void* memory, std::size_t bytes);
   /// Waits until all queued work is done. Throws DeviceError with what failed.
   void wait();

@@ -119,7 +119,7 @@ struct TileAttention {
   void decode(const std::byte* cache, std::size_t key, float* to) const noexcept {
     if (key < first_key || key >= end_key) return clear(to, 0);
     clear(to, args.head_values / kLanes * kLanes);
-    const std::byte* from = cache + key * args.row_bytes;
+    const std::byte* from = row_at(args, cache, key);
     switch (args.type) {
       case CacheType::f32: return decode_row<CacheType::f32>(args, from, to);
       case CacheType::f16: return decode_row<CacheType::f16>(args, from, to);

@@ -15,6 +15,7 @@ namespace imago::kernels::cuda {
 struct GpuCache {
   std::byte* keys;
   std::byte* values;
+  const std::uint32_t* pages = nullptr;  ///< null: the sequence has one page, number 0
 };
 
 /// Sequences and positions of the tokens of a batch. The arrays are in device memory, so that a recorded graph reads

@@ -28,6 +28,7 @@ struct Case {
   float cap = 0;
   bool exact = false, separate = false;
   std::size_t longest = 0;  // 0: the largest position
+  bool paged = false;       // pages of 64 rows, last ones first
 
   std::string text() const {
     return "type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(kv_heads) + "x" +
@@ -45,6 +46,7 @@ class Layer {
       : case_(c),
         rows_(static_cast<std::size_t>(*std::max_element(c.positions.begin(), c.positions.end())) + 3),
         shape_{c.type, c.kv_heads, rows_, c.head_values},
+        page_{c.type, c.kv_heads, c.paged ? 64 : rows_, c.head_values},
         q_(gaussian(c.positions.size() * heads() * c.head_values, 3)),
         gpu_q_(device, q_),
         gpu_y_(device, std::vector<float>(q_.size(), 777.0f)),
@@ -73,7 +75,7 @@ class Layer {
             .heads = heads(),
             .window = case_.window,
             .options = options(),
-            .shape = shape_,
+            .shape = page_,
             .caches = caches_.data(),
             .scratch = scratch,
             .exact = case_.exact};
@@ -140,20 +142,37 @@ class Layer {
         const std::vector<float> x =
             gaussian(filled[s] * case_.kv_heads * case_.head_values, static_cast<unsigned>(10 + 2 * s + part));
         if (!x.empty()) append_to_cache(shape_, x, 0, cache);
-        gpu_.emplace_back(device, cache);
+        gpu_.emplace_back(device, case_.paged ? in_pages(x) : cache);
         host_.push_back(std::move(cache));
       }
       pointers.push_back({gpu_[2 * s].data(), gpu_[2 * s + 1].data()});
+      if (!case_.paged) continue;
+      page_numbers_.emplace_back(device, page_numbers());
+      pointers.back().pages = page_numbers_.back().data();
     }
     return pointers;
   }
 
+  std::vector<std::uint32_t> page_numbers() const {
+    const std::size_t count = (rows_ + page_.rows - 1) / page_.rows;
+    std::vector<std::uint32_t> numbers;
+    for (std::size_t i = 0; i < count; ++i) numbers.push_back(static_cast<std::uint32_t>(2 * (count - i)));
+    return numbers;
+  }
+  std::vector<std::byte> in_pages(const std::vector<float>& x) const {
+    const std::vector<std::uint32_t> numbers = page_numbers();
+    std::vector<std::byte> cache((numbers.front() + 1) * page_.bytes(), std::byte{0xFF});
+    if (!x.empty()) append_to_cache(page_, x, 0, cache, numbers);
+    return cache;
+  }
+
   Case case_;
   std::size_t rows_;
-  CacheShape shape_;
+  CacheShape shape_, page_;
   std::vector<float> q_;
   std::vector<std::vector<std::byte>> host_;  // keys and values of each sequence
   std::vector<OnDevice<std::byte>> gpu_;
+  std::vector<OnDevice<std::uint32_t>> page_numbers_;
   OnDevice<float> gpu_q_, gpu_y_;
   OnDevice<std::int8_t> codes_;
   OnDevice<float2_pod> scales_;
@@ -168,11 +187,17 @@ class CudaAttention : public OpsFixture {
     if (bytes > scratch_.size()) scratch_ = imago::cuda::Array<std::byte>(*device(), bytes);
     return scratch_.data();
   }
-  void run(const Case& c, double bound, double rms_bound) {
+  void run(Case c, double bound, double rms_bound) {
     const Layer layer(*device(), c);
     attention(layer.args(scratch(layer.scratch_bytes())), layer.places(), stream());
     stream().wait();
     layer.expect_host(bound, rms_bound);
+    c.paged = true;
+    const Layer paged(*device(), c);
+    attention(paged.args(scratch(paged.scratch_bytes())), paged.places(), stream());
+    stream().wait();
+    ASSERT_EQ(std::memcmp(paged.y().data(), layer.y().data(), layer.y().size() * sizeof(float)), 0)
+        << c.text() << ": pages change nothing";
   }
 
  private:

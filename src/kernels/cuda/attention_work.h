@@ -78,14 +78,40 @@ inline std::size_t decode_scratch_bytes(const DecodePlan& plan, std::size_t grou
 /// The numbers of a CacheShape that kernels need.
 struct CacheRows {
   std::size_t head_bytes;  ///< from a head to the next
+  std::size_t page_bytes;
   std::uint32_t row_bytes;
   std::uint32_t head_values;
+  std::uint32_t page_shift;  ///< rows of a page, as a power of two; of no meaning for a single page
 };
 
 inline CacheRows cache_rows(const CacheShape& shape) {
-  return {shape.head_bytes(), static_cast<std::uint32_t>(shape.row_bytes()),
-          static_cast<std::uint32_t>(shape.head_values)};
+  return {.head_bytes = shape.head_bytes(),
+          .page_bytes = shape.bytes(),
+          .row_bytes = static_cast<std::uint32_t>(shape.row_bytes()),
+          .head_values = static_cast<std::uint32_t>(shape.head_values),
+          .page_shift = static_cast<std::uint32_t>(std::countr_zero(shape.rows))};
 }
+
+/// The keys or the values of one head of a sequence.
+struct HeadRows {
+  std::byte* first;  ///< of page 0
+  const std::uint32_t* pages;
+  std::size_t page_bytes;
+  std::uint32_t row_bytes, page_shift;
+
+  IMAGO_HD HeadRows(const CacheRows& rows, std::byte* plane, const std::uint32_t* page_numbers, std::uint32_t head)
+      : first(plane + head * rows.head_bytes),
+        pages(page_numbers),
+        page_bytes(rows.page_bytes),
+        row_bytes(rows.row_bytes),
+        page_shift(rows.page_shift) {}
+
+  IMAGO_HD std::byte* at(std::uint32_t row) const noexcept {
+    if (pages == nullptr) return first + std::size_t{row} * row_bytes;
+    const std::uint32_t within = row & ((std::uint32_t{1} << page_shift) - 1);
+    return first + pages[row >> page_shift] * page_bytes + std::size_t{within} * row_bytes;
+  }
+};
 
 /// What happens to queries and keys before attention: norms, where given, and rotation.
 struct HeadRotation {

@@ -43,7 +43,7 @@ struct CacheTile {
         continue;
       }
       ahead.ask(1);
-      decode_row<kType>(args, cache + row * args.row_bytes, to);
+      decode_row<kType>(args, row_at(args, cache, row), to);
     }
   }
 
@@ -51,7 +51,9 @@ struct CacheTile {
   Ahead lines_of(const std::byte* cache, std::size_t key) const noexcept {
     const std::size_t begin = key < first_key ? first_key : key < end_key ? key : end_key;
     const std::size_t end = key + kTileKeys < end_key ? key + kTileKeys : end_key;
-    return {cache + begin * args.row_bytes, cache + end * args.row_bytes};
+    if (begin >= end) return {nullptr, nullptr};
+    const std::byte* const first = row_at(args, cache, begin);
+    return {first, first + (end - begin) * args.row_bytes};
   }
 
   /// Rows key … key + kTileKeys - 1 of `cache`; zeros outside [first_key, end_key).

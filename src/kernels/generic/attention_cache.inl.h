@@ -1,5 +1,11 @@
 // Rows of a cache of keys and values, over the lanes of the surrounding namespace.
 
+/// Row `key` of a head. The rows of a tile of kTileKeys that begins at a multiple of that follow each other.
+inline const std::byte* row_at(const AttentionArgs& args, const std::byte* cache, std::size_t key) noexcept {
+  const std::size_t within = key & ((std::size_t{1} << args.page_shift) - 1);
+  return cache + args.pages[key >> args.page_shift] * args.page_bytes + within * args.row_bytes;
+}
+
 /// A row of a cache in float32; up to the next vector it is filled with zeros.
 template <CacheType kType>
 inline void decode_row(const AttentionArgs& args, const std::byte* from, float* to) noexcept {

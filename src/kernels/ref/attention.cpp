@@ -34,12 +34,17 @@ double value_at(CacheType type, const std::byte* row, std::size_t i) noexcept {
   return static_cast<double>(from_half(scale)) * block.q[i % quant::Q8_0::kValues];
 }
 
+const std::byte* row_at(const AttentionArgs& a, const std::byte* cache, std::size_t key) noexcept {
+  const std::size_t within = key & ((std::size_t{1} << a.page_shift) - 1);
+  return cache + a.pages[key >> a.page_shift] * a.page_bytes + within * a.row_bytes;
+}
+
 /// Once over the keys for the largest score, once more for the sums.
 void attend(const AttentionArgs& a, const float* q, float* y, KeyRange range) noexcept {
   const auto score = [&](std::size_t key) {
     double sum = 0;
     for (std::size_t i = 0; i < a.head_values; ++i) {
-      sum += static_cast<double>(q[i]) * value_at(a.type, a.keys + key * a.row_bytes, i);
+      sum += static_cast<double>(q[i]) * value_at(a.type, row_at(a, a.keys, key), i);
     }
     const double cap = a.cap, t = static_cast<double>(a.scale) * sum;
     return cap > 0 ? cap * std::tanh(t / cap) : t;
@@ -52,7 +57,7 @@ void attend(const AttentionArgs& a, const float* q, float* y, KeyRange range) no
   double total = 0;
   for (std::size_t k = 0; k < range.count; ++k) {
     const double weight = std::exp(score(range.first + k) - largest);
-    const std::byte* row = a.values + (range.first + k) * a.row_bytes;
+    const std::byte* row = row_at(a, a.values, range.first + k);
     for (std::size_t i = 0; i < a.head_values; ++i) sums[i] += weight * value_at(a.type, row, i);
     total += weight;
   }
