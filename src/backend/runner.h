@@ -153,7 +153,10 @@ class Runner {
 
   virtual const std::shared_ptr<Device>& device() const noexcept = 0;
   virtual BlockRange blocks() const noexcept = 0;
-  virtual bool chooses() const noexcept = 0;                       ///< can choose tokens where the logits are
+  virtual bool chooses() const noexcept = 0;  ///< can choose tokens where the logits are
+  /// In a batch of up to so many tokens, each of another sequence, a sequence gets bit for bit what it gets alone; with
+  /// kernels::kAnyBatch in any batch. 0: not even the same batch is promised to give the same again.
+  virtual std::size_t alike() const = 0;
   virtual std::uint64_t bytes() const noexcept = 0;                ///< of its matrices as products read them
   virtual std::uint64_t bytes(const WeightKey& matrix) const = 0;  ///< of one of them, or of the rows of the embedding
   virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them

@@ -73,6 +73,14 @@ class WeightStore {
     return sum;
   }
 
+  /// All but routers.
+  template <class Visit>
+  void for_each_matrix(Visit visit) const {
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      if (matrices_[i] && i % block_matrices() != static_cast<std::size_t>(Role::router)) visit(*matrices_[i]);
+    }
+  }
+
   /// What these steps read of the matrices for one token: of experts as many as it uses.
   std::uint64_t step_bytes(std::span<const Step> steps) const {
     std::uint64_t sum = 0;

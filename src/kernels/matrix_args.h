@@ -15,6 +15,9 @@ inline constexpr std::size_t kBlockColumns = 32;
 /// compete for the same sets of the first-level cache.
 inline constexpr std::size_t kTokenGap = 64;
 
+/// MatrixFunctions::alike of products that compute every token by itself.
+inline constexpr std::size_t kAnyBatch = ~std::size_t{0};
+
 /// Batches of at least this many tokens are multiplied by tiles where a kernel can.
 inline constexpr std::size_t kTileBatch = 16;
 
@@ -94,6 +97,8 @@ struct MatrixFunctions {
   /// Bytes of scratch that one thread needs.
   std::size_t (*scratch_bytes)(std::size_t cols, std::size_t batch) noexcept;
   bool needs_sums;  // reads Activations::sums in the exact form
+  // In batches of up to so many tokens each of them gets, bit for bit, what it gets alone.
+  std::size_t alike;
 
   /// Multiplies any number of tokens by tiles, on processors that have them; null elsewhere.
   ProductFunction tile_matmul = nullptr;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -118,6 +119,27 @@ TEST(Products, SeveralProductsAreThoseOfEachAlone) {
     EXPECT_THROW(multiply_all({&wrong, 1}, x, kBatch), ShapeError) << "a gate and an up of other rows";
   }
   set_thread_count(0);
+}
+
+TEST(Products, TokensGetWhatTheyGetAlone) {
+  constexpr std::size_t kRows = 40, kCols = 512, kMost = 40;
+  const std::vector<float> weights = testing::gaussian(kRows * kCols, 1), x = testing::gaussian(kMost * kCols, 2);
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel)) continue;
+    const RunMatrix matrix(kernel, packed_sample(kernel.format, kRows, kCols, 0, weights).source());
+    std::vector<float> alone(kMost * kRows);
+    for (std::size_t t = 0; t < kMost; ++t) {
+      matrix.multiply(std::span(x).subspan(t * kCols, kCols), 1, std::span(alone).subspan(t * kRows, kRows));
+    }
+    ASSERT_GE(kernel.functions.alike, 1u);
+    for (const std::size_t batch : {2, 3, 5, 11, 12, 13, 15, 16, 40}) {
+      if (batch > kernel.functions.alike) break;
+      std::vector<float> together(batch * kRows);
+      matrix.multiply(std::span(x).first(batch * kCols), batch, together);
+      ASSERT_EQ(std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)), 0)
+          << kernel.name << ", " << batch << " tokens";
+    }
+  }
 }
 
 TEST(Products, MayLieAmidOtherWeights) {

@@ -54,6 +54,12 @@ void LoadedModel::check_ids(std::span<const TokenId> ids) const {
   }
 }
 
+std::size_t LoadedModel::alike() const {
+  std::size_t least = kernels::kAnyBatch;
+  for (const auto& runner : weights.runners) least = std::min(least, runner->alike());
+  return least;
+}
+
 backend::CpuRunner& LoadedModel::host(std::string_view work) const {
   backend::Runner& last = *weights.runners.back();
   if (last.device()->is_host()) return static_cast<backend::CpuRunner&>(last);

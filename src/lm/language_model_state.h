@@ -51,6 +51,8 @@ struct LoadedModel {
   }
   /// Whether the device that has the logits can choose tokens from them.
   bool chooses() const noexcept { return weights.runners.back()->chooses(); }
+  /// Runner::alike of all parts together.
+  std::size_t alike() const;
   /// What runs all blocks, for work that looks into a model: "calibration". Throws UnsupportedError, naming it, if
   /// parts are on another device.
   backend::CpuRunner& host(std::string_view work) const;

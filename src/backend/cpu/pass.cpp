@@ -204,9 +204,15 @@ void CpuPass::run(const Experts& step) {
   const std::size_t tokens = live_.count, width = sizes_.width, inner = sizes_.feed_forward;
   const std::size_t used = step.used, rows = tokens * used;
   const std::span<float> scores = sized(work_.scores, tokens * step.count);
-  const Product router{.matrix = step.router};
-  show({&router, 1}, 0, in, tokens);
-  matrix(step.router).multiply(in, tokens, scores);
+  const Product shown{.matrix = step.router};
+  show({&shown, 1}, 0, in, tokens);
+  const kernels::RunMatrix& router = matrix(step.router);
+  const std::size_t together = std::min(tokens, router.kernel().functions.alike);
+  for (std::size_t first = 0; first < tokens; first += together) {
+    const std::size_t count = std::min(together, tokens - first);
+    router.multiply(in.subspan(first * width, count * width), count,
+                    scores.subspan(first * step.count, count * step.count));
+  }
   kernels::softmax(scores, step.count);
   Routing& routing = work_.routing;
   routing.route(step, scores, tokens);

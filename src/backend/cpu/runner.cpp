@@ -127,6 +127,13 @@ std::uint64_t CpuRunner::bytes(const WeightKey& matrix) const {
   return found != nullptr ? found->bytes() : matrix == program_->embed.table ? table_.bytes() : 0;
 }
 
+std::size_t CpuRunner::alike() const {
+  std::size_t least = kernels::kAnyBatch;  // routers see no more tokens at a time than is alike
+  weights_.for_each_matrix(
+      [&](const kernels::RunMatrix& matrix) { least = std::min(least, matrix.kernel().functions.alike); });
+  return least;
+}
+
 std::uint64_t CpuRunner::step_bytes() const {
   std::uint64_t sum = has_output() ? weights_.step_bytes(program_->output) : 0;
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) {

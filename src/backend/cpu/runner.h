@@ -24,6 +24,7 @@ class CpuRunner final : public Runner {
   const std::shared_ptr<Device>& device() const noexcept override { return device_; }
   BlockRange blocks() const noexcept override { return options_.blocks; }
   bool chooses() const noexcept override { return false; }
+  std::size_t alike() const override;
   std::uint64_t bytes() const noexcept override { return weights_.bytes(); }
   std::uint64_t bytes(const WeightKey& matrix) const override;
   std::uint64_t step_bytes() const override;

@@ -92,6 +92,7 @@ class CudaRunner final : public Runner {
   const std::shared_ptr<Device>& device() const noexcept override { return part_.device; }
   BlockRange blocks() const noexcept override { return part_.options.blocks; }
   bool chooses() const noexcept override { return true; }
+  std::size_t alike() const override { return 0; }  // how keys are split depends on how many tokens there are
   std::uint64_t bytes() const noexcept override { return part_.weights.bytes(); }
   std::uint64_t bytes(const WeightKey& matrix) const override {
     const DeviceMatrix* const found = part_.weights.matrix(matrix);

@@ -17,6 +17,7 @@ using FastTerms = Terms<1, 1>;
 
 template <class Terms>
 MatrixFunctions with_tiles(MatrixFunctions functions, ProductFunction tiles) noexcept {
+  functions.alike = functions.alike < kTileBatch ? functions.alike : kTileBatch - 1;
   functions.tile_matmul = tiles;
   functions.tile_scratch_bytes = Terms::scratch_bytes;
   functions.tile_token = Terms::tile_token;

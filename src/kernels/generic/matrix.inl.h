@@ -26,9 +26,13 @@ template <class T>
 constexpr MatrixFunctions integer_functions() noexcept {
   if constexpr (kHasPanels<T>) {
     using Layout = PanelLayoutOf<T>;
-    return {panel_bytes<Layout>,        pack_panels<T>,
-            fast_matvec<Layout>,        fast_matmul<Layout>,
-            fast_scratch_bytes<Layout>, true};
+    return {panel_bytes<Layout>,
+            pack_panels<T>,
+            fast_matvec<Layout>,
+            fast_matmul<Layout>,
+            fast_scratch_bytes<Layout>,
+            true,
+            kAnyBatch};
   } else {
     return {};
   }
@@ -40,7 +44,7 @@ constexpr MatrixFunctions fast_functions() noexcept {
   if constexpr (kIsFp8<T>) {
     using Columns = ColumnPanels<T>;
     return {Columns::panel_bytes,        Columns::pack, Columns::fast_matvec, Columns::fast_matmul,
-            Columns::fast_scratch_bytes, false};
+            Columns::fast_scratch_bytes, false,         kDirectTokens};
   } else {
     return integer_functions<T>();
   }
@@ -50,9 +54,13 @@ template <class T>
 constexpr MatrixFunctions exact_panel_functions() noexcept {
   if constexpr (kHasPanels<T>) {
     using Layout = PanelLayoutOf<T>;
-    return {panel_bytes<Layout>,         pack_panels<T>,
-            exact_matvec<Layout>,        exact_matmul<Layout>,
-            exact_scratch_bytes<Layout>, Layout::Scales::kHasOffset};
+    return {panel_bytes<Layout>,
+            pack_panels<T>,
+            exact_matvec<Layout>,
+            exact_matmul<Layout>,
+            exact_scratch_bytes<Layout>,
+            Layout::Scales::kHasOffset,
+            kUsesTables<Layout> ? 1 : kDirectTokens};
   } else {
     return {};
   }
@@ -65,7 +73,8 @@ constexpr MatrixFunctions exact_functions() noexcept {
     return exact_panel_functions<T>();
   } else {
     using Columns = ColumnPanels<T>;
-    return {Columns::panel_bytes, Columns::pack, Columns::matvec, Columns::matmul, float_scratch_bytes, false};
+    return {Columns::panel_bytes, Columns::pack, Columns::matvec, Columns::matmul,
+            float_scratch_bytes,  false,         kDirectTokens};
   }
 }
 

@@ -64,7 +64,6 @@ struct ColumnPanels {
 
   template <int kTokens>
   static void tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
-    constexpr std::size_t kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
     const Ahead ahead = Ahead::of_light(a);
     Floats sums[kTokens];
     for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
@@ -72,7 +71,7 @@ struct ColumnPanels {
              [&](const std::byte* columns, std::size_t first, std::size_t count, Floats scale) {
                Floats parts[kTokens][kChains];
                for (int t = 0; t < kTokens; ++t) {
-                 for (std::size_t i = 0; i < kChains; ++i) parts[t][i] = splat(0.0f);
+                 for (int i = 0; i < kChains; ++i) parts[t][i] = splat(0.0f);
                }
                const auto column = [&](std::size_t c, std::size_t chain) {
                  const Floats w = column_values<T>(columns + c * kColumnBytes);
@@ -83,14 +82,12 @@ struct ColumnPanels {
                };
                std::size_t c = 0;
                for (; c + kChains <= count; c += kChains) {
-                 if constexpr (kChains > 1) ahead.ask_for(columns + c * kColumnBytes, kChains * kColumnBytes);
+                 ahead.ask_for(columns + c * kColumnBytes, kChains * kColumnBytes);
                  for (std::size_t i = 0; i < kChains; ++i) column(c + i, i);
                }
                for (; c < count; ++c) column(c, 0);
                for (int t = 0; t < kTokens; ++t) {
-                 Floats part = parts[t][0];
-                 if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
-                 if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
+                 const Floats part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
                  sums[t] = fused(scale, part, sums[t]);
                }
              });
@@ -113,7 +110,7 @@ struct ColumnPanels {
       return;
     }
     for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-      each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
+      each_tile<kDirectTile>(a.in.batch, [&](auto tokens, std::size_t token) {
         tile<decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
       });
     }

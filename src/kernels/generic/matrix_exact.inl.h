@@ -1,9 +1,13 @@
 // Products with float32 activations. Of many tokens, two panels share each broadcast activation, so that loads stay
 // behind multiplications: 24 sums of 32 registers (2 × 12), or 12 of 16 (2 × 6).
 
-/// Up to this many tokens, in tiles of kFewTokens, weights are decoded in registers for each tile; from there on it is
+/// Up to this many tokens, in tiles of kDirectTile, weights are decoded in registers for each tile; from there on it is
 /// cheaper to decode them once into memory.
 inline constexpr int kDirectTokens = 12;
+inline constexpr int kDirectTile = kRegisters == 32 ? 4 : 2;
+/// Sums of a token in a tile: one token alone would wait for each. The same for any number of tokens, so that each gets
+/// what it gets alone.
+inline constexpr int kChains = 4;
 inline constexpr int kFloatTile = kRegisters == 32 ? 12 : 6;
 /// Columns that are decoded at a time: two panels of them take 64 KiB with 16 lanes.
 inline constexpr std::size_t kChunkColumns = 512;
@@ -136,7 +140,6 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
   using Levels = FloatLevels<Format>;
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   constexpr int kGroupSteps = kSteps / kGroups;
-  constexpr int kChains = kTokens < 4 ? 4 / kTokens : 1;  // few tokens alone would wait for each sum
   const typename Format::Scales scales(a.scale_group);
   Floats sums[kTokens];
   for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
@@ -162,9 +165,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
       GroupScale group = scales.read(super, block, of_super, g);
       if constexpr (Levels::kUnit != 1.0f) group.scale = group.scale * splat(Levels::kUnit);
       for (int t = 0; t < kTokens; ++t) {
-        Floats part = parts[t][0];
-        if constexpr (kChains == 2) part = parts[t][0] + parts[t][1];
-        if constexpr (kChains == 4) part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
+        const Floats part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
         sums[t] = fused(group.scale, part, sums[t]);
         if constexpr (Format::Scales::kHasOffset) {
           const std::size_t at = (token + static_cast<std::size_t>(t)) * a.in.stride + b * 32;
@@ -186,7 +187,7 @@ void exact_matmul(const ProductArgs& a) noexcept {
     return;
   }
   for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-    each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
+    each_tile<kDirectTile>(a.in.batch, [&](auto tokens, std::size_t token) {
       exact_tile<Format, decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
     });
   }

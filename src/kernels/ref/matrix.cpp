@@ -78,7 +78,7 @@ void fast_product(const ProductArgs& a) noexcept {
 
 MatrixFunctions functions(PackFunction lay_out, bool fast) noexcept {
   const ProductFunction product = fast ? fast_product : exact_product;
-  return {panel_bytes, lay_out, product, product, scratch_bytes, false};
+  return {panel_bytes, lay_out, product, product, scratch_bytes, false, kAnyBatch};
 }
 
 }  // namespace
