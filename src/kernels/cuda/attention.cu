@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
     return;
   }
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
-  store_head<kType>({a.rows, is_key ? cache.keys : cache.values, cache.pages, head}, values, position, x);
+  std::byte* const plane = (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes;
+  store_head<kType>(a.rows, plane, cache.pages, position, x);
 }
 
 /// Applies a norm over whole rows with a kernel of its own, since no warp of place_heads sees a row. Returns the norm
@@ -103,8 +104,8 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
   if (position < 0) return;
   const unsigned values = a.rows.head_values;
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
-  const HeadRows key_rows(a.rows, cache.keys, cache.pages, head / a.group);
-  const HeadRows value_rows(a.rows, cache.values, cache.pages, head / a.group);
+  const std::byte* const key_rows = cache.keys + head / a.group * a.rows.head_bytes;
+  const std::byte* const value_rows = cache.values + head / a.group * a.rows.head_bytes;
   const unsigned first = first_key(position, a.window), end = static_cast<unsigned>(position) + 1;
 
   float q[kLaneValues], sums[kLaneValues] = {};
@@ -112,12 +113,13 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
   for (unsigned i = 0; i < kLaneValues; ++i) q[i] = lane + 32 * i < values ? a.q[row * values + lane + 32 * i] : 0.0f;
   float largest = -INFINITY, total = 0;
   for (unsigned key = first; key < end; key += kKeys) {
+    const PageWindow window(a.rows, cache.pages, key, min(key + kKeys, end) - 1);
     float score[kKeys] = {};
     float top = largest;
 #pragma unroll
     for (unsigned k = 0; k < kKeys; ++k) {
       if (key + k < end) {
-        const std::byte* const from = key_rows.at(key + k);
+        const std::byte* const from = key_rows + window.offset(key + k, a.rows.row_bytes);
 #pragma unroll
         for (unsigned i = 0; i < kLaneValues; ++i) {
           if (lane + 32 * i < values) score[k] += q[i] * value_at<kType>(from, lane + 32 * i);
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
       if (key + k >= end) break;
       const float weight = expf(score[k] - largest);
       total += weight;
-      const std::byte* const from = value_rows.at(key + k);
+      const std::byte* const from = value_rows + window.offset(key + k, a.rows.row_bytes);
 #pragma unroll
       for (unsigned i = 0; i < kLaneValues; ++i) {
         if (lane + 32 * i < values) sums[i] += weight * value_at<kType>(from, lane + 32 * i);

@@ -12,7 +12,7 @@
 namespace imago::kernels::cuda {
 
 /// One sequence of a batch: the cache of one layer, laid out as CacheShape says ([heads][rows][head_values]).
-struct GpuCache {
+struct alignas(16) GpuCache {
   std::byte* keys;
   std::byte* values;
   const std::uint32_t* pages = nullptr;  ///< null: the sequence has one page, number 0

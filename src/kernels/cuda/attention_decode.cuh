@@ -73,16 +73,18 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
   const unsigned splits = (end - first + per_split - 1) / per_split;
   const bool has_keys = blockIdx.x < splits;
   const unsigned begin = first + blockIdx.x * per_split, stop = min(begin + per_split, end);
-  const HeadRows keys(a.rows, cache.keys, cache.pages, kv_head), values(a.rows, cache.values, cache.pages, kv_head);
+  const std::byte* const keys = cache.keys + kv_head * a.rows.head_bytes;
+  const std::byte* const values = cache.values + kv_head * a.rows.head_bytes;
   const std::size_t own_key = (std::size_t{token} * a.kv_heads + kv_head) * head_values;
   PlacedHeads<kSupers, kType> heads(a, out, own_key, rows);
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
   KeysAhead<kSupers, kType> ahead;
   const unsigned own = begin + warp * 16;  // the warp's first key
   const auto load_first = [&](unsigned limit) {
+    const PageWindow window = window_of_keys(a.rows, cache.pages, own, limit);
 #pragma unroll
-    for (int t = 0; t < 2; ++t) ahead.load_keys(t, keys, own, limit, head_values, g, c);
-    ahead.values.load(ValueRows(values, own, limit, c), head_values, g);
+    for (int t = 0; t < 2; ++t) ahead.load_keys(t, keys, window, a.rows.row_bytes, own, limit, head_values, g, c);
+    ahead.values.load(ValueRows(values, window, a.rows.row_bytes, own, limit, c), head_values, g);
   };
   const bool places = a.k != nullptr && position >= 0 && has_keys;
   if (places) {
@@ -108,7 +110,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
     DecodeState<kSupers, kType> state;
     set_query<kSupers, kType>(state, query, a.scale);
     for (unsigned key = own; key < stop; key += kDecodeKeys) {
-      attend_to_keys<kSupers, kType>(a, state, ahead, keys, values, key, key + kDecodeKeys, stop, g, c);
+      attend_to_keys<kSupers, kType>(a, state, ahead, keys, values, cache.pages, key, key + kDecodeKeys, stop, g, c);
     }
     state.total += __shfl_xor_sync(~0u, state.total, 1);
     state.total += __shfl_xor_sync(~0u, state.total, 2);

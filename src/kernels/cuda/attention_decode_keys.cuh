@@ -134,12 +134,13 @@ __device__ __forceinline__ void add_pairs(float (*sums)[4], const std::uint32_t 
 struct ValueRows {
   const std::byte* row[4];
   bool inside[4];
-  __device__ __forceinline__ ValueRows(const HeadRows& values, unsigned key, unsigned stop, unsigned c) {
+  __device__ __forceinline__ ValueRows(const std::byte* values, const PageWindow& window, unsigned row_bytes,
+                                       unsigned key, unsigned stop, unsigned c) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const unsigned at = key + 2 * c + k % 2 + k / 2 * 8;
       inside[k] = at < stop;
-      row[k] = values.at(inside[k] ? at : 0);
+      row[k] = values + window.offset(at, row_bytes);
     }
   }
 };
@@ -217,10 +218,10 @@ struct KeysAhead {
   Octet<kType> keys[2][2 * kSupers];
   LoadedValues<kSupers, kType> values;
 
-  __device__ __forceinline__ void load_keys(int t, const HeadRows& rows, unsigned key, unsigned stop,
-                                            unsigned head_values, unsigned g, unsigned c) {
+  __device__ __forceinline__ void load_keys(int t, const std::byte* rows, const PageWindow& window, unsigned row_bytes,
+                                            unsigned key, unsigned stop, unsigned head_values, unsigned g, unsigned c) {
     const unsigned at = key + 8 * t + g;
-    load_key<kSupers, kType>(keys[t], rows.at(at < stop ? at : 0), at < stop, head_values, c);
+    load_key<kSupers, kType>(keys[t], rows + window.offset(at, row_bytes), at < stop, head_values, c);
   }
   /// Takes key number `last`, which was not in the cache yet, from float32.
   __device__ __forceinline__ void take_last(unsigned last, unsigned key, const float* its_key, const float* its_value,
@@ -244,25 +245,34 @@ struct KeysAhead {
   }
 };
 
+/// The pages of the 16 keys from `key` on, as far as they come before `stop`.
+__device__ __forceinline__ PageWindow window_of_keys(const CacheRows& rows, const std::uint32_t* pages, unsigned key,
+                                                     unsigned stop) {
+  const unsigned last = stop == 0 ? 0 : stop - 1;
+  return {rows, pages, min(key, last), min(key + 15, last)};
+}
+
 /// Adds up to 16 keys of [key, stop) to the sums. With kLoadsAhead, `ahead` has them, and gets those from `next` on.
 template <int kSupers, CacheType kType>
 __device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<kSupers, kType>& state,
-                                               KeysAhead<kSupers, kType>& ahead, const HeadRows& keys,
-                                               const HeadRows& values, unsigned key, unsigned next, unsigned stop,
-                                               unsigned g, unsigned c) {
-  const unsigned head_values = a.rows.head_values;
-  const ValueRows rows(values, key, stop, c);
+                                               KeysAhead<kSupers, kType>& ahead, const std::byte* keys,
+                                               const std::byte* values, const std::uint32_t* pages, unsigned key,
+                                               unsigned next, unsigned stop, unsigned g, unsigned c) {
+  const unsigned row_bytes = a.rows.row_bytes, head_values = a.rows.head_values;
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
+  // Of the keys that are loaded here: with kEarly the next ones.
+  const PageWindow window = window_of_keys(a.rows, pages, kEarly ? next : key, stop);
+  const ValueRows rows(values, window, row_bytes, key, stop, c);
 
   float s[4];
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const unsigned at = key + 8 * t + g;
-    const std::byte* const row = keys.at(at < stop ? at : 0);
+    const std::byte* const row = keys + window.offset(at, row_bytes);
     if constexpr (!kEarly) load_key<kSupers, kType>(ahead.keys[t], row, at < stop, head_values, c);
     const float2 pair = score_keys<kSupers, kType>(state, ahead.keys[t], row, at < stop, head_values, c);
     s[2 * t] = pair.x * state.factor, s[2 * t + 1] = pair.y * state.factor;
-    if constexpr (kEarly) ahead.load_keys(t, keys, next, stop, head_values, g, c);
+    if constexpr (kEarly) ahead.load_keys(t, keys, window, row_bytes, next, stop, head_values, g, c);
   }
   float top = -INFINITY;
 #pragma unroll
@@ -297,7 +307,7 @@ __device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<
     const Split near = split_halves(p[0], p[1]), far = split_halves(p[2], p[3]);
     const std::uint32_t weights[4] = {near.high, near.low, far.high, far.low};
     ahead.values.add_to(state.sums, weights);
-    if constexpr (kEarly) ahead.values.load(ValueRows(values, next, stop, c), head_values, g);
+    if constexpr (kEarly) ahead.values.load(ValueRows(values, window, row_bytes, next, stop, c), head_values, g);
   }
 }
 

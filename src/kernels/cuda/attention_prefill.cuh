@@ -43,14 +43,15 @@ __device__ __forceinline__ std::uint32_t safe_pair(float a, float b) {
 
 /// Loads a tile of keys or values into shared memory; zeros past the last key and past the values of the head.
 template <int kDims, CacheType kType>
-__device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t address, const HeadRows& rows,
-                                          unsigned first, unsigned last, unsigned head_values) {
+__device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t address, const std::byte* rows,
+                                          const PageWindow& window, unsigned first, unsigned last,
+                                          const CacheRows& shape) {
   using Tile = PrefillTile<kDims>;
 #pragma unroll 4
   for (unsigned i = threadIdx.x; i < Tile::kKeys * Tile::kChunks; i += 32 * Tile::kWarps) {
     const unsigned row = i / Tile::kChunks, chunk = i % Tile::kChunks, key = first + row;
-    const bool inside = key <= last && chunk * 8 < head_values;
-    const std::byte* const from = rows.at(inside ? key : first);
+    const bool inside = key <= last && chunk * 8 < shape.head_values;
+    const std::byte* const from = rows + window.offset(inside ? key : first, shape.row_bytes);
     const std::uint32_t at = chunk_at<kDims>(row, chunk);
     if constexpr (kType == CacheType::f16) {
       copy_16(address + at, from + (inside ? chunk * 16 : 0), inside);
@@ -169,13 +170,14 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
     }
     begin = segment.end;
     if (segment.empty) continue;
-    const HeadRows key_rows(a.rows, cache.keys, cache.pages, kv_head);
-    const HeadRows value_rows(a.rows, cache.values, cache.pages, kv_head);
+    const std::byte* const key_rows = cache.keys + kv_head * a.rows.head_bytes;
+    const std::byte* const value_rows = cache.values + kv_head * a.rows.head_bytes;
     const auto load = [&](unsigned stage, unsigned key) {
       const unsigned at = keys_at(stage);
-      load_rows<kDims, kType>(memory + at, queries + at, key_rows, key, segment.last_of_any, head_values);
-      load_rows<kDims, kType>(memory + at + kTileBytes, queries + at + kTileBytes, value_rows, key, segment.last_of_any,
-                              head_values);
+      const PageWindow window(a.rows, cache.pages, key, min(key + kKeys - 1, segment.last_of_any));
+      load_rows<kDims, kType>(memory + at, queries + at, key_rows, window, key, segment.last_of_any, a.rows);
+      load_rows<kDims, kType>(memory + at + kTileBytes, queries + at + kTileBytes, value_rows, window, key,
+                              segment.last_of_any, a.rows);
       end_copies();
     };
 

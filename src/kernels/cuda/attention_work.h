@@ -92,24 +92,25 @@ inline CacheRows cache_rows(const CacheShape& shape) {
           .page_shift = static_cast<std::uint32_t>(std::countr_zero(shape.rows))};
 }
 
-/// The keys or the values of one head of a sequence.
-struct HeadRows {
-  std::byte* first;  ///< of page 0
-  const std::uint32_t* pages;
-  std::size_t page_bytes;
-  std::uint32_t row_bytes, page_shift;
+/// Where rows lie in the planes of a sequence's head, keys and values alike: rows `first` to `last`, which are in one
+/// page or in two that follow each other. Lookups of pages are loads; with a window there are two of them for many
+/// rows.
+struct PageWindow {
+  std::ptrdiff_t early = 0, late = 0;  ///< of pages, less the rows of the pages before them
+  std::uint32_t border = ~std::uint32_t{0};
 
-  IMAGO_HD HeadRows(const CacheRows& rows, std::byte* plane, const std::uint32_t* page_numbers, std::uint32_t head)
-      : first(plane + head * rows.head_bytes),
-        pages(page_numbers),
-        page_bytes(rows.page_bytes),
-        row_bytes(rows.row_bytes),
-        page_shift(rows.page_shift) {}
-
-  IMAGO_HD std::byte* at(std::uint32_t row) const noexcept {
-    if (pages == nullptr) return first + std::size_t{row} * row_bytes;
-    const std::uint32_t within = row & ((std::uint32_t{1} << page_shift) - 1);
-    return first + pages[row >> page_shift] * page_bytes + std::size_t{within} * row_bytes;
+  IMAGO_HD PageWindow(const CacheRows& rows, const std::uint32_t* pages, std::uint32_t first, std::uint32_t last) {
+    if (pages == nullptr) return;
+    const auto offset = [&](std::uint32_t page) {
+      return static_cast<std::ptrdiff_t>(pages[page] * rows.page_bytes) -
+             static_cast<std::ptrdiff_t>((std::size_t{page} << rows.page_shift) * rows.row_bytes);
+    };
+    early = offset(first >> rows.page_shift);
+    late = offset(last >> rows.page_shift);
+    border = ((first >> rows.page_shift) + 1) << rows.page_shift;
+  }
+  IMAGO_HD std::ptrdiff_t offset(std::uint32_t row, std::uint32_t row_bytes) const noexcept {
+    return (row < border ? early : late) + static_cast<std::ptrdiff_t>(std::size_t{row} * row_bytes);
   }
 };
 

@@ -182,12 +182,12 @@ __device__ __forceinline__ void rotate_head(const HeadRotation& a, unsigned valu
 
 /// Stores a head from shared memory as row `position` of its cache.
 template <CacheType kType>
-__device__ __forceinline__ void store_head(const HeadRows& rows, unsigned head_values, std::int32_t position,
-                                           const float* x) {
-  const unsigned lane = threadIdx.x % 32;
-  std::byte* const row = rows.at(static_cast<std::uint32_t>(position));
-  for (unsigned first = 0; first < head_values; first += 32) {
-    const bool inside = first + lane < head_values;
+__device__ __forceinline__ void store_head(const CacheRows& rows, std::byte* plane, const std::uint32_t* pages,
+                                           std::int32_t position, const float* x) {
+  const unsigned lane = threadIdx.x % 32, place = static_cast<unsigned>(position);
+  std::byte* const row = plane + PageWindow(rows, pages, place, place).offset(place, rows.row_bytes);
+  for (unsigned first = 0; first < rows.head_values; first += 32) {
+    const bool inside = first + lane < rows.head_values;
     store_cache_values<kType>(row, first, inside ? x[first + lane] : 0.0f, inside);
   }
 }
@@ -233,7 +233,8 @@ class PlacedHeads {
     if (is_query || is_key)
       rotate_head(a_.rotation, values, is_query ? a_.rotation.q_norm : a_.rotation.k_norm, rotation_, x);
     if (is_query) return;
-    store_head<kType>({a_.rows, is_key ? cache.keys : cache.values, cache.pages, kv_head}, values, position, x);
+    std::byte* const plane = (is_key ? cache.keys : cache.values) + kv_head * a_.rows.head_bytes;
+    store_head<kType>(a_.rows, plane, cache.pages, position, x);
   }
   static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
   __device__ __forceinline__ const float* source(unsigned job) const {
