@@ -18,6 +18,7 @@
 #include "imago/lm.h"
 #include "imago/numeric.h"
 #include "lm/language_model_state.h"
+#include "testing/paged_sequences.h"
 #include "testing/torch_models.h"
 
 namespace imago {
@@ -302,6 +303,37 @@ TEST_F(SequenceOnGpu, SeveralTogether) {
         }
       }
     }
+  }
+}
+
+TEST_F(SequenceOnGpu, BatchesOfPiecesAndStepsInPages) {
+  for (const char* const name : {"qwen3_qknorm_f32", "mixtral_moe_f32", "mistral_sliding_f32", "gpt2_f32"}) {
+    const LanguageModel host = LanguageModel::load(torch_model(name).string(), {.fast = false});
+    const LanguageModel model = load(torch_model(name), {.fast = false});
+    std::vector<TokenId> ids;
+    for (std::size_t i = 0; i < 60; ++i) ids.push_back(static_cast<TokenId>((i * 7919 + i / 3) % host.vocabulary()));
+    const auto part = [&](std::size_t begin, std::size_t end) {
+      return std::vector<TokenId>(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  ids.begin() + static_cast<std::ptrdiff_t>(end));
+    };
+    testing::PagedSequences here(host, CacheKind::float32, 4, 1), there(model, CacheKind::float32, 4, 1);
+    const std::vector<std::vector<testing::PagedSequences::Piece>> batches = {
+        {{0, part(0, 20), false}, {1, part(0, 3)}},
+        {{2, part(0, 1)}, {1, part(3, 4)}, {0, part(20, 50)}, {3, part(5, 6)}},
+        {{0, part(50, 51)}, {1, part(4, 5)}, {2, part(1, 2)}, {3, part(6, 7)}},
+        {{3, part(7, 8)}, {2, part(2, 30), false}, {0, part(51, 52)}},
+        {{0, part(52, 53)}, {1, part(5, 6)}, {2, part(30, 31)}, {3, part(8, 9)}},
+    };
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const auto wanted = here.run(batches[i]), got = there.run(batches[i]);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (std::size_t row = 0; row < got.size(); ++row) {
+        EXPECT_LE(relative_error(got[row], wanted[row]), 1e-4) << name << ", batch " << i << ", row " << row;
+      }
+    }
+    here.copy(0, 3, 40);
+    there.copy(0, 3, 40);
+    EXPECT_LE(relative_error(there.run({{3, part(9, 10)}})[0], here.run({{3, part(9, 10)}})[0]), 1e-4) << name;
   }
 }
 

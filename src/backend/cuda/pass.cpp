@@ -182,7 +182,8 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                    .k_norm_cols = cols_of(step.key_norm),
                                    .norm_eps = step.query_norm ? step.query_norm->eps : 0,
                                    .shape = group.shape,
-                                   .caches = places_.caches(index)};
+                                   .caches = places_.caches(index),
+                                   .paged = group.paged};
     if (rope_positions_ != 0 && step.attend.rotary != 0) {
       place.rope = rope_.data();
       place.rotary = step.attend.rotary;
@@ -195,6 +196,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                            .options = {.scale = step.attend.scale, .cap = step.attend.cap},
                                            .shape = group.shape,
                                            .caches = places_.caches(index),
+                                           .paged = group.paged,
                                            .scratch = attention_scratch_.data(),
                                            .exact = !part_.options.fast};
     if (quantized) {

@@ -120,10 +120,9 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
     const Segment& segment = segments[s];
     const auto& cache = static_cast<const DeviceCache&>(*segment.cache);
     std::copy(segment.pages.begin(), segment.pages.end(), numbers + page);
-    const bool alone = segment.pages.size() == 1 && segment.pages.front() == 0;
     for (std::size_t block = 0; block < blocks_; ++block) {
-      GpuCache& of_block = caches[block * sequences_ + s] = cache.block(block);
-      if (!alone) of_block.pages = reinterpret_cast<const std::uint32_t*>(this->ids() + page);
+      caches[block * sequences_ + s] = cache.block(block);
+      caches[block * sequences_ + s].pages = reinterpret_cast<const std::uint32_t*>(this->ids() + page);
     }
     page += segment.pages.size();
     const bool separate = segment.tokens == 1;
@@ -131,6 +130,7 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
       groups_.push_back({.first = token, .shape = cache.page(), .separate = separate});
     }
     PlaceGroup& group = groups_.back();
+    group.paged |= segment.pages.size() != 1 || segment.pages.front() != 0;
     group.tokens += segment.tokens;
     group.longest = std::max(group.longest, segment.past + segment.tokens - 1);
     for (std::size_t t = 0; t < segment.tokens; ++t, ++token) {

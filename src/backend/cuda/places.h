@@ -52,6 +52,7 @@ struct PlaceGroup {
   kernels::CacheShape shape;
   std::size_t longest = 0;  ///< no position is beyond this
   bool separate = false;    ///< each token is of another sequence
+  bool paged = false;       ///< some sequence has another page than number 0
 };
 
 class Places {

@@ -31,11 +31,13 @@ constexpr std::size_t kMostGraphs = 64;
 struct StepKey {
   std::size_t tokens = 0, sequences = 0, rows = 0, longest = 0, cache_rows = 0;
   kernels::CacheType type = kernels::CacheType::f16;
+  bool paged = false;
   auto operator<=>(const StepKey&) const = default;
 };
 
 std::size_t rounded_longest(const PlaceGroup& group) {
-  return std::min(std::bit_ceil(std::max(kFewestKeys, group.longest + 1)), group.shape.rows) - 1;
+  const std::size_t keys = std::bit_ceil(std::max(kFewestKeys, group.longest + 1));
+  return (group.paged ? keys : std::min(keys, group.shape.rows)) - 1;
 }
 
 bool is_narrow(Format format) {
@@ -203,7 +205,8 @@ class CudaRunner final : public Runner {
                       .rows = batch.rows.size() * (kMatVecTokens + 1) + span_of(batch.rows).first,
                       .longest = group.longest,
                       .cache_rows = group.shape.rows,
-                      .type = group.shape.type};
+                      .type = group.shape.type,
+                      .paged = group.paged};
     if (warm_.insert(key).second) {
       // Once without recording: scratch grows and kernels are loaded, which a recording must not do. Graphs recorded
       // before may have lost their scratch.

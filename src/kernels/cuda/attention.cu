@@ -30,7 +30,7 @@ struct PlaceWork {
   const std::int32_t* position;
 };
 
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   __shared__ float room[kPlaceWarps][kMostHeadValues];
   wait_for_previous();
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   }
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
   std::byte* const plane = (is_key ? cache.keys : cache.values) + head * a.rows.head_bytes;
-  store_head<kType>(a.rows, plane, cache.pages, position, x);
+  store_head<kType, kPaged>(a.rows, plane, cache.pages, position, x);
 }
 
 /// Applies a norm over whole rows with a kernel of its own, since no warp of place_heads sees a row. Returns the norm
@@ -94,7 +94,7 @@ __device__ float value_at(const std::byte* row, unsigned i) {
   return scale * static_cast<float>(reinterpret_cast<const std::int8_t*>(block)[2 + i % 32]);
 }
 
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWork a) {
   const unsigned lane = threadIdx.x % 32;
   const std::size_t row = blockIdx.x * std::size_t{kExactWarps} + threadIdx.x / 32;
@@ -113,13 +113,13 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
   for (unsigned i = 0; i < kLaneValues; ++i) q[i] = lane + 32 * i < values ? a.q[row * values + lane + 32 * i] : 0.0f;
   float largest = -INFINITY, total = 0;
   for (unsigned key = first; key < end; key += kKeys) {
-    const PageWindow window(a.rows, cache.pages, key, min(key + kKeys, end) - 1);
+    const PageWindow<kPaged> window(a.rows, cache.pages, key, min(key + kKeys, end) - 1);
     float score[kKeys] = {};
     float top = largest;
 #pragma unroll
     for (unsigned k = 0; k < kKeys; ++k) {
       if (key + k < end) {
-        const std::byte* const from = key_rows + window.offset(key + k, a.rows.row_bytes);
+        const std::byte* const from = key_rows + window.offset(key + k);
 #pragma unroll
         for (unsigned i = 0; i < kLaneValues; ++i) {
           if (lane + 32 * i < values) score[k] += q[i] * value_at<kType>(from, lane + 32 * i);
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
       if (key + k >= end) break;
       const float weight = expf(score[k] - largest);
       total += weight;
-      const std::byte* const from = value_rows + window.offset(key + k, a.rows.row_bytes);
+      const std::byte* const from = value_rows + window.offset(key + k);
 #pragma unroll
       for (unsigned i = 0; i < kLaneValues; ++i) {
         if (lane + 32 * i < values) sums[i] += weight * value_at<kType>(from, lane + 32 * i);
@@ -153,16 +153,12 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
   }
 }
 
-void exact_attention(const AttentionWork& work, CacheType type, Stream& stream) {
+void exact_attention(const AttentionWork& work, const AttentionArgs& args, Stream& stream) {
   const std::size_t rows = std::size_t{work.tokens} * work.heads;
   const auto blocks = static_cast<unsigned>((rows + kExactWarps - 1) / kExactWarps);
-  switch (type) {
-    case CacheType::f32: exact_attention<CacheType::f32><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work); break;
-    case CacheType::f16: exact_attention<CacheType::f16><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work); break;
-    case CacheType::q8_0:
-      exact_attention<CacheType::q8_0><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work);
-      break;
-  }
+  with_cache(args.shape.type, args.paged, [&](auto type, auto paged) {
+    exact_attention<type(), paged()><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work);
+  });
   imago::cuda::check_launch("attention in float32");
 }
 
@@ -214,19 +210,8 @@ void decode(const AttentionArgs& args, const TokenPlaces& places, const Attentio
     work.v = unplaced->v;
     work.rotation = head_rotation(*unplaced, unplaced->q_norm, unplaced->k_norm);
   }
-  switch (args.shape.type) {
-    case CacheType::f32: return launch_decode<CacheType::f32>(work, plan, stream);
-    case CacheType::f16: return launch_decode<CacheType::f16>(work, plan, stream);
-    case CacheType::q8_0: return launch_decode<CacheType::q8_0>(work, plan, stream);
-  }
-}
-
-void prefill(CacheType type, const AttentionWork& work, Stream& stream) {
-  switch (type) {
-    case CacheType::f32: return launch_prefill<CacheType::f32>(work, stream);
-    case CacheType::f16: return launch_prefill<CacheType::f16>(work, stream);
-    case CacheType::q8_0: return launch_prefill<CacheType::q8_0>(work, stream);
-  }
+  with_cache(args.shape.type, args.paged,
+             [&](auto type, auto paged) { launch_decode<type(), paged()>(work, plan, stream); });
 }
 
 }  // namespace
@@ -269,9 +254,9 @@ void attend(const AttentionArgs& args, const TokenPlaces& places, const PlaceArg
     if (made_int8) work.int8 = args.int8;
     decode(args, places, work, unplaced, stream);
   } else if (fits_tiles(shape) && !args.exact) {
-    prefill(shape.type, work, stream);
+    with_cache(shape.type, args.paged, [&](auto type, auto paged) { launch_prefill<type(), paged()>(work, stream); });
   } else {
-    exact_attention(work, shape.type, stream);
+    exact_attention(work, args, stream);
   }
   if (args.int8.q != nullptr && !made_int8) {
     quantize(args.y, places.tokens, args.heads * shape.head_values, args.int8, stream);
@@ -324,14 +309,9 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
                        .position = places.position};
   const std::size_t warps = places.tokens * (args.heads + 2 * shape.heads);
   const auto blocks = static_cast<unsigned>((warps + kPlaceWarps - 1) / kPlaceWarps);
-  switch (shape.type) {
-    case CacheType::f32:
-      return launch_overlapped("place", place_heads<CacheType::f32>, blocks, 32 * kPlaceWarps, 0, stream, work);
-    case CacheType::f16:
-      return launch_overlapped("place", place_heads<CacheType::f16>, blocks, 32 * kPlaceWarps, 0, stream, work);
-    case CacheType::q8_0:
-      return launch_overlapped("place", place_heads<CacheType::q8_0>, blocks, 32 * kPlaceWarps, 0, stream, work);
-  }
+  with_cache(shape.type, args.paged, [&](auto type, auto paged) {
+    launch_overlapped("place", place_heads<type(), paged()>, blocks, 32 * kPlaceWarps, 0, stream, work);
+  });
 }
 
 }  // namespace imago::kernels::cuda

@@ -15,7 +15,7 @@ namespace imago::kernels::cuda {
 struct alignas(16) GpuCache {
   std::byte* keys;
   std::byte* values;
-  const std::uint32_t* pages = nullptr;  ///< null: the sequence has one page, number 0
+  const std::uint32_t* pages = nullptr;  ///< of the sequence; not read unless `paged`
 };
 
 /// Sequences and positions of the tokens of a batch. The arrays are in device memory, so that a recorded graph reads
@@ -48,6 +48,7 @@ struct PlaceArgs {
   RopePairs pairs = {};
   CacheShape shape;
   const GpuCache* caches;  ///< in device memory, one per sequence of the batch
+  bool paged = false;      ///< false: each sequence has page 0 alone
 };
 void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream);
 
@@ -67,6 +68,7 @@ struct AttentionArgs {
   AttentionOptions options;
   CacheShape shape;
   const GpuCache* caches;
+  bool paged = false;  ///< as in PlaceArgs
   std::byte* scratch;
   bool exact = false;  ///< float32 products throughout
 };

@@ -77,6 +77,7 @@ class Layer {
             .options = options(),
             .shape = page_,
             .caches = caches_.data(),
+            .paged = case_.paged,
             .scratch = scratch,
             .exact = case_.exact};
   }

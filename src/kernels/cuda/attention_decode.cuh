@@ -51,7 +51,7 @@ __device__ __forceinline__ void combine_sums(unsigned first, unsigned step, unsi
 
 /// Grid: splits × items; a cluster for each item if a.is_cluster. Block: kDecodeWarps warps. Shared memory:
 /// [warps][rows][head_values] sums.
-template <int kSupers, CacheType kType>
+template <int kSupers, CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeWork a) {
   static_assert(kDecodeWarps == kDecodeHeads, "each warp combines one row");
   extern __shared__ float shared[];
@@ -76,15 +76,15 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
   const std::byte* const keys = cache.keys + kv_head * a.rows.head_bytes;
   const std::byte* const values = cache.values + kv_head * a.rows.head_bytes;
   const std::size_t own_key = (std::size_t{token} * a.kv_heads + kv_head) * head_values;
-  PlacedHeads<kSupers, kType> heads(a, out, own_key, rows);
+  PlacedHeads<kSupers, kType, kPaged> heads(a, out, own_key, rows);
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
   KeysAhead<kSupers, kType> ahead;
   const unsigned own = begin + warp * 16;  // the warp's first key
   const auto load_first = [&](unsigned limit) {
-    const PageWindow window = window_of_keys(a.rows, cache.pages, own, limit);
+    const auto window = window_of_keys<kPaged>(a.rows, cache.pages, own, limit);
 #pragma unroll
-    for (int t = 0; t < 2; ++t) ahead.load_keys(t, keys, window, a.rows.row_bytes, own, limit, head_values, g, c);
-    ahead.values.load(ValueRows(values, window, a.rows.row_bytes, own, limit, c), head_values, g);
+    for (int t = 0; t < 2; ++t) ahead.load_keys(t, keys, window, own, limit, head_values, g, c);
+    ahead.values.load(ValueRows(values, window, own, limit, c), head_values, g);
   };
   const bool places = a.k != nullptr && position >= 0 && has_keys;
   if (places) {
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
     DecodeState<kSupers, kType> state;
     set_query<kSupers, kType>(state, query, a.scale);
     for (unsigned key = own; key < stop; key += kDecodeKeys) {
-      attend_to_keys<kSupers, kType>(a, state, ahead, keys, values, cache.pages, key, key + kDecodeKeys, stop, g, c);
+      attend_to_keys<kSupers, kType, kPaged>(a, state, ahead, keys, values, cache.pages, key, key + kDecodeKeys, stop,
+                                             g, c);
     }
     state.total += __shfl_xor_sync(~0u, state.total, 1);
     state.total += __shfl_xor_sync(~0u, state.total, 2);
@@ -203,26 +204,27 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
       [&](unsigned k, unsigned i) { return __ldcg(partials + k * partial_floats + i); }, store);
 }
 
-template <int kSupers, CacheType kType>
+template <int kSupers, CacheType kType, bool kPaged>
 void launch_decode_of(const DecodeWork& work, const DecodePlan& plan, Stream& stream) {
   const std::size_t rows = std::min<std::size_t>(work.group, kDecodeHeads);
   const std::size_t shared = kDecodeWarps * rows * work.rows.head_values * sizeof(float);
   if (shared > 40 * 1024) {  // beside the static shared memory of the kernel
-    imago::cuda::check(cudaFuncSetAttribute(decode_attention<kSupers, kType>,
+    imago::cuda::check(cudaFuncSetAttribute(decode_attention<kSupers, kType, kPaged>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
                        "shared memory of attention");
   }
   const dim3 blocks(static_cast<unsigned>(plan.splits), static_cast<unsigned>(plan.items));
-  launch_overlapped_cluster("attention of few tokens", decode_attention<kSupers, kType>, blocks, 32 * kDecodeWarps,
-                            shared, plan.is_cluster ? static_cast<unsigned>(plan.splits) : 0, stream.handle(), work);
+  launch_overlapped_cluster("attention of few tokens", decode_attention<kSupers, kType, kPaged>, blocks,
+                            32 * kDecodeWarps, shared, plan.is_cluster ? static_cast<unsigned>(plan.splits) : 0,
+                            stream.handle(), work);
 }
 
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 void launch_decode(const DecodeWork& work, const DecodePlan& plan, Stream& stream) {
   const unsigned values = work.rows.head_values;
-  if (values <= 64) return launch_decode_of<1, kType>(work, plan, stream);
-  if (values <= 128) return launch_decode_of<2, kType>(work, plan, stream);
-  launch_decode_of<4, kType>(work, plan, stream);
+  if (values <= 64) return launch_decode_of<1, kType, kPaged>(work, plan, stream);
+  if (values <= 128) return launch_decode_of<2, kType, kPaged>(work, plan, stream);
+  launch_decode_of<4, kType, kPaged>(work, plan, stream);
 }
 
 }  // namespace imago::kernels::cuda

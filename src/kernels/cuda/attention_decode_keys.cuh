@@ -134,13 +134,14 @@ __device__ __forceinline__ void add_pairs(float (*sums)[4], const std::uint32_t 
 struct ValueRows {
   const std::byte* row[4];
   bool inside[4];
-  __device__ __forceinline__ ValueRows(const std::byte* values, const PageWindow& window, unsigned row_bytes,
-                                       unsigned key, unsigned stop, unsigned c) {
+  template <class Window>
+  __device__ __forceinline__ ValueRows(const std::byte* values, const Window& window, unsigned key, unsigned stop,
+                                       unsigned c) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const unsigned at = key + 2 * c + k % 2 + k / 2 * 8;
       inside[k] = at < stop;
-      row[k] = values + window.offset(at, row_bytes);
+      row[k] = values + window.offset(at);
     }
   }
 };
@@ -218,10 +219,11 @@ struct KeysAhead {
   Octet<kType> keys[2][2 * kSupers];
   LoadedValues<kSupers, kType> values;
 
-  __device__ __forceinline__ void load_keys(int t, const std::byte* rows, const PageWindow& window, unsigned row_bytes,
-                                            unsigned key, unsigned stop, unsigned head_values, unsigned g, unsigned c) {
+  template <class Window>
+  __device__ __forceinline__ void load_keys(int t, const std::byte* rows, const Window& window, unsigned key,
+                                            unsigned stop, unsigned head_values, unsigned g, unsigned c) {
     const unsigned at = key + 8 * t + g;
-    load_key<kSupers, kType>(keys[t], rows + window.offset(at, row_bytes), at < stop, head_values, c);
+    load_key<kSupers, kType>(keys[t], rows + window.offset(at), at < stop, head_values, c);
   }
   /// Takes key number `last`, which was not in the cache yet, from float32.
   __device__ __forceinline__ void take_last(unsigned last, unsigned key, const float* its_key, const float* its_value,
@@ -246,33 +248,34 @@ struct KeysAhead {
 };
 
 /// The pages of the 16 keys from `key` on, as far as they come before `stop`.
-__device__ __forceinline__ PageWindow window_of_keys(const CacheRows& rows, const std::uint32_t* pages, unsigned key,
-                                                     unsigned stop) {
+template <bool kPaged>
+__device__ __forceinline__ PageWindow<kPaged> window_of_keys(const CacheRows& rows, const std::uint32_t* pages,
+                                                             unsigned key, unsigned stop) {
   const unsigned last = stop == 0 ? 0 : stop - 1;
   return {rows, pages, min(key, last), min(key + 15, last)};
 }
 
 /// Adds up to 16 keys of [key, stop) to the sums. With kLoadsAhead, `ahead` has them, and gets those from `next` on.
-template <int kSupers, CacheType kType>
+template <int kSupers, CacheType kType, bool kPaged>
 __device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<kSupers, kType>& state,
                                                KeysAhead<kSupers, kType>& ahead, const std::byte* keys,
                                                const std::byte* values, const std::uint32_t* pages, unsigned key,
                                                unsigned next, unsigned stop, unsigned g, unsigned c) {
-  const unsigned row_bytes = a.rows.row_bytes, head_values = a.rows.head_values;
+  const unsigned head_values = a.rows.head_values;
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
   // Of the keys that are loaded here: with kEarly the next ones.
-  const PageWindow window = window_of_keys(a.rows, pages, kEarly ? next : key, stop);
-  const ValueRows rows(values, window, row_bytes, key, stop, c);
+  const auto window = window_of_keys<kPaged>(a.rows, pages, kEarly ? next : key, stop);
+  const ValueRows rows(values, window, key, stop, c);
 
   float s[4];
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const unsigned at = key + 8 * t + g;
-    const std::byte* const row = keys + window.offset(at, row_bytes);
+    const std::byte* const row = keys + window.offset(at);
     if constexpr (!kEarly) load_key<kSupers, kType>(ahead.keys[t], row, at < stop, head_values, c);
     const float2 pair = score_keys<kSupers, kType>(state, ahead.keys[t], row, at < stop, head_values, c);
     s[2 * t] = pair.x * state.factor, s[2 * t + 1] = pair.y * state.factor;
-    if constexpr (kEarly) ahead.load_keys(t, keys, window, row_bytes, next, stop, head_values, g, c);
+    if constexpr (kEarly) ahead.load_keys(t, keys, window, next, stop, head_values, g, c);
   }
   float top = -INFINITY;
 #pragma unroll
@@ -307,7 +310,7 @@ __device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<
     const Split near = split_halves(p[0], p[1]), far = split_halves(p[2], p[3]);
     const std::uint32_t weights[4] = {near.high, near.low, far.high, far.low};
     ahead.values.add_to(state.sums, weights);
-    if constexpr (kEarly) ahead.values.load(ValueRows(values, window, row_bytes, next, stop, c), head_values, g);
+    if constexpr (kEarly) ahead.values.load(ValueRows(values, window, next, stop, c), head_values, g);
   }
 }
 

@@ -42,16 +42,16 @@ __device__ __forceinline__ std::uint32_t safe_pair(float a, float b) {
 }
 
 /// Loads a tile of keys or values into shared memory; zeros past the last key and past the values of the head.
-template <int kDims, CacheType kType>
+template <int kDims, CacheType kType, bool kPaged>
 __device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t address, const std::byte* rows,
-                                          const PageWindow& window, unsigned first, unsigned last,
+                                          const PageWindow<kPaged>& window, unsigned first, unsigned last,
                                           const CacheRows& shape) {
   using Tile = PrefillTile<kDims>;
 #pragma unroll 4
   for (unsigned i = threadIdx.x; i < Tile::kKeys * Tile::kChunks; i += 32 * Tile::kWarps) {
     const unsigned row = i / Tile::kChunks, chunk = i % Tile::kChunks, key = first + row;
     const bool inside = key <= last && chunk * 8 < shape.head_values;
-    const std::byte* const from = rows + window.offset(inside ? key : first, shape.row_bytes);
+    const std::byte* const from = rows + window.offset(inside ? key : first);
     const std::uint32_t at = chunk_at<kDims>(row, chunk);
     if constexpr (kType == CacheType::f16) {
       copy_16(address + at, from + (inside ? chunk * 16 : 0), inside);
@@ -104,7 +104,7 @@ __device__ inline Segment find_segment(const int* positions, const int* sequence
 }
 
 /// Grid: (kv_heads · chunks of a group) × tiles of tokens.
-template <int kDims, CacheType kType>
+template <int kDims, CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(AttentionWork a, unsigned chunks) {
   using Tile = PrefillTile<kDims>;
   constexpr int kTall = Tile::kTall, kKeys = Tile::kKeys, kColumns = kKeys / 8;
@@ -174,10 +174,10 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
     const std::byte* const value_rows = cache.values + kv_head * a.rows.head_bytes;
     const auto load = [&](unsigned stage, unsigned key) {
       const unsigned at = keys_at(stage);
-      const PageWindow window(a.rows, cache.pages, key, min(key + kKeys - 1, segment.last_of_any));
-      load_rows<kDims, kType>(memory + at, queries + at, key_rows, window, key, segment.last_of_any, a.rows);
-      load_rows<kDims, kType>(memory + at + kTileBytes, queries + at + kTileBytes, value_rows, window, key,
-                              segment.last_of_any, a.rows);
+      const PageWindow<kPaged> window(a.rows, cache.pages, key, min(key + kKeys - 1, segment.last_of_any));
+      load_rows<kDims, kType, kPaged>(memory + at, queries + at, key_rows, window, key, segment.last_of_any, a.rows);
+      load_rows<kDims, kType, kPaged>(memory + at + kTileBytes, queries + at + kTileBytes, value_rows, window, key,
+                                      segment.last_of_any, a.rows);
       end_copies();
     };
 
@@ -309,25 +309,26 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
   }
 }
 
-template <int kDims, CacheType kType>
+template <int kDims, CacheType kType, bool kPaged>
 void launch_prefill_of(const AttentionWork& work, Stream& stream) {
   using Tile = PrefillTile<kDims>;
   const unsigned chunks = (work.group + kPrefillHeads - 1) / kPrefillHeads;
   const unsigned per_tile = Tile::kRows / std::min(work.group, kPrefillHeads);
-  imago::cuda::check(cudaFuncSetAttribute(prefill_attention<kDims, kType>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          Tile::kSharedBytes),
+  imago::cuda::check(cudaFuncSetAttribute(prefill_attention<kDims, kType, kPaged>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
                      "shared memory of attention");
   const dim3 blocks(work.kv_heads * chunks, (work.tokens + per_tile - 1) / per_tile);
-  prefill_attention<kDims, kType><<<blocks, 32 * Tile::kWarps, Tile::kSharedBytes, stream.handle()>>>(work, chunks);
+  prefill_attention<kDims, kType, kPaged>
+      <<<blocks, 32 * Tile::kWarps, Tile::kSharedBytes, stream.handle()>>>(work, chunks);
   imago::cuda::check_launch("attention of many tokens");
 }
 
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 void launch_prefill(const AttentionWork& work, Stream& stream) {
   const unsigned values = work.rows.head_values;
-  if (values <= 64) return launch_prefill_of<64, kType>(work, stream);
-  if (values <= 128) return launch_prefill_of<128, kType>(work, stream);
-  launch_prefill_of<256, kType>(work, stream);
+  if (values <= 64) return launch_prefill_of<64, kType, kPaged>(work, stream);
+  if (values <= 128) return launch_prefill_of<128, kType, kPaged>(work, stream);
+  launch_prefill_of<256, kType, kPaged>(work, stream);
 }
 
 }  // namespace imago::kernels::cuda

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/host_device.h"
@@ -81,7 +82,7 @@ struct CacheRows {
   std::size_t page_bytes;
   std::uint32_t row_bytes;
   std::uint32_t head_values;
-  std::uint32_t page_shift;  ///< rows of a page, as a power of two; of no meaning for a single page
+  std::uint32_t page_shift;  ///< rows of a page, as a power of two; of no meaning where sequences have one
 };
 
 inline CacheRows cache_rows(const CacheShape& shape) {
@@ -93,26 +94,49 @@ inline CacheRows cache_rows(const CacheShape& shape) {
 }
 
 /// Where rows lie in the planes of a sequence's head, keys and values alike: rows `first` to `last`, which are in one
-/// page or in two that follow each other. Lookups of pages are loads; with a window there are two of them for many
-/// rows.
+/// page or, of sequences that have several, in two that follow each other. Looking a page up is a load; a window does
+/// it twice for many rows.
+template <bool kPaged>
 struct PageWindow {
-  std::ptrdiff_t early = 0, late = 0;  ///< of pages, less the rows of the pages before them
-  std::uint32_t border = ~std::uint32_t{0};
+  IMAGO_HD PageWindow(const CacheRows& rows, const std::uint32_t* pages, std::uint32_t first, std::uint32_t last)
+      : row_bytes_(rows.row_bytes) {
+    if constexpr (kPaged) {
+      const std::uint32_t page = first >> rows.page_shift;
+      early_ = offset_of(rows, pages, page);
+      late_ = offset_of(rows, pages, last >> rows.page_shift);
+      border_ = (page + 1) << rows.page_shift;
+    }
+  }
+  IMAGO_HD std::ptrdiff_t offset(std::uint32_t row) const noexcept {
+    const auto within = static_cast<std::ptrdiff_t>(std::size_t{row} * row_bytes_);
+    if constexpr (kPaged) return within + (row < border_ ? early_ : late_);
+    return within;
+  }
 
-  IMAGO_HD PageWindow(const CacheRows& rows, const std::uint32_t* pages, std::uint32_t first, std::uint32_t last) {
-    if (pages == nullptr) return;
-    const auto offset = [&](std::uint32_t page) {
-      return static_cast<std::ptrdiff_t>(pages[page] * rows.page_bytes) -
-             static_cast<std::ptrdiff_t>((std::size_t{page} << rows.page_shift) * rows.row_bytes);
-    };
-    early = offset(first >> rows.page_shift);
-    late = offset(last >> rows.page_shift);
-    border = ((first >> rows.page_shift) + 1) << rows.page_shift;
+ private:
+  /// Less the rows of the pages before it.
+  IMAGO_HD static std::ptrdiff_t offset_of(const CacheRows& rows, const std::uint32_t* pages, std::uint32_t page) {
+    return static_cast<std::ptrdiff_t>(pages[page] * rows.page_bytes) -
+           static_cast<std::ptrdiff_t>((std::size_t{page} << rows.page_shift) * rows.row_bytes);
   }
-  IMAGO_HD std::ptrdiff_t offset(std::uint32_t row, std::uint32_t row_bytes) const noexcept {
-    return (row < border ? early : late) + static_cast<std::ptrdiff_t>(std::size_t{row} * row_bytes);
-  }
+
+  std::uint32_t row_bytes_, border_ = 0;
+  std::ptrdiff_t early_ = 0, late_ = 0;
 };
+
+/// Calls run(type, paged) with both as constants.
+template <class Run>
+void with_cache(CacheType type, bool paged, Run run) {
+  const auto with = [&]<CacheType kType>(std::integral_constant<CacheType, kType> constant) {
+    if (paged) return run(constant, std::true_type());
+    run(constant, std::false_type());
+  };
+  switch (type) {
+    case CacheType::f32: return with(std::integral_constant<CacheType, CacheType::f32>());
+    case CacheType::f16: return with(std::integral_constant<CacheType, CacheType::f16>());
+    case CacheType::q8_0: return with(std::integral_constant<CacheType, CacheType::q8_0>());
+  }
+}
 
 /// What happens to queries and keys before attention: norms, where given, and rotation.
 struct HeadRotation {
@@ -164,11 +188,11 @@ struct DecodeWork : AttentionWork {
   std::uint32_t* counters = nullptr;  // [items], zeros between launches
   float* partials = nullptr;          // [items][splits][rows][head_values + 2]
 };
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 void launch_decode(const DecodeWork& work, const DecodePlan& plan, Stream& stream);
 
 /// Many tokens: see attention_prefill.cuh. The same head sizes.
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 void launch_prefill(const AttentionWork& work, Stream& stream);
 
 }  // namespace imago::kernels::cuda

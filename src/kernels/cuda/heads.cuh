@@ -181,11 +181,11 @@ __device__ __forceinline__ void rotate_head(const HeadRotation& a, unsigned valu
 }
 
 /// Stores a head from shared memory as row `position` of its cache.
-template <CacheType kType>
+template <CacheType kType, bool kPaged>
 __device__ __forceinline__ void store_head(const CacheRows& rows, std::byte* plane, const std::uint32_t* pages,
                                            std::int32_t position, const float* x) {
   const unsigned lane = threadIdx.x % 32, place = static_cast<unsigned>(position);
-  std::byte* const row = plane + PageWindow(rows, pages, place, place).offset(place, rows.row_bytes);
+  std::byte* const row = plane + PageWindow<kPaged>(rows, pages, place, place).offset(place);
   for (unsigned first = 0; first < rows.head_values; first += 32) {
     const bool inside = first + lane < rows.head_values;
     store_cache_values<kType>(row, first, inside ? x[first + lane] : 0.0f, inside);
@@ -194,7 +194,7 @@ __device__ __forceinline__ void store_head(const CacheRows& rows, std::byte* pla
 
 /// The heads that a block of decoding attention prepares: rotated queries go into shared memory; the block with the
 /// last key stores the token's key and value in the cache, where no other block reads them.
-template <int kSupers, CacheType kType>
+template <int kSupers, CacheType kType, bool kPaged>
 class PlacedHeads {
  public:
   __device__ __forceinline__ PlacedHeads(const DecodeWork& a, std::size_t queries, std::size_t key, unsigned rows)
@@ -234,7 +234,7 @@ class PlacedHeads {
       rotate_head(a_.rotation, values, is_query ? a_.rotation.q_norm : a_.rotation.k_norm, rotation_, x);
     if (is_query) return;
     std::byte* const plane = (is_key ? cache.keys : cache.values) + kv_head * a_.rows.head_bytes;
-    store_head<kType>(a_.rows, plane, cache.pages, position, x);
+    store_head<kType, kPaged>(a_.rows, plane, cache.pages, position, x);
   }
   static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
   __device__ __forceinline__ const float* source(unsigned job) const {

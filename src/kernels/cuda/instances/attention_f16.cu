@@ -2,6 +2,8 @@
 #include "kernels/cuda/attention_prefill.cuh"
 
 namespace imago::kernels::cuda {
-template void launch_decode<CacheType::f16>(const DecodeWork&, const DecodePlan&, Stream&);
-template void launch_prefill<CacheType::f16>(const AttentionWork&, Stream&);
+template void launch_decode<CacheType::f16, false>(const DecodeWork&, const DecodePlan&, Stream&);
+template void launch_decode<CacheType::f16, true>(const DecodeWork&, const DecodePlan&, Stream&);
+template void launch_prefill<CacheType::f16, false>(const AttentionWork&, Stream&);
+template void launch_prefill<CacheType::f16, true>(const AttentionWork&, Stream&);
 }  // namespace imago::kernels::cuda
