@@ -153,22 +153,29 @@ std::vector<TokenId> encode_messages(const Tokenizer& tokenizer, std::span<const
                                      const ChatTemplate::Variables& variables = {});
 
 /// A conversation with an engine. When the context is full the oldest exchanges are left out of the prompt, the system
-/// message never. Not thread-safe.
+/// message never. A model without a template that can be used gets "User: …" and "Assistant: …". Not thread-safe.
 class ChatSession {
  public:
   struct Options {
     GenerateOptions generate = {};
     std::string system = {};  ///< empty: none
   };
+  /// The engine must outlive it. Throws UnsupportedError if the model has no tokenizer.
   ChatSession(Engine& engine, const Options& options);
 
-  /// Adds a message and its answer. False if it was stopped before the first token: then the conversation is unchanged.
-  bool say(const std::string& message, const std::function<bool(const EngineEvent&)>& on_event);
-  /// Another answer to the last message. Throws UsageError if there is none.
-  bool again(const std::function<bool(const EngineEvent&)>& on_event);
+  /// Why the chat template is not used; empty if it is.
+  const std::string& note() const noexcept { return note_; }
+
+  /// Adds a message and its answer. False if it was stopped before the first token: then, and if it throws, the
+  /// conversation is unchanged. Throws as Engine::submit, Generation::next and ChatTemplate::render.
+  bool say(std::string message, const std::function<bool(const EngineEvent&)>& on_event = {});
+  /// Another answer to the last message. Returns and throws as `say`, and UsageError if there is none.
+  bool again(const std::function<bool(const EngineEvent&)>& on_event = {});
+  /// Forgets all messages but the system message.
   void clear();
+  /// Empty: none.
   void set_system(std::string text);
-  /// As JSON: an array of objects with role and content. Throw IoError, FormatError.
+  /// As JSON: {"messages": [{"role": …, "content": …}, …]}. Throw IoError, FormatError.
   void save(const std::string& path) const;
   void load(const std::string& path);
 
@@ -176,11 +183,16 @@ class ChatSession {
   const RequestResult& last() const noexcept { return last_; }
 
  private:
-  bool answer(const std::function<bool(const EngineEvent&)>& on_event);
+  std::vector<TokenId> encode(std::span<const ChatMessage> messages, std::size_t first) const;
+  std::vector<TokenId> prompt(std::span<const ChatMessage> messages);
+  bool answer(std::vector<ChatMessage> messages, const std::function<bool(const EngineEvent&)>& on_event);
 
   Engine& engine_;
   Options options_;
+  std::string note_;
   std::vector<ChatMessage> messages_;
+  std::size_t first_ = 0;  // those before it, but the system message, are left out
+  std::uint64_t answers_ = 0;
   RequestResult last_;
 };
 

@@ -44,4 +44,10 @@ void Routing::route(const Experts& experts, std::span<float> probabilities, std:
   starts[0] = 0;
 }
 
+void Routing::count_singles(const Experts& experts, std::size_t tokens) {
+  const std::span<std::size_t> counts = sized(singles, experts.count);
+  std::ranges::fill(counts, 0);
+  for (std::size_t i = 0; i < tokens * experts.used; ++i) ++counts[chosen[i]];
+}
+
 }  // namespace imago::backend

@@ -36,9 +36,12 @@ struct Routing {
   std::vector<std::size_t> chosen;  ///< [tokens][used]: the expert
   std::vector<std::size_t> row_of;  ///< [tokens][used]: the row
   std::vector<std::size_t> firsts;  ///< first row of each expert, and one more: the number of rows
+  std::vector<std::size_t> singles;  ///< rows of each expert, its first ones, that are of the first tokens
 
   /// From the softmax of the router, [tokens][experts], which is overwritten. The lower number wins a draw.
   void route(const Experts& experts, std::span<float> probabilities, std::size_t tokens);
+  /// Fills `singles` for that many first tokens.
+  void count_singles(const Experts& experts, std::size_t tokens);
 };
 
 /// Grows to the largest batch it has seen and is then used again. One per sequence.

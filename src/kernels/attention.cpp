@@ -136,7 +136,7 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
   if (tokens == 0) return;
 
-  const bool by_tiles = options.fast && tokens >= kTileBatch;
+  const bool by_tiles = options.fast && (options.many || tokens >= kTileBatch);
   const CpuFeatures features = allowed_cpu_features() & (by_tiles ? ~kNoFeatures : ~kAmx);
   const OpKernel<AttentionArgs>& kernel = choose_op<AttentionArgs>(features);
   const std::size_t row_bytes = shape.row_bytes();

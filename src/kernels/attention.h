@@ -43,6 +43,7 @@ struct AttentionOptions {
   /// Many tokens may be multiplied by tiles of bfloat16 where the processor has them: keys, values and weights lose all
   /// but 8 bits.
   bool fast = false;
+  bool many = false;  ///< few tokens are treated likewise
 };
 
 /// The keys that token t of `tokens` sees when all of them and `past` tokens before them are in the cache: those up to

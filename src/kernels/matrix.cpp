@@ -113,11 +113,12 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
 std::size_t RunMatrix::panels() const noexcept { return (rows_ + kernel_->panel_rows - 1) / kernel_->panel_rows; }
 
 void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y,
-                           const Epilogue& epilogue, const float* up) const {
+                           const Epilogue& epilogue, const float* up, bool many) const {
   thread_local LineVector<std::byte> memory;
   const MatrixFunctions& functions = kernel_->functions;
   const bool by_tiles = in.tiles != nullptr && functions.tile_matmul != nullptr;
-  const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, in.batch);
+  const std::size_t batch = many ? std::max(in.batch, kManyTokens) : in.batch;
+  const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, batch);
   const ProductArgs args{.run = data_.address(),
                          .rows = rows_,
                          .cols = cols_,
@@ -129,8 +130,9 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
                          .y_stride = rows_,
                          .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
                          .far_ahead = prefetch_distance(),
-                         .scratch = sized(memory, scratch).data()};
-  (by_tiles ? functions.tile_matmul : in.batch == 1 ? functions.matvec : functions.matmul)(args);
+                         .scratch = sized(memory, scratch).data(),
+                         .many = many};
+  (by_tiles ? functions.tile_matmul : batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
   const std::size_t first_row = begin * kernel_->panel_rows;

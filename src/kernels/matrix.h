@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -95,8 +96,9 @@ class RunMatrix {
   std::size_t panels() const noexcept;
   /// The rows of the panels [begin, end), on the calling thread. `up`: results to multiply with, laid out as y, or
   /// null.
+  /// `many`: the tokens get what they would get among many.
   void run_panels(const Activations& in, std::size_t begin, std::size_t end, float* y, const Epilogue& epilogue,
-                  const float* up) const;
+                  const float* up, bool many) const;
 
   const MatrixKernel* kernel_;
   std::size_t rows_, cols_, scale_group_;
@@ -111,6 +113,9 @@ struct Product {
   Epilogue epilogue = {};
   const RunMatrix* up = nullptr;  ///< given: y = activation(matrix x + bias) · (up x)
   std::span<float> up_y = {};     ///< room for up x, as large as y
+  /// So many tokens at the start get, bit for bit, what each gets alone, and the others what they get among many: no
+  /// result depends on how many there are. None: what is fastest for all of them.
+  std::optional<std::size_t> singles = std::nullopt;
 };
 
 /// Several products with tokens of one batch, x of `batch` rows: activations are prepared once, and the work of all is

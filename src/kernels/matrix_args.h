@@ -21,6 +21,9 @@ inline constexpr std::size_t kAnyBatch = ~std::size_t{0};
 /// Batches of at least this many tokens are multiplied by tiles where a kernel can.
 inline constexpr std::size_t kTileBatch = 16;
 
+/// A product that gives few tokens what they would get among many is one of at least so many.
+inline constexpr std::size_t kManyTokens = kTileBatch;
+
 /// A tile of activations: 16 tokens by 32 columns in bfloat16, row by row, or several whose sums they are. Those of 16
 /// tokens follow each other, so that a product reads memory from front to back; the last of a batch may lack tokens,
 /// and holds anything in their place.
@@ -75,6 +78,7 @@ struct ProductArgs {
   const float* bias;      // one per row, or null
   std::size_t far_ahead;  // bytes that are asked for in advance; 0: the processor sees to that by itself
   std::byte* scratch;     // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
+  bool many;              // a matmul that gives few tokens what they would get among many
 };
 
 /// Puts one token into its rows of tiles.

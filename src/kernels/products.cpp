@@ -50,6 +50,9 @@ void check_product(const Product& product, std::size_t cols, std::size_t batch) 
   const std::size_t results = checked_mul(product.tokens, matrix.rows(), "a batch");
   check_shape(product.y.size(), results, "results");
   if (!product.epilogue.bias.empty()) check_shape(product.epilogue.bias.size(), matrix.rows(), "bias");
+  if (product.singles.value_or(0) > product.tokens) {
+    throw ShapeError(fmt::format("{} single tokens of {}", *product.singles, product.tokens));
+  }
   if (product.up == nullptr) return;
   const RunMatrix& up = *product.up;
   if (up.rows() != matrix.rows() || up.cols() != matrix.cols()) {
@@ -91,13 +94,36 @@ struct ProductRegion {
     return std::max<std::size_t>(1, std::max(bytes, sums * (is_joint(product) ? 2 : 1) / 12));
   }
 
-  void run_units(const Product& product, std::size_t begin, std::size_t end) const {
+  enum class Company : std::uint8_t { any, none, many };  ///< whose results tokens get
+
+  /// Some units of some tokens of a product.
+  void run_tokens(const Product& product, std::size_t begin, std::size_t end, std::size_t token, std::size_t count,
+                  Company company) const {
     const std::size_t first = begin * kPanelsPerUnit;
     const std::size_t last = std::min(end * kPanelsPerUnit, product.matrix->panels());
-    const Activations tokens = tokens_of(in, product.first_token, product.tokens);
-    if (is_joint(product)) product.up->run_panels(tokens, first, last, product.up_y.data(), {}, nullptr);
-    product.matrix->run_panels(tokens, first, last, product.y.data(), product.epilogue,
-                               product.up == nullptr ? nullptr : product.up_y.data());
+    Activations tokens = tokens_of(in, product.first_token + token, count);
+    if (company == Company::none) tokens.tiles = nullptr;
+    const bool many = company == Company::many;
+    float* const y = product.y.data() + token * product.matrix->rows();
+    float* const up_y = product.up == nullptr ? nullptr : product.up_y.data() + token * product.matrix->rows();
+    if (is_joint(product)) product.up->run_panels(tokens, first, last, up_y, {}, nullptr, many);
+    product.matrix->run_panels(tokens, first, last, y, product.epilogue, up_y, many);
+  }
+
+  void run_units(const Product& product, std::size_t begin, std::size_t end) const {
+    if (!product.singles) return run_tokens(product, begin, end, 0, product.tokens, Company::any);
+    const std::size_t singles = *product.singles;
+    std::size_t together = product.matrix->kernel().functions.alike;
+    if (is_joint(product)) together = std::min(together, product.up->kernel().functions.alike);
+    // Unit by unit where the tokens do not go together: its panels stay in the cache.
+    const std::size_t units_together = singles <= together ? std::max<std::size_t>(end - begin, 1) : 1;
+    for (std::size_t unit = begin; unit < end; unit += units_together) {
+      for (std::size_t token = 0; token < singles; token += std::min(together, singles - token)) {
+        run_tokens(product, unit, std::min(unit + units_together, end), token, std::min(together, singles - token),
+                   Company::none);
+      }
+    }
+    if (singles < product.tokens) run_tokens(product, begin, end, singles, product.tokens - singles, Company::many);
   }
 
   void run() const {
@@ -138,8 +164,12 @@ void multiply_all(std::span<const Product> products, std::span<const float> x, s
   if (batch == 0) return;
   for (const Product& product : products) {
     if (product.up != nullptr && !ProductRegion::is_joint(product)) {
-      const std::span<const float> tokens = x.subspan(product.first_token * cols, product.tokens * cols);
-      product.up->multiply(tokens, product.tokens, product.up_y);
+      const Product up{.matrix = product.up,
+                       .y = product.up_y,
+                       .first_token = product.first_token,
+                       .tokens = product.tokens,
+                       .singles = product.singles};
+      multiply_all({&up, 1}, x, batch);
     }
   }
   for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::exact}) {
@@ -148,8 +178,13 @@ void multiply_all(std::span<const Product> products, std::span<const float> x, s
     for (const Product& product : products) {
       if (product.matrix->kernel().arithmetic != arithmetic) continue;
       any = true;
-      needs.add(product.matrix->kernel(), batch);
-      if (ProductRegion::is_joint(product)) needs.add(product.up->kernel(), batch);
+      const auto add = [&](const MatrixKernel& kernel) {
+        if (!product.singles) return needs.add(kernel, batch);
+        if (*product.singles != 0) needs.add(kernel, 1);
+        if (*product.singles < product.tokens) needs.add(kernel, kManyTokens);
+      };
+      add(product.matrix->kernel());
+      if (ProductRegion::is_joint(product)) add(product.up->kernel());
     }
     if (!any) continue;
     const PreparedActivations prepared(x, batch, cols, needs);

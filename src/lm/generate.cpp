@@ -1,12 +1,10 @@
 // The loop: logits, a token, its text, and again.
 
-#include <algorithm>
 #include <chrono>
 
-#include "imago/error.h"
 #include "imago/lm.h"
+#include "lm/answer.h"
 #include "lm/language_model_state.h"
-#include "lm/text_stream.h"
 
 namespace imago {
 
@@ -15,13 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// Penalties count the tokens before the generation too.
-void tell(Sampler& sampler, std::span<const TokenId> tokens, int penalty_tokens) {
-  const std::size_t seen =
-      penalty_tokens < 0 ? tokens.size() : std::min(tokens.size(), static_cast<std::size_t>(penalty_tokens));
-  for (const TokenId id : tokens.last(seen)) sampler.accept(id);
-}
 
 /// The token after a sequence: chosen on the device if the sampler does not need the logits on the host.
 class NextToken {
@@ -57,17 +48,9 @@ class NextToken {
 
 GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, const GenerateOptions& options,
                         const std::function<bool(const GeneratedToken&)>& on_token) {
-  const Tokenizer* const tokenizer = sequence.tokenizer();
-  if (tokenizer == nullptr && !options.stop.empty()) {
-    throw UnsupportedError("stop strings need a tokenizer, and the model has none");
-  }
-  lm::TextStream stream(options.stop);
+  lm::Answer answer(sequence.tokenizer(), options);
   Sampler sampler(options.sampler);
-  GenerateResult result;
-  const auto emit = [&](GeneratedToken token) {
-    result.text += token.text;
-    return !on_token || on_token(token);
-  };
+  GenerateResult& result = answer.result();
 
   const Clock::time_point start = Clock::now();
   NextToken next(sequence, sampler, options);
@@ -76,48 +59,22 @@ GenerateResult generate(Sequence& sequence, std::span<const TokenId> prompt, con
   });
   result.prompt_seconds = seconds_since(start);
   if (!ran) {
-    result.end = EndReason::cancelled;
-    return result;
+    answer.cancel();
+    return std::move(result);
   }
   result.prompt_tokens = prompt.size();
-  tell(sampler, sequence.tokens(), options.sampler.penalty_tokens);
+  lm::tell_prompt(sampler, sequence.tokens(), options.sampler.penalty_tokens);
 
   const Clock::time_point first = Clock::now();
-  while (result.ids.size() < options.max_tokens) {
-    GeneratedToken token{next.choose(), {}, {}};
-    if (tokenizer != nullptr && tokenizer->is_end(token.id) && !options.ignore_end) {
-      result.end = EndReason::end_token;
-      token.text = stream.finish();
-      if (!token.text.empty()) emit(std::move(token));
-      break;
-    }
-    result.ids.push_back(token.id);
-    const bool enough = result.ids.size() == options.max_tokens;
+  while (!answer.enough() && !answer.end()) {
+    const TokenId id = next.choose();
     const bool full = sequence.size() == sequence.capacity();
-    if (tokenizer != nullptr) token.text = stream.push(tokenizer->piece(token.id));
-    if (enough || full) token.text += stream.finish();
-    if (options.log_probabilities > 0) {
-      token.top = top_log_probabilities(next.logits(), options.log_probabilities, token.id);
-    }
-    const TokenId id = token.id;
-    if (!emit(std::move(token))) {
-      result.end = EndReason::cancelled;
-      break;
-    }
-    if (stream.stopped()) {
-      result.end = EndReason::stop_string;
-      break;
-    }
-    if (enough) break;
-    if (full) {
-      result.end = EndReason::context_full;
-      break;
-    }
-    next.append({&id, 1});
+    const std::optional<GeneratedToken> token = answer.take(id, full, next.logits());
+    if (token && on_token && !on_token(*token)) answer.cancel();
+    if (!answer.end()) next.append({&id, 1});
   }
   result.generate_seconds = seconds_since(first);
-  result.text += stream.finish();  // when the caller has stopped listening
-  return result;
+  return std::move(result);
 }
 
 }  // namespace imago

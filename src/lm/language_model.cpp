@@ -45,6 +45,16 @@ std::size_t LoadedModel::max_positions() const noexcept {
   return weights.traits.learned_positions ? weights.learned_positions : kMaxContext;
 }
 
+void LoadedModel::check_context(std::size_t tokens) const {
+  if (tokens == 0 || tokens > kMaxContext) {
+    throw UsageError(fmt::format("a context of {} tokens; it can be 1 to {}", tokens, kMaxContext));
+  }
+  if (tokens > max_positions()) {
+    throw UsageError(
+        fmt::format("a context of {} tokens; this model has learned {} positions and no more", tokens, max_positions()));
+  }
+}
+
 void LoadedModel::check_ids(std::span<const TokenId> ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= weights.traits.vocabulary) {

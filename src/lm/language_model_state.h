@@ -45,6 +45,8 @@ struct LoadedModel {
 
   /// Positions that sequences can have: those of the table of positions, or as many as memory holds.
   std::size_t max_positions() const noexcept;
+  /// Throws UsageError for a context that no sequence can have.
+  void check_context(std::size_t tokens) const;
   /// The table for these positions; null where there is no rope.
   std::shared_ptr<const kernels::RopeTable> rope_table(std::size_t positions) const {
     return rope ? rope->with(positions) : nullptr;

@@ -90,13 +90,7 @@ struct Sequence::State {
 Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
   const lm::LoadedModel& loaded = LanguageModelAccess::loaded(model);
   const std::size_t context = options.context != 0 ? options.context : loaded.weights.traits.context;
-  if (context == 0 || context > lm::kMaxContext) {
-    throw UsageError(fmt::format("a context of {} tokens; it can be 1 to {}", context, lm::kMaxContext));
-  }
-  if (context > loaded.max_positions()) {
-    throw UsageError(fmt::format("a context of {} tokens; this model has learned {} positions and no more", context,
-                                 loaded.max_positions()));
-  }
+  loaded.check_context(context);
   if (options.batch == std::size_t{0}) throw UsageError("a batch of 0 tokens; it needs at least 1");
   state_ = std::make_unique<State>();
   state_->model = &loaded;

@@ -27,6 +27,7 @@ struct SegmentAttention {
   std::span<kernels::KeyRange> ranges;  // like q
   RowRange all_read;                    // tokens of the batch
   bool fast;                            // results are rounded to int8 or bfloat16 next
+  std::optional<std::size_t> singles;
 
   /// Tokens of the batch from `first` on.
   void run(const Segment& segment, std::size_t first) const {
@@ -51,7 +52,11 @@ struct SegmentAttention {
       seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
     }
     kernels::attention(cache.page(), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
-                       {.scale = step.scale, .cap = step.cap, .fast = fast}, segment.pages);
+                       {.scale = step.scale,
+                        .cap = step.cap,
+                        .fast = fast && !(singles && first < *singles),
+                        .many = singles.has_value()},
+                       segment.pages);
   }
 };
 
@@ -69,12 +74,20 @@ std::span<const float> CpuPass::vector(const std::optional<WeightKey>& key) cons
   return found != nullptr ? std::span<const float>(*found) : std::span<const float>();
 }
 
-kernels::Product CpuPass::product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows) {
+std::optional<std::size_t> CpuPass::singles_of(RowRange rows) const {
+  if (!singles_) return std::nullopt;
+  const std::size_t first = live_.first + rows.first;
+  return std::clamp(*singles_, first, first + rows.count) - first;
+}
+
+kernels::Product CpuPass::product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows,
+                                     std::optional<std::size_t> singles) {
   kernels::Product made{.matrix = &matrix(step.matrix.of_expert(expert)),
                         .y = y,
                         .first_token = rows.first,
                         .tokens = rows.count,
-                        .epilogue = {.bias = vector(step.bias), .activation = step.activation}};
+                        .epilogue = {.bias = vector(step.bias), .activation = step.activation},
+                        .singles = singles};
   if (step.up) made.up = &matrix(step.up->of_expert(expert));
   return made;
 }
@@ -143,7 +156,7 @@ void CpuPass::run(const Products& step) {
   products.clear();
   for (const Product& one : step.list) {
     const RowRange rows = one.out == Slot::query ? read_ : RowRange{0, live_.count};
-    kernels::Product product = product_of(one, 0, values(one.out), rows);
+    kernels::Product product = product_of(one, 0, values(one.out), rows, singles_of(rows));
     if (one.up) product.up_y = sized(work_.up, product.y.size());
     products.push_back(product);
   }
@@ -177,7 +190,8 @@ void CpuPass::run(const Attend& step) {
                                    .v = values(Slot::value),
                                    .ranges = sized(work_.ranges, read_.count),
                                    .all_read = read_,
-                                   .fast = next_ != nullptr && reads_fast(runner_, *next_)};
+                                   .fast = next_ != nullptr && reads_fast(runner_, *next_),
+                                   .singles = singles_};
   // Threads share the heads and tokens of a piece of a prompt; single tokens are computed side by side.
   std::size_t first = 0;
   for (std::size_t i = 0; i < segments_.size();) {
@@ -206,16 +220,18 @@ void CpuPass::run(const Experts& step) {
   const std::span<float> scores = sized(work_.scores, tokens * step.count);
   const Product shown{.matrix = step.router};
   show({&shown, 1}, 0, in, tokens);
-  const kernels::RunMatrix& router = matrix(step.router);
-  const std::size_t together = std::min(tokens, router.kernel().functions.alike);
-  for (std::size_t first = 0; first < tokens; first += together) {
-    const std::size_t count = std::min(together, tokens - first);
-    router.multiply(in.subspan(first * width, count * width), count,
-                    scores.subspan(first * step.count, count * step.count));
-  }
+  // The smallest difference may send a token to another expert, so it gets what it gets alone in any batch.
+  const std::optional<std::size_t> singles = singles_of({0, tokens});
+  const kernels::Product router{.matrix = &matrix(step.router),
+                                .y = scores,
+                                .first_token = 0,
+                                .tokens = tokens,
+                                .singles = singles.value_or(tokens)};
+  kernels::multiply_all({&router, 1}, in, tokens);
   kernels::softmax(scores, step.count);
   Routing& routing = work_.routing;
   routing.route(step, scores, tokens);
+  routing.count_singles(step, singles.value_or(0));
 
   // A single token is what all of its experts read; several are gathered expert by expert.
   const bool alone = tokens == 1;
@@ -234,6 +250,9 @@ void CpuPass::run(const Experts& step) {
   const std::span<float> up = sized(work_.up, hidden.size());
   const std::span<float> results = sized(work_.results, rows * width);
   std::vector<kernels::Product>& products = work_.products;
+  const auto singles_at = [&](std::size_t expert) {
+    return singles ? std::optional(routing.singles[expert]) : std::nullopt;
+  };
   const auto for_each_expert = [&](auto&& add) {
     products.clear();
     for (std::size_t expert = 0; expert < step.count; ++expert) {
@@ -244,13 +263,15 @@ void CpuPass::run(const Experts& step) {
   for_each_expert([&](std::size_t expert, RowRange at) {
     const RowRange from{alone ? 0 : at.first, at.count};
     show({&step.hidden, 1}, expert, expert_in.subspan(from.first * width, at.count * width), at.count);
-    products.push_back(product_of(step.hidden, expert, hidden.subspan(at.first * inner, at.count * inner), from));
+    products.push_back(
+        product_of(step.hidden, expert, hidden.subspan(at.first * inner, at.count * inner), from, singles_at(expert)));
     if (step.hidden.up) products.back().up_y = up.subspan(at.first * inner, at.count * inner);
   });
   kernels::multiply_all(products, expert_in, alone ? 1 : rows);
   for_each_expert([&](std::size_t expert, RowRange at) {
     show({&step.down, 1}, expert, hidden.subspan(at.first * inner, at.count * inner), at.count);
-    products.push_back(product_of(step.down, expert, results.subspan(at.first * width, at.count * width), at));
+    products.push_back(
+        product_of(step.down, expert, results.subspan(at.first * width, at.count * width), at, singles_at(expert)));
   });
   kernels::multiply_all(products, hidden, rows);
 

@@ -35,8 +35,15 @@ class CpuCache final : public Cache {
 /// Runs steps over the activations of a workspace.
 class CpuPass {
  public:
-  CpuPass(const CpuRunner& runner, Workspace& work, std::size_t tokens)
-      : runner_(runner), sizes_(runner.program().sizes), work_(work), live_{0, tokens}, read_{0, tokens} {}
+  /// `singles`: as in Batch.
+  CpuPass(const CpuRunner& runner, Workspace& work, std::size_t tokens,
+          std::optional<std::size_t> singles = std::nullopt)
+      : runner_(runner),
+        sizes_(runner.program().sizes),
+        work_(work),
+        singles_(singles),
+        live_{0, tokens},
+        read_{0, tokens} {}
 
   void embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments);
   /// All tokens go into the caches. After its attention, the block goes on with the rows that are `read`; the others
@@ -50,7 +57,10 @@ class CpuPass {
   std::span<float> values(Slot slot);
   const kernels::RunMatrix& matrix(const WeightKey& key) const { return *runner_.weights().matrix(key); }
   std::span<const float> vector(const std::optional<WeightKey>& key) const;
-  kernels::Product product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows);
+  /// How many of some live rows, counted from the first of them, are of single tokens; none if that does not matter.
+  std::optional<std::size_t> singles_of(RowRange rows) const;
+  kernels::Product product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows,
+                              std::optional<std::size_t> singles);
   void show(std::span<const Product> products, std::size_t expert, std::span<const float> x, std::size_t tokens) const;
 
   void run(std::span<const Step> steps);
@@ -65,6 +75,7 @@ class CpuPass {
   const CpuRunner& runner_;
   const Sizes& sizes_;
   Workspace& work_;
+  const std::optional<std::size_t> singles_;
   RowRange live_;            // of the stream, that steps work on
   RowRange read_;            // those of the live rows that later steps need
   std::span<float> logits_;  // of the live rows; empty: the output is not computed

@@ -150,16 +150,19 @@ void CpuRunner::run(const Batch& batch) {
   const std::size_t tokens = batch.ids.size();
   if (options_.blocks.begin == 0) embed(batch.ids, batch.segments, batch.work);
   if (!has_output()) {
-    return run_blocks(options_.blocks, tokens, batch.segments, batch.rope, batch.work);
+    return run_blocks(options_.blocks, tokens, batch.segments, batch.rope, batch.work, batch.singles);
   }
   const std::size_t last = options_.blocks.end - 1;
-  run_blocks({options_.blocks.begin, last}, tokens, batch.segments, batch.rope, batch.work);
+  run_blocks({options_.blocks.begin, last}, tokens, batch.segments, batch.rope, batch.work, batch.singles);
   const RowRange read = batch.all_rows ? RowRange{0, tokens} : span_of(batch.rows);
-  CpuPass(*this, batch.work, tokens).run_block(last, read, batch.segments, batch.rope);
+  CpuPass(*this, batch.work, tokens, batch.singles).run_block(last, read, batch.segments, batch.rope);
   if (batch.rows.empty()) return;
   const bool together = read.count == batch.rows.size();
   if (!together) gather(batch.work.stream(), program_->sizes.width, batch.rows);
-  compute_logits(batch.work, together ? read.first : 0, batch.rows.size(), batch.logits);
+  const RowRange rows{together ? read.first : 0, batch.rows.size()};
+  // Logits are wanted of one token of a sequence at a time, so they are what each gets alone.
+  const auto singles = batch.singles ? std::optional(rows.first + rows.count) : std::nullopt;
+  CpuPass(*this, batch.work, rows.count, singles).run_output(rows, batch.logits);
 }
 
 void CpuRunner::compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) {
@@ -171,9 +174,9 @@ void CpuRunner::embed(std::span<const Token> ids, std::span<const Segment> segme
 }
 
 void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments,
-                           const kernels::RopeTable* rope, Workspace& work) const {
+                           const kernels::RopeTable* rope, Workspace& work, std::optional<std::size_t> singles) const {
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    CpuPass(*this, work, tokens).run_block(i, {0, tokens}, segments, rope);
+    CpuPass(*this, work, tokens, singles).run_block(i, {0, tokens}, segments, rope);
   }
 }
 

@@ -103,7 +103,7 @@ struct ColumnPanels {
 
   static void matmul(const ProductArgs& a) noexcept {
     const std::size_t bytes = panel_bytes(a.cols, a.scale_group);
-    if (a.in.batch > kDirectTokens) {
+    if (a.in.batch > kDirectTokens || a.many) {
       float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
         decode(panel, a.scale_group, first, count, out);
       });
@@ -132,7 +132,8 @@ struct ColumnPanels {
     matvec(with_floats(a, reinterpret_cast<float*>(a.scratch)));
   }
   static void fast_matmul(const ProductArgs& a) noexcept {
-    float* x = reinterpret_cast<float*>(a.scratch + float_scratch_bytes(a.cols, a.in.batch));
+    const std::size_t batch = a.many && a.in.batch < kManyTokens ? kManyTokens : a.in.batch;
+    float* x = reinterpret_cast<float*>(a.scratch + float_scratch_bytes(a.cols, batch));
     matmul(with_floats(a, x));
   }
 

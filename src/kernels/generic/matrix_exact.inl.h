@@ -180,7 +180,7 @@ inline void exact_tile(const ProductArgs& a, const std::byte* panel, std::size_t
 template <class Format>
 void exact_matmul(const ProductArgs& a) noexcept {
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  if (a.in.batch > kDirectTokens) {
+  if (a.in.batch > kDirectTokens || a.many) {
     float_matmul(a, bytes, [&](const std::byte* panel, std::size_t first, std::size_t count, float* out) {
       decode_columns<Format>(panel, a, first, count, out);
     });

@@ -1,0 +1,319 @@
+#include "imago/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "engine/stream.h"
+#include "engine/task.h"
+#include "lm/language_model_state.h"
+#include "lm/sequence_file.h"
+
+namespace imago {
+
+using engine::Clock;
+using engine::Page;
+
+namespace {
+
+constexpr std::size_t kMostParallel = 256;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+engine::Limits limits_of(const engine::ModelRunner& runner, const EngineOptions& options) {
+  const std::size_t parallel = options.parallel != 0 ? options.parallel : std::min(kMostParallel, runner.pages());
+  return {.context = runner.context(),
+          .page_tokens = engine::kPageTokens,
+          .pages = runner.pages(),
+          .parallel = parallel,
+          .prompt_tokens = options.prompt_tokens.value_or(runner.usual_prompt_tokens()),
+          .prefix_cache = options.prefix_cache};
+}
+
+}  // namespace
+
+ContextError::ContextError(std::size_t prompt_tokens, std::size_t context)
+    : Error(ErrorKind::usage, fmt::format("the prompt has {} tokens, and there is room for {}", prompt_tokens, context)),
+      prompt_tokens_(prompt_tokens),
+      context_(context) {}
+
+QueueFullError::QueueFullError(std::size_t queue)
+    : Error(ErrorKind::unsupported, fmt::format("{} requests are waiting already; try again later", queue)) {}
+
+// ---- a request under way
+
+struct Generation::State : engine::Stream {
+  using Stream::Stream;
+};
+
+Generation::Generation(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Generation::Generation(Generation&&) noexcept = default;
+Generation& Generation::operator=(Generation&& other) noexcept {
+  cancel();
+  state_ = std::move(other.state_);
+  return *this;
+}
+Generation::~Generation() { cancel(); }
+
+std::optional<EngineEvent> Generation::next() { return state_->take(std::nullopt).first; }
+
+std::pair<std::optional<EngineEvent>, bool> Generation::next_within(double seconds) {
+  const auto patience = std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6));
+  return state_->take(Clock::now() + std::chrono::duration_cast<Clock::duration>(patience));
+}
+
+RequestResult Generation::finish(const std::function<bool(const EngineEvent&)>& on_event) {
+  while (const std::optional<EngineEvent> event = next()) {
+    if (!on_event || on_event(*event)) continue;
+    state_->abandon();
+    break;
+  }
+  return state_->read();
+}
+
+const RequestResult& Generation::result() const noexcept { return state_->read(); }
+
+void Generation::cancel() noexcept {
+  if (state_) state_->cancel();
+}
+
+// ---- the engine
+
+struct Engine::State {
+  State(std::shared_ptr<LanguageModel> loaded, const EngineOptions& given)
+      : model(std::move(loaded)),
+        options(given),
+        runner(*model, given),
+        limits(limits_of(runner, given)),
+        scheduler(runner, limits),
+        bell(std::make_shared<engine::Bell>()) {}
+
+  void run();
+  /// Between two steps, on the thread of the caller.
+  template <class Action>
+  auto between_steps(Action&& action);
+  /// What others may know of the scheduler. REQUIRES: the mutex is held, and no step runs.
+  void take_snapshot();
+
+  std::shared_ptr<LanguageModel> model;
+  EngineOptions options;
+  engine::ModelRunner runner;
+  engine::Limits limits;
+  engine::Scheduler scheduler;  // whoever steps, or is between steps
+  std::shared_ptr<engine::Bell> bell;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stepping = false, exclusive = false;
+  std::size_t exclusive_waiting = 0;
+  bool stopping = false, draining = false;
+  std::vector<std::unique_ptr<engine::Task>> inbox;
+  struct Known {
+    EngineState state;
+    std::vector<Clock::time_point> submitted;  // of the running ones
+  } known;
+  std::uint64_t refused = 0;
+
+  std::thread thread;  // last: it uses all of them
+};
+
+void Engine::State::take_snapshot() {
+  EngineState& state = known.state;
+  std::vector<EngineState::Running> running = std::move(state.running);
+  running.clear();
+  known.submitted.clear();
+  for (const std::unique_ptr<engine::Task>& task : scheduler.running()) {
+    running.push_back({.id = task->id,
+                       .prompt_tokens = task->prompt,
+                       .prompt_done = std::min(task->done, task->prompt),
+                       .generated = task->answer.result().ids.size(),
+                       .max_tokens = task->options.max_tokens});
+    known.submitted.push_back(task->submitted);
+  }
+  state = scheduler.counts();
+  state.running = std::move(running);
+  state.waiting = scheduler.waiting();
+  state.page_tokens = limits.page_tokens;
+  state.pages = scheduler.pool().size();
+  state.pages_used = scheduler.pool().held();
+  state.pages_cached = scheduler.pool().cached();
+}
+
+void Engine::State::run() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return stopping || (!exclusive && exclusive_waiting == 0); });
+    if (stopping) break;
+    known.state.waiting += inbox.size();  // until the step is over
+    known.state.requests += inbox.size();
+    for (std::unique_ptr<engine::Task>& task : inbox) scheduler.add(std::move(task));
+    inbox.clear();
+    stepping = true;
+    lock.unlock();
+    const bool more = scheduler.step();
+    lock.lock();
+    stepping = false;
+    take_snapshot();
+    changed.notify_all();
+    if (more) continue;
+    lock.unlock();
+    bell->wait();
+    lock.lock();
+  }
+  for (std::unique_ptr<engine::Task>& task : inbox) scheduler.add(std::move(task));
+  scheduler.cancel_all();
+}
+
+template <class Action>
+auto Engine::State::between_steps(Action&& action) {
+  std::unique_lock lock(mutex);
+  ++exclusive_waiting;
+  changed.wait(lock, [&] { return !stepping && !exclusive; });
+  --exclusive_waiting;
+  exclusive = true;
+  lock.unlock();
+  struct Leave {
+    State& state;
+    ~Leave() {
+      {
+        const std::scoped_lock again(state.mutex);
+        state.exclusive = false;
+        state.take_snapshot();
+      }
+      state.changed.notify_all();
+    }
+  } const leave{*this};
+  return action();
+}
+
+Engine::Engine(std::shared_ptr<LanguageModel> model, const EngineOptions& options)
+    : state_(std::make_unique<State>(std::move(model), options)) {
+  state_->take_snapshot();
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  state_->bell->ring();
+  state_->thread.join();
+}
+
+const LanguageModel& Engine::model() const noexcept { return *state_->model; }
+std::size_t Engine::context() const noexcept { return state_->limits.context; }
+
+Generation Engine::submit(Request request) {
+  State& state = *state_;
+  const lm::LoadedModel& loaded = LanguageModelAccess::loaded(*state.model);
+  if (request.prompt.empty()) throw UsageError("there are no tokens to continue");
+  loaded.check_ids(request.prompt);
+  for (const auto& [id, bias] : request.generate.sampler.bias) {
+    if (id >= 0 && static_cast<std::size_t>(id) < state.model->vocabulary()) continue;
+    throw UsageError(fmt::format("bias: token {} is outside the vocabulary of {}", id, state.model->vocabulary()));
+  }
+  const auto count_refused = [&] {
+    const std::scoped_lock lock(state.mutex);
+    ++state.refused;
+  };
+  if (request.prompt.size() > state.limits.context) {
+    count_refused();
+    throw ContextError(request.prompt.size(), state.limits.context);
+  }
+  auto stream = std::make_shared<Generation::State>(state.bell);
+  auto task = std::make_unique<engine::Task>(std::move(request), state.model->tokenizer(), stream);
+  {
+    const std::scoped_lock lock(state.mutex);
+    if (state.draining) throw UnsupportedError("no more requests are taken: the engine ends");
+    const EngineState& known = state.known.state;
+    const std::size_t accepted = known.running.size() + known.waiting + state.inbox.size();
+    if (accepted >= state.limits.parallel + state.options.queue) {
+      ++state.refused;
+      throw QueueFullError(state.options.queue);
+    }
+    state.inbox.push_back(std::move(task));
+  }
+  state.bell->ring();
+  return Generation(std::move(stream));
+}
+
+EngineState Engine::state() const {
+  const std::scoped_lock lock(state_->mutex);
+  EngineState made = state_->known.state;
+  for (std::size_t i = 0; i < made.running.size(); ++i) {
+    made.running[i].seconds = seconds_since(state_->known.submitted[i]);
+  }
+  made.waiting += state_->inbox.size();
+  made.requests += state_->inbox.size();
+  made.refused = state_->refused;
+  return made;
+}
+
+bool Engine::drain(double seconds) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  state.draining = true;
+  const auto patience = std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6));
+  return state.changed.wait_for(lock, patience, [&] {
+    return !state.stepping && state.inbox.empty() && state.known.state.waiting == 0 &&
+           state.known.state.running.empty();
+  });
+}
+
+void Engine::change_model(const std::function<void(LanguageModel&)>& change) {
+  state_->between_steps([&] {
+    // Even if it fails: it may have changed something before.
+    struct Forget {
+      engine::Scheduler& scheduler;
+      ~Forget() { scheduler.forget(true); }
+    } const forget{state_->scheduler};
+    change(*state_->model);
+  });
+}
+
+std::size_t Engine::save_prefix(std::span<const TokenId> ids, const std::string& path) {
+  return state_->between_steps([&] {
+    engine::CachedPrefix found = state_->scheduler.find(ids);
+    if (found.more != 0) found.pages.push_back(found.partial);
+    const std::size_t tokens = found.tokens + found.more;
+    lm::save_sequence(path, state_->runner.owner(), ids.first(tokens), state_->runner.cache(), found.pages);
+    return tokens;
+  });
+}
+
+std::vector<TokenId> Engine::load_prefix(const std::string& path) {
+  return state_->between_steps([&] {
+    engine::Scheduler& scheduler = state_->scheduler;
+    lm::KvCache& cache = state_->runner.cache();
+    // As many pages as a file of this size can fill.
+    std::error_code unreadable;
+    const std::uintmax_t bytes = std::filesystem::file_size(path, unreadable);
+    const std::size_t most = unreadable ? 0 : bytes / (sizeof(TokenId) + cache.token_bytes());
+    const std::size_t room = std::min(most, state_->limits.context);
+    const std::vector<Page> pages = scheduler.take_pages((room + engine::kPageTokens - 1) / engine::kPageTokens);
+    struct Drop {
+      engine::Scheduler& scheduler;
+      std::span<const Page> pages;
+      ~Drop() { scheduler.drop_pages(pages); }
+    } const drop{scheduler, pages};
+    std::vector<TokenId> ids = lm::restore_sequence(path, state_->runner.owner(), cache, pages);
+    scheduler.keep(ids, pages);
+    return ids;
+  });
+}
+
+void Engine::forget_prefixes() {
+  state_->between_steps([&] { state_->scheduler.forget(false); });
+}
+
+}  // namespace imago

@@ -1,0 +1,92 @@
+#include "engine/model_runner.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "backend/memory.h"
+#include "imago/error.h"
+
+namespace imago::engine {
+
+namespace {
+
+constexpr std::size_t kHostPromptTokens = 512;
+constexpr std::size_t kUsualRequests = 256;  // that memory is asked for, if the caller does not say
+
+/// What half of the free memory holds, on the device that has least.
+std::size_t pages_that_fit(const lm::LoadedModel& model, const lm::KvCache& sizes, std::size_t page_bytes) {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& runner : model.weights.runners) {
+    const backend::BlockRange blocks = runner->blocks();
+    const std::uint64_t bytes = page_bytes * (blocks.end - blocks.begin) / sizes.blocks;
+    if (bytes == 0) continue;
+    least = std::min(least, backend::free_memory(runner->device()->name()) / 2 / bytes);
+  }
+  return least;
+}
+
+std::size_t context_of(const lm::LoadedModel& model, const EngineOptions& options) {
+  const std::size_t context = options.context != 0 ? options.context : model.weights.traits.context;
+  model.check_context(context);
+  return context;
+}
+
+std::size_t pages_of(const lm::LoadedModel& model, const EngineOptions& options, std::size_t context) {
+  const std::size_t least = (context + kPageTokens - 1) / kPageTokens;
+  const lm::KvCache sizes(model.weights.traits, options.cache, kPageTokens);
+  const std::size_t page_bytes = kPageTokens * sizes.token_bytes();
+  std::size_t pages = 0;
+  if (options.cache_bytes) {
+    pages = static_cast<std::size_t>(*options.cache_bytes / page_bytes);
+  } else {
+    // One more than requests need: a prefix that ends within a page is copied from there.
+    const std::size_t requests = options.parallel != 0 ? options.parallel : kUsualRequests;
+    const std::size_t fitting = pages_that_fit(model, sizes, page_bytes);
+    pages = least > fitting / requests ? fitting : least * requests + 1;
+  }
+  return std::clamp<std::size_t>(pages, least, std::numeric_limits<Page>::max());
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const LanguageModel& model, const EngineOptions& options)
+    : model_(LanguageModelAccess::loaded(model)),
+      kind_(options.cache),
+      context_(context_of(model_, options)),
+      pages_(pages_of(model_, options, context_)),
+      cache_(model_.weights.traits, kind_, kPageTokens, model_.weights.runners, pages_) {
+  if (options.prompt_tokens == std::size_t{0}) throw UsageError("a step of 0 prompt tokens; it needs at least 1");
+}
+
+std::size_t ModelRunner::usual_prompt_tokens() const noexcept {
+  return model_.weights.runners.front()->device()->is_host() ? kHostPromptTokens : backend::kDeviceBatch;
+}
+
+void ModelRunner::run(const Step& step) {
+  segments_.clear();
+  std::size_t positions = 0, singles = 0;
+  for (const StepSegment& part : step.segments) {
+    if (part.answer) singles += part.tokens;
+    segments_.push_back({.cache = &cache_, .past = part.past, .tokens = part.tokens, .pages = part.pages});
+    positions = std::max(positions, part.past + part.tokens);
+  }
+  lm::run_model(model_, segments_, positions,
+                {.ids = step.ids,
+                 .segments = {},
+                 .work = work_,
+                 .rows = step.rows,
+                 .logits = step.logits,
+                 .choices = step.choices,
+                 .chosen = step.chosen,
+                 .singles = singles});
+}
+
+void ModelRunner::copy(Page from, Page to, std::size_t tokens) {
+  for (const auto& part : cache_.parts) part->copy(from, to, tokens);
+}
+
+lm::SequenceOwner ModelRunner::owner() const noexcept {
+  return {model_.weights.fingerprint, kind_, model_.weights.traits.vocabulary};
+}
+
+}  // namespace imago::engine

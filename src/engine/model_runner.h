@@ -1,0 +1,49 @@
+#pragma once
+
+// Steps on a language model, over one pool of cache pages.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "backend/workspace.h"
+#include "engine/step_runner.h"
+#include "imago/engine.h"
+#include "lm/forward.h"
+#include "lm/language_model_state.h"
+#include "lm/sequence_file.h"
+
+namespace imago::engine {
+
+/// Tokens of a page: a multiple of the tiles of keys, so that results do not depend on where pages are.
+inline constexpr std::size_t kPageTokens = 64;
+
+class ModelRunner final : public StepRunner {
+ public:
+  /// Requests of up to `context` tokens. The model must outlive it. Throws as the constructor of Engine.
+  ModelRunner(const LanguageModel& model, const EngineOptions& options);
+
+  std::size_t context() const noexcept { return context_; }
+  std::size_t pages() const noexcept { return pages_; }
+  /// Prompt tokens of a step unless the caller says otherwise.
+  std::size_t usual_prompt_tokens() const noexcept;
+
+  std::size_t vocabulary() const override { return model_.weights.traits.vocabulary; }
+  bool chooses() const override { return model_.chooses(); }
+  void run(const Step& step) override;
+  void copy(Page from, Page to, std::size_t tokens) override;
+
+  const lm::KvCache& cache() const noexcept { return cache_; }
+  lm::KvCache& cache() noexcept { return cache_; }
+  lm::SequenceOwner owner() const noexcept;
+
+ private:
+  const lm::LoadedModel& model_;
+  CacheKind kind_;
+  std::size_t context_, pages_;
+  lm::KvCache cache_;
+  backend::Workspace work_;
+  std::vector<lm::Segment> segments_;
+};
+
+}  // namespace imago::engine
