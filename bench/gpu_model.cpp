@@ -13,6 +13,7 @@
 #include "gpu_read.h"
 #include "harness.h"
 #include "imago/codec.h"
+#include "imago/engine.h"
 #include "imago/lm.h"
 #include "kernels/cuda/cublas.h"
 #include "lm/language_model_state.h"
@@ -183,13 +184,39 @@ void prompt(const LanguageModel& model, std::size_t tokens, double rate) {
       rate == 0 ? 0 : operations / timing.median / rate, 1e-12 * rate);
 }
 
+/// Answers of 256 tokens to that many requests at once, through an engine.
+void requests(const std::shared_ptr<LanguageModel>& model, std::size_t count, float temperature) {
+  constexpr std::size_t kPrompt = 16, kTokens = 256;
+  Engine engine(model, {.context = 1024, .parallel = count, .cache_bytes = std::uint64_t{24} << 30});
+  const auto run = [&] {
+    std::vector<Generation> running;
+    for (std::size_t i = 0; i < count; ++i) {
+      Request request;
+      request.generate = {
+          .max_tokens = kTokens, .sampler = {.temperature = temperature, .seed = i + 1}, .ignore_end = true};
+      request.reuse_prefix = false;
+      for (std::size_t t = 0; t < kPrompt; ++t) {
+        request.prompt.push_back(static_cast<TokenId>((i * 131 + t * 7919) % model->vocabulary()));
+      }
+      running.push_back(engine.submit(std::move(request)));
+    }
+    for (Generation& generation : running) generation.finish();
+  };
+  const Timing timing = measure(3, run);
+  const EngineState state = engine.state();
+  fmt::print("{:3} requests, temperature {}: {:6.0f} tokens/s, spread {:.0f} %, {:.2f} ms a step\n", count, temperature,
+             static_cast<double>(count * kTokens) / timing.median, 100 * timing.spread,
+             1e3 * (state.generate_seconds + state.prompt_seconds) / static_cast<double>(state.steps));
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 void gpu_model_table(const std::shared_ptr<Device>& device) {
   const double bandwidth = read_bandwidth(device);
   const double rate = cublas_rate(device);
-  std::optional<LanguageModel> made;
-  const double loading = seconds_of([&] { made.emplace(make_model(device)); });
+  std::shared_ptr<LanguageModel> made;
+  const double loading = seconds_of([&] { made = std::make_shared<LanguageModel>(make_model(device)); });
   const LanguageModel& model = *made;
   fmt::print("llama, {:.2f} billion weights in q4_k, {:.2f} GB on {}, laid out and uploaded in {:.1f} s\n",
              1e-9 * static_cast<double>(LanguageModelAccess::loaded(model).weights.parameters),
@@ -201,6 +228,8 @@ void gpu_model_table(const std::shared_ptr<Device>& device) {
   std::fflush(stdout);
   generation(model, 2048, bandwidth);
   prompt(model, 512, rate);
+  for (const std::size_t count : {1, 4, 8, 16, 32, 64, 128}) requests(made, count, 0);
+  requests(made, 32, 0.8f);
   LanguageModelAccess::loaded(model).weights.runners.back()->use_graphs(false);
   fmt::print("without graphs:\n");
   generation(model, 16, bandwidth);

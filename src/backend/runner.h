@@ -108,8 +108,8 @@ struct Batch {
   bool all_rows = false;  ///< compute_logits follows; there are no `rows` then
 
   /// So many tokens at the start, in segments of their own, get what each would get alone, and the others what they
-  /// would get in a large batch: on the CPU no result then depends on what else is in the batch, bit for bit. None: what
-  /// is fastest. GPUs ignore it.
+  /// would get in a large batch: on the CPU no result then depends on what else is in the batch, bit for bit. None:
+  /// what is fastest. GPUs ignore it.
   std::optional<std::size_t> singles = std::nullopt;
 };
 

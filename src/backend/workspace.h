@@ -32,10 +32,10 @@ class InputObserver {
 /// Which token goes to which experts. A row is one token at one of its experts; the rows of an expert follow each
 /// other.
 struct Routing {
-  std::vector<float> weights;       ///< [tokens][used]
-  std::vector<std::size_t> chosen;  ///< [tokens][used]: the expert
-  std::vector<std::size_t> row_of;  ///< [tokens][used]: the row
-  std::vector<std::size_t> firsts;  ///< first row of each expert, and one more: the number of rows
+  std::vector<float> weights;        ///< [tokens][used]
+  std::vector<std::size_t> chosen;   ///< [tokens][used]: the expert
+  std::vector<std::size_t> row_of;   ///< [tokens][used]: the row
+  std::vector<std::size_t> firsts;   ///< first row of each expert, and one more: the number of rows
   std::vector<std::size_t> singles;  ///< rows of each expert, its first ones, that are of the first tokens
 
   /// From the softmax of the router, [tokens][experts], which is overwritten. The lower number wins a draw.

@@ -70,7 +70,8 @@ ChatSession::ChatSession(Engine& engine, const Options& options) : engine_(engin
 }
 
 std::vector<TokenId> ChatSession::encode(std::span<const ChatMessage> messages, std::size_t first) const {
-  std::vector<ChatMessage> kept(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(system_messages(messages)));
+  std::vector<ChatMessage> kept(messages.begin(),
+                                messages.begin() + static_cast<std::ptrdiff_t>(system_messages(messages)));
   kept.insert(kept.end(), messages.begin() + static_cast<std::ptrdiff_t>(first), messages.end());
   const Tokenizer& tokenizer = engine_.model().require_tokenizer();
   return note_.empty() ? encode_messages(tokenizer, kept) : encode_prompt(tokenizer, plain_format(kept));

@@ -41,7 +41,8 @@ engine::Limits limits_of(const engine::ModelRunner& runner, const EngineOptions&
 }  // namespace
 
 ContextError::ContextError(std::size_t prompt_tokens, std::size_t context)
-    : Error(ErrorKind::usage, fmt::format("the prompt has {} tokens, and there is room for {}", prompt_tokens, context)),
+    : Error(ErrorKind::usage,
+            fmt::format("the prompt has {} tokens, and there is room for {}", prompt_tokens, context)),
       prompt_tokens_(prompt_tokens),
       context_(context) {}
 

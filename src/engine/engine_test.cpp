@@ -346,7 +346,8 @@ TEST(Engine, AModelChangesBetweenSteps) {
   EXPECT_NE(changed.ids, before.ids);
   running.cancel();
   running.finish();
-  EXPECT_THROW(engine.change_model([](LanguageModel& model_now) { model_now.morph("nothing", DType::int2); }), UsageError);
+  EXPECT_THROW(engine.change_model([](LanguageModel& model_now) { model_now.morph("nothing", DType::int2); }),
+               UsageError);
   engine.change_model([](LanguageModel& changed_back) { changed_back.undo(); });
   EXPECT_EQ(engine.submit(request).finish().ids, before.ids);
 }

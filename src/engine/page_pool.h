@@ -12,8 +12,8 @@ namespace imago::engine {
 
 using Page = std::uint32_t;
 
-/// Running requests hold pages, any number of them the same one. Besides, a page may be kept for requests to come, until
-/// somebody needs the room. One that is neither held nor kept is free. Not thread-safe.
+/// Running requests hold pages, any number of them the same one. Besides, a page may be kept for requests to come,
+/// until somebody needs the room. One that is neither held nor kept is free. Not thread-safe.
 class PagePool {
  public:
   explicit PagePool(std::size_t pages) : entries_(pages) {

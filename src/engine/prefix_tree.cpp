@@ -14,9 +14,8 @@ PrefixTree::PrefixTree(PagePool& pool, std::size_t page_tokens) : pool_(pool), p
 PrefixTree::Place PrefixTree::locate(Node parent, std::span<const TokenId> tokens) const {
   const std::vector<Node>& children = nodes_[parent].children;
   const auto at = std::ranges::lower_bound(
-      children, tokens, [](std::span<const TokenId> a, std::span<const TokenId> b) {
-        return std::ranges::lexicographical_compare(a, b);
-      },
+      children, tokens,
+      [](std::span<const TokenId> a, std::span<const TokenId> b) { return std::ranges::lexicographical_compare(a, b); },
       [&](Node child) { return std::span<const TokenId>(nodes_[child].tokens); });
   // In lexicographic order the closest ones are neighbours.
   Place place{static_cast<std::size_t>(at - children.begin()), kRoot, 0};

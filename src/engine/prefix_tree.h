@@ -18,9 +18,9 @@ std::size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b
 
 /// What is cached of a text from its start.
 struct CachedPrefix {
-  std::vector<Page> pages;       ///< full ones
-  std::size_t tokens = 0;        ///< in them
-  std::size_t more = 0;          ///< tokens at the start of `partial` that go on from there; 0: no such page
+  std::vector<Page> pages;  ///< full ones
+  std::size_t tokens = 0;   ///< in them
+  std::size_t more = 0;     ///< tokens at the start of `partial` that go on from there; 0: no such page
   Page partial = 0;
 };
 

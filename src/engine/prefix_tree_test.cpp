@@ -139,8 +139,7 @@ TEST(PrefixTree, RandomTextsAreFoundAsFarAsTheyAreKept) {
     for (std::size_t i = 0; i < more; ++i) tokens.push_back(static_cast<TokenId>(below(3)));
     std::size_t wanted = 0;
     for (const std::vector<TokenId>& other : kept) {
-      wanted = std::max(
-          wanted, static_cast<std::size_t>(std::ranges::mismatch(other, tokens).in1 - other.begin()));
+      wanted = std::max(wanted, static_cast<std::size_t>(std::ranges::mismatch(other, tokens).in1 - other.begin()));
     }
     EXPECT_EQ(store.found(tokens), wanted) << round;
     if (tokens.empty()) continue;

@@ -223,8 +223,7 @@ void Scheduler::lay_out() {
     Task& task = *part.task;
     const std::span<const TokenId> ids = std::span(task.tokens).subspan(task.done, part.tokens);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
-    segments_.push_back(
-        {.pages = task.pages, .past = task.done, .tokens = part.tokens, .answer = !task.in_prompt()});
+    segments_.push_back({.pages = task.pages, .past = task.done, .tokens = part.tokens, .answer = !task.in_prompt()});
     if (part.tokens != task.remaining() || task.answer.enough()) continue;
     rows_.push_back(static_cast<std::uint32_t>(ids_.size() - 1));
     row_tasks_.push_back(&task);
@@ -233,7 +232,8 @@ void Scheduler::lay_out() {
 
 void Scheduler::compute() {
   lay_out();
-  const bool choose = runner_.chooses() && std::ranges::none_of(row_tasks_, [](const Task* task) { return needs_logits(*task); });
+  const bool choose =
+      runner_.chooses() && std::ranges::none_of(row_tasks_, [](const Task* task) { return needs_logits(*task); });
   Step step{.ids = ids_, .segments = segments_, .rows = rows_};
   choices_.clear();
   chosen_.assign(rows_.size(), -1);

@@ -1,4 +1,5 @@
-// Who runs when and in which pages, with a model whose every token depends on all tokens that its pages say came before.
+// Who runs when and in which pages, with a model whose every token depends on all tokens that its pages say came
+// before.
 
 #include "engine/scheduler.h"
 
@@ -63,7 +64,8 @@ class FakeRunner final : public StepRunner {
 
 std::vector<TokenId> prompt_of(std::size_t size, TokenId seed = 0) {
   std::vector<TokenId> made;
-  for (std::size_t i = 0; i < size; ++i) made.push_back(static_cast<TokenId>((seed * 7 + static_cast<TokenId>(i)) % 50));
+  for (std::size_t i = 0; i < size; ++i)
+    made.push_back(static_cast<TokenId>((seed * 7 + static_cast<TokenId>(i)) % 50));
   return made;
 }
 
@@ -117,7 +119,8 @@ Limits limits(std::size_t pages, std::size_t parallel = 8, std::size_t context =
 TEST(Scheduler, EveryRequestGetsWhatItGetsAlone) {
   Bench bench(limits(100));
   std::vector<std::shared_ptr<Stream>> streams;
-  for (TokenId i = 0; i < 8; ++i) streams.push_back(bench.submit(prompt_of(3 + 3 * static_cast<std::size_t>(i), i), 10));
+  for (TokenId i = 0; i < 8; ++i)
+    streams.push_back(bench.submit(prompt_of(3 + 3 * static_cast<std::size_t>(i), i), 10));
   bench.run();
   for (TokenId i = 0; i < 8; ++i) {
     const RequestResult result = Bench::result(*streams[static_cast<std::size_t>(i)]);
@@ -185,7 +188,7 @@ TEST(Scheduler, PrefixesAreComputedOnce) {
   EXPECT_EQ(result.ids, continuation(longer, 5));
   std::vector<TokenId> fork = longer;
   fork[17] = 49;
-  const auto third = bench.submit(fork, 5), refusing = bench.submit(fork, 5, [](Request& r) { r.reuse_prefix = false; });
+  const auto third = bench.submit(fork, 5), refusing = bench.submit(fork, 5, [](Request&r) { r.reuse_prefix = false; });
   bench.run();
   EXPECT_EQ(Bench::result(*third).cached_tokens, 17u);
   EXPECT_EQ(Bench::result(*refusing).cached_tokens, 0u);
@@ -196,7 +199,8 @@ TEST(Scheduler, PrefixesAreComputedOnce) {
               const auto anew = bench.submit(longer, 5);
               bench.run();
               return anew;
-            }()).cached_tokens,
+            }())
+                .cached_tokens,
             0u);
 }
 
@@ -351,7 +355,8 @@ TEST(Scheduler, RandomTrafficKeepsEveryAnswerRight) {
       std::vector<TokenId> prompt = prompt_of(1 + below(30), static_cast<TokenId>(below(3)));
       if (below(2) == 0) prompt[below(prompt.size())] = static_cast<TokenId>(below(kVocabulary));
       const std::size_t tokens = below(12);
-      sent.push_back({bench.submit(prompt, tokens, [&](Request& r) { r.reuse_prefix = below(5) != 0; }), prompt, tokens});
+      sent.push_back(
+          {bench.submit(prompt, tokens, [&](Request& r) { r.reuse_prefix = below(5) != 0; }), prompt, tokens});
     }
     if (!sent.empty() && below(20) == 0) {
       Sent& victim = sent[sent.size() - 1 - below(std::min<std::size_t>(sent.size(), 5))];

@@ -39,8 +39,8 @@ struct Task {
 
   // What the cache has of it.
   std::vector<Page> pages = {};
-  std::size_t done = 0;   ///< tokens
-  bool current = true;    ///< all of them were computed by the model as it is
+  std::size_t done = 0;  ///< tokens
+  bool current = true;   ///< all of them were computed by the model as it is
 
   bool ended = false;
 

@@ -50,8 +50,8 @@ void LoadedModel::check_context(std::size_t tokens) const {
     throw UsageError(fmt::format("a context of {} tokens; it can be 1 to {}", tokens, kMaxContext));
   }
   if (tokens > max_positions()) {
-    throw UsageError(
-        fmt::format("a context of {} tokens; this model has learned {} positions and no more", tokens, max_positions()));
+    throw UsageError(fmt::format("a context of {} tokens; this model has learned {} positions and no more", tokens,
+                                 max_positions()));
   }
 }
 

@@ -337,6 +337,19 @@ TEST_F(SequenceOnGpu, BatchesOfPiecesAndStepsInPages) {
   }
 }
 
+TEST_F(SequenceOnGpu, StepsInPagesGoOnAcrossTheirBorders) {
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const LanguageModel model = load(folder_, {.fast = false});
+  testing::PagedSequences here(host, CacheKind::float32, 2, 3), there(model, CacheKind::float32, 2, 3);
+  for (std::size_t i = 0; i < 140; ++i) {  // recorded steps, as few tokens are
+    const std::vector<testing::PagedSequences::Piece> step = {{0, {static_cast<TokenId>(i * 7919 % 256)}},
+                                                              {1, {static_cast<TokenId>(i * 131 % 256)}}};
+    const auto wanted = here.run(step), got = there.run(step);
+    ASSERT_LE(relative_error(got[0], wanted[0]), 1e-4) << "step " << i;
+    ASSERT_LE(relative_error(got[1], wanted[1]), 1e-4) << "step " << i;
+  }
+}
+
 TEST_F(SequenceOnGpu, ThreadsTakeTurns) {
   const LanguageModel model = load(folder_, {.fast = false});
   const std::vector<TokenId> wanted = greedy(model, ids_, 16);

@@ -14,7 +14,7 @@ class PagedSequences {
  public:
   static constexpr std::size_t kPageRows = 64;
 
-  /// Sequences get pages from both ends of the cache by turns, so that none is a run.
+  /// Sequences have pages from both ends of the cache by turns, so that none is a run, and use them as they grow.
   PagedSequences(const LanguageModel& model, CacheKind kind, std::size_t count, std::size_t pages_each)
       : model_(LanguageModelAccess::loaded(model)),
         cache_(model_.weights.traits, kind, kPageRows, model_.weights.runners, count * pages_each + 1),

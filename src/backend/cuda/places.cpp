@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "backend/memory.h"
@@ -91,9 +92,9 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
 }
 
 // Caches first, for their alignment: [blocks][sequences]; then ids, positions and sequence numbers of the tokens, rows
-// that are read, and pages of the sequences, one sequence after the other.
+// that are read, and pages of the sequences, as many numbers for each.
 std::size_t Places::bytes() const noexcept {
-  return blocks_ * sequences_ * sizeof(GpuCache) + (4 * tokens_ + page_numbers_) * sizeof(std::int32_t);
+  return blocks_ * sequences_ * sizeof(GpuCache) + (4 * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
 }
 
 bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens) {
@@ -101,7 +102,9 @@ bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std:
   sequences_ = segments.size();
   tokens_ = tokens;
   page_numbers_ = 0;
-  for (const Segment& segment : segments) page_numbers_ += segment.pages.size();
+  for (const Segment& segment : segments) {
+    page_numbers_ = std::max(page_numbers_, std::bit_ceil(segment.pages.size()));
+  }
   if (bytes() <= memory_.size()) return false;
   const std::size_t room = 2 * bytes();
   memory_ = Array<std::byte>(*device_, room);
@@ -115,16 +118,16 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
   std::copy(ids.begin(), ids.end(), numbers);
   std::copy(rows.begin(), rows.end(), numbers + 3 * tokens_);
   groups_.clear();
-  std::size_t token = 0, page = 4 * tokens_;
+  std::size_t token = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     const auto& cache = static_cast<const DeviceCache&>(*segment.cache);
-    std::copy(segment.pages.begin(), segment.pages.end(), numbers + page);
+    const std::size_t pages = 4 * tokens_ + s * page_numbers_;
+    std::copy(segment.pages.begin(), segment.pages.end(), numbers + pages);
     for (std::size_t block = 0; block < blocks_; ++block) {
       caches[block * sequences_ + s] = cache.block(block);
-      caches[block * sequences_ + s].pages = reinterpret_cast<const std::uint32_t*>(this->ids() + page);
+      caches[block * sequences_ + s].pages = reinterpret_cast<const std::uint32_t*>(this->ids() + pages);
     }
-    page += segment.pages.size();
     const bool separate = segment.tokens == 1;
     if (groups_.empty() || groups_.back().separate != separate || !same(groups_.back().shape, cache.page())) {
       groups_.push_back({.first = token, .shape = cache.page(), .separate = separate});

@@ -68,6 +68,8 @@ class Places {
 
   std::span<const PlaceGroup> groups() const noexcept { return groups_; }
   bool single() const noexcept { return sequences_ == 1; }
+  /// Room for each sequence; a power of two, which changes seldom while they grow.
+  std::size_t page_numbers() const noexcept { return page_numbers_; }
   const std::int32_t* ids() const noexcept;
   const std::int32_t* positions() const noexcept;
   const std::int32_t* sequences() const noexcept;  ///< null: all tokens are of the first

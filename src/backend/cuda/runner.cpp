@@ -31,7 +31,7 @@ constexpr std::size_t kMostGraphs = 64;
 struct StepKey {
   std::size_t tokens = 0, sequences = 0, rows = 0, longest = 0, cache_rows = 0;
   kernels::CacheType type = kernels::CacheType::f16;
-  bool paged = false;
+  std::size_t page_numbers = 0;
   auto operator<=>(const StepKey&) const = default;
 };
 
@@ -206,7 +206,7 @@ class CudaRunner final : public Runner {
                       .longest = group.longest,
                       .cache_rows = group.shape.rows,
                       .type = group.shape.type,
-                      .paged = group.paged};
+                      .page_numbers = group.paged ? pass_->places().page_numbers() : 0};
     if (warm_.insert(key).second) {
       // Once without recording: scratch grows and kernels are loaded, which a recording must not do. Graphs recorded
       // before may have lost their scratch.
