@@ -94,14 +94,18 @@ struct Engine::State {
         options(given),
         runner(*model, given),
         limits(limits_of(runner, given)),
-        scheduler(runner, limits),
+        scheduler(runner, limits,
+                  [this] {
+                    const std::scoped_lock lock(mutex);
+                    take_snapshot();
+                  }),
         bell(std::make_shared<engine::Bell>()) {}
 
   void run();
   /// Between two steps, on the thread of the caller.
   template <class Action>
   auto between_steps(Action&& action);
-  /// What others may know of the scheduler. REQUIRES: the mutex is held, and no step runs.
+  /// What others may know of the scheduler. REQUIRES: the mutex is held, by whoever steps or is between steps.
   void take_snapshot();
 
   std::shared_ptr<LanguageModel> model;
@@ -170,6 +174,7 @@ void Engine::State::run() {
     lock.lock();
   }
   for (std::unique_ptr<engine::Task>& task : inbox) scheduler.add(std::move(task));
+  lock.unlock();
   scheduler.cancel_all();
 }
 

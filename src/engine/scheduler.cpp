@@ -33,8 +33,12 @@ Task::Task(Request request, const Tokenizer* tokenizer, std::shared_ptr<Stream> 
       tokens(std::move(request.prompt)),
       prompt(tokens.size()) {}
 
-Scheduler::Scheduler(StepRunner& runner, const Limits& limits)
-    : runner_(runner), limits_(limits), pool_(limits.pages), tree_(pool_, limits.page_tokens) {
+Scheduler::Scheduler(StepRunner& runner, const Limits& limits, std::function<void()> before_ends)
+    : runner_(runner),
+      limits_(limits),
+      before_ends_(std::move(before_ends)),
+      pool_(limits.pages),
+      tree_(pool_, limits.page_tokens) {
   assert(limits.pages * limits.page_tokens >= limits.context);
 }
 
@@ -46,6 +50,7 @@ void Scheduler::add(std::unique_ptr<Task> task) {
 bool Scheduler::step() {
   end_cancelled();
   admit();
+  tell_ended();
   plan();
   if (parts_.empty()) return false;
   const Clock::time_point start = Clock::now();
@@ -55,6 +60,7 @@ bool Scheduler::step() {
   counts_.last_batch = ids_.size();
   ++counts_.steps;
   remove_ended();
+  tell_ended();
   return true;
 }
 
@@ -75,6 +81,7 @@ void Scheduler::cancel_all() {
   for (const std::unique_ptr<Task>& task : waiting_) end(*task);
   remove_ended();
   waiting_.clear();
+  tell_ended();
 }
 
 // ---- who runs
@@ -210,7 +217,7 @@ void Scheduler::plan() {
     parts_.push_back({task.get(), count});
     left -= count;
   }
-  std::ranges::stable_partition(parts_, [](const Part& part) { return !part.task->in_prompt(); });
+  std::stable_partition(parts_.begin(), parts_.end(), [](const Part& part) { return !part.task->in_prompt(); });
 }
 
 /// The arguments of a step that computes these parts.
@@ -337,12 +344,19 @@ void Scheduler::end(Task& task, std::exception_ptr error) {
   whole.generate_seconds = seconds(task.answered, {});
   whole.cached_tokens = task.cached;
   whole.preemptions = task.preemptions;
-  task.stream->end(std::move(whole), std::move(error));
+  ended_.push_back({task.stream, std::move(whole), std::move(error)});
   task.ended = true;
 }
 
 void Scheduler::remove_ended() {
   std::erase_if(running_, [](const std::unique_ptr<Task>& task) { return task->ended; });
+}
+
+void Scheduler::tell_ended() {
+  if (ended_.empty()) return;
+  if (before_ends_) before_ends_();
+  for (Ended& ended : ended_) ended.stream->end(std::move(ended.result), std::move(ended.error));
+  ended_.clear();
 }
 
 void Scheduler::forget(bool model_changed) {

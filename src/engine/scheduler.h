@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,7 +34,8 @@ struct Limits {
 /// with the tokens it has. Not thread-safe.
 class Scheduler {
  public:
-  Scheduler(StepRunner& runner, const Limits& limits);
+  /// `before_ends` is called whenever requests have ended, before their readers learn of it.
+  Scheduler(StepRunner& runner, const Limits& limits, std::function<void()> before_ends = {});
 
   void add(std::unique_ptr<Task> task);
   /// One step. False if there was nothing to do: all requests have ended or wait for their readers.
@@ -78,13 +80,23 @@ class Scheduler {
   void release(Task& task);
   void end(Task& task, std::exception_ptr error = nullptr);
   void remove_ended();
+  void tell_ended();
+
+  /// What is left of a request: what its reader gets.
+  struct Ended {
+    std::shared_ptr<Stream> stream;
+    RequestResult result;
+    std::exception_ptr error;
+  };
 
   StepRunner& runner_;
   const Limits limits_;
+  const std::function<void()> before_ends_;
   PagePool pool_;
   PrefixTree tree_;
   std::deque<std::unique_ptr<Task>> waiting_;
   std::vector<std::unique_ptr<Task>> running_;  // in the order of arrival
+  std::vector<Ended> ended_;
   EngineState counts_;
 
   // Of the step; kept for their memory.
