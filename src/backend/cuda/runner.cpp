@@ -85,7 +85,6 @@ class CudaRunner final : public Runner {
       throw UsageError("a decoder has no token embedding");
     }
     pass_.emplace(part_);
-    choice_scratch_ = Array<std::byte>(*device(), kernels::cuda::sample_scratch_bytes(vocabulary()));
     chosen_ = Array<std::int32_t>(*device(), pass_->most_logit_rows());
     host_chosen_ = PinnedMemory(pass_->most_logit_rows() * sizeof(std::int32_t));
     host_logits_ = PinnedMemory(kMatVecTokens * vocabulary() * sizeof(float));
@@ -232,7 +231,15 @@ class CudaRunner final : public Runner {
     if (std::ranges::all_of(choices, is_greedy)) {
       kernels::cuda::argmax(pass_->logits(), choices.size(), vocabulary(), chosen_.data(), stream);
     } else {
-      for (std::size_t i = 0; i < choices.size(); ++i) queue_choice(choices[i], i);
+      std::vector<kernels::cuda::SampleChoice> rows;
+      for (const TokenChoice& choice : choices) {
+        rows.push_back({.temperature = choice.temperature,
+                        .top_p = choice.top_p,
+                        .min_p = choice.min_p,
+                        .top_k = choice.top_k,
+                        .random = choice.random});
+      }
+      kernels::cuda::sample(pass_->logits(), rows, vocabulary(), chosen_.data(), stream);
     }
     const std::span<std::byte> bytes = host_chosen_.bytes().first(choices.size() * sizeof(std::int32_t));
     stream.copy_out(chosen_.data(), bytes);
@@ -243,35 +250,12 @@ class CudaRunner final : public Runner {
     }
   }
 
-  void queue_choice(const TokenChoice& choice, std::size_t row) {
-    Stream& stream = pass_->stream();
-    const float* const logits = pass_->logits() + row * vocabulary();
-    std::int32_t* const chosen = chosen_.data() + row;
-    if (choice.temperature == 0) {
-      kernels::cuda::argmax(logits, 1, vocabulary(), chosen, stream);
-    } else {
-      // float rounds numbers just below 1 to 1.
-      constexpr float kBelowOne = 0x1.fffffep-1f;
-      kernels::cuda::sample({.logits = logits,
-                             .count = vocabulary(),
-                             .temperature = choice.temperature,
-                             .top_p = choice.top_p,
-                             .min_p = choice.min_p,
-                             .top_k = choice.top_k,
-                             .random = std::min(static_cast<float>(choice.random), kBelowOne),
-                             .scratch = choice_scratch_.data(),
-                             .out = chosen},
-                            stream);
-    }
-  }
-
   Part part_;
   std::optional<Pass> pass_;
   std::mutex mutex_;
   std::set<StepKey> warm_;
   std::map<StepKey, Graph> graphs_;
   bool use_graphs_ = true;
-  Array<std::byte> choice_scratch_;
   Array<std::int32_t> chosen_;
   PinnedMemory host_chosen_, host_logits_;
 };

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/cuda/stream.h"
 #include "kernels/cuda/matrix.h"
@@ -54,21 +55,16 @@ void gather_rows(const float* table, const std::int32_t* ids, std::size_t count,
 /// The index of the largest value of each row; ignores NaN, and takes the lower index of equal values.
 void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream);
 
-/// One token from logits: temperature, top-k (0: all), top-p and min-p as Sampler applies them, in its order, with the
-/// uniform number `random` in [0, 1), or that at `random_at` in device memory if given: a recorded graph then draws
-/// anew each time. The token Sampler would choose, but where probabilities differ by less than 1e-6 from its. -1 if all
-/// logits are NaN or -infinity. `scratch` has sample_scratch_bytes; it may be null where these are 0.
-struct SampleArgs {
-  const float* logits;
-  std::size_t count;
+/// How a token is chosen from a row of logits. Temperature 0: the most likely one.
+struct SampleChoice {
   float temperature, top_p, min_p;
   int top_k;
-  double random = 0;
-  std::byte* scratch = nullptr;
-  std::int32_t* out = nullptr;
-  const double* random_at = nullptr;
+  double random = 0;  ///< uniform in [0, 1)
 };
-std::size_t sample_scratch_bytes(std::size_t count);
-void sample(const SampleArgs& args, Stream& stream);
+/// One token for each row of logits, [rows.size()][cols]: temperature, top-k (0: all), top-p and min-p as Sampler
+/// applies them, in its order. The token that Sampler would choose, but where probabilities differ by less than 1e-6
+/// from its. -1 if all logits of a row are NaN or -infinity.
+void sample(const float* logits, std::span<const SampleChoice> rows, std::size_t cols, std::int32_t* out,
+            Stream& stream);
 
 }  // namespace imago::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include <cooperative_groups.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "device/cuda/check.h"
@@ -223,10 +224,21 @@ __device__ Cut select(const Candidates& candidates, float largest, MassOf mass_o
   return {key, id};
 }
 
-__global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
+/// Choices travel as an argument of the kernel, which holds 4 KB.
+constexpr std::size_t kRowsPerLaunch = 128;
+struct SampleRows {
+  SampleChoice choices[kRowsPerLaunch];
+};
+
+/// Grid: a block for each row.
+__global__ void __launch_bounds__(kThreads)
+    sample_rows(const __grid_constant__ SampleRows rows, const float* x, std::uint32_t cols, std::int32_t* ids) {
   extern __shared__ __align__(16) std::byte memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
-  Candidates candidates{s, a.logits, static_cast<std::uint32_t>(a.count), false, Cut{}};
+  const SampleChoice a = rows.choices[blockIdx.x];
+  const float* const logits = x + blockIdx.x * std::size_t{cols};
+  std::int32_t* const out = ids + blockIdx.x;
+  Candidates candidates{s, logits, cols, false, Cut{}};
 
   Mass best = 0;  // the key, then the complement of the id
   Mass mine = 0;
@@ -238,12 +250,12 @@ __global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
   Mass left = candidates.sum(mine);
   const std::uint32_t best_id = ~static_cast<std::uint32_t>(best);
   if (left == 0) {
-    if (threadIdx.x == 0) *a.out = -1;
+    if (threadIdx.x == 0) *out = -1;
     return;
   }
-  const float largest = a.logits[best_id];
+  const float largest = logits[best_id];
   if (a.temperature == 0 || largest == INFINITY) {
-    if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(best_id);
+    if (threadIdx.x == 0) *out = static_cast<std::int32_t>(best_id);
     return;
   }
 
@@ -268,10 +280,9 @@ __global__ void __launch_bounds__(kThreads) sample_token(SampleArgs a) {
   candidates.shorten();
   const Probability probability{largest, 1.0f / a.temperature};
   const Mass total = total_of(probability);
-  const double random = a.random_at == nullptr ? a.random : *a.random_at;
-  const Mass walked = static_cast<Mass>(random * static_cast<double>(total));
+  const Mass walked = static_cast<Mass>(a.random * static_cast<double>(total));
   const Cut chosen = select(candidates, largest, probability, min(walked, total - 1) + 1);
-  if (threadIdx.x == 0) *a.out = static_cast<std::int32_t>(chosen.id);
+  if (threadIdx.x == 0) *out = static_cast<std::int32_t>(chosen.id);
 }
 
 constexpr unsigned kArgmaxBlocks = 8;             // a cluster shares a long row, which one block would read too slowly
@@ -317,12 +328,17 @@ void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* ou
                             blocks > 1 ? blocks : 0, stream.handle(), x, static_cast<std::uint32_t>(cols), out);
 }
 
-std::size_t sample_scratch_bytes(std::size_t) { return 0; }
-
-void sample(const SampleArgs& args, Stream& stream) {
-  if (args.count > kMostTokens) throw UnsupportedError("[sample] the GPU's sampler takes up to 524287 tokens");
-  sample_token<<<1, kThreads, sizeof(Shared), stream.handle()>>>(args);
-  imago::cuda::check_launch("sample");
+void sample(const float* logits, std::span<const SampleChoice> rows, std::size_t cols, std::int32_t* out,
+            Stream& stream) {
+  if (cols > kMostTokens) throw UnsupportedError("[sample] the GPU's sampler takes up to 524287 tokens");
+  for (std::size_t first = 0; first < rows.size(); first += kRowsPerLaunch) {
+    const std::size_t count = std::min(kRowsPerLaunch, rows.size() - first);
+    SampleRows some;
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(first), count, some.choices);
+    sample_rows<<<static_cast<unsigned>(count), kThreads, sizeof(Shared), stream.handle()>>>(
+        some, logits + first * cols, static_cast<std::uint32_t>(cols), out + first);
+    imago::cuda::check_launch("sample");
+  }
 }
 
 }  // namespace imago::kernels::cuda

@@ -73,19 +73,16 @@ Choice choose(const std::vector<float>& logits, const Settings& s, double random
   return {order.back(), 0};
 }
 
+SampleChoice choice_of(const Settings& s, double random) {
+  return {.temperature = s.temperature, .top_p = s.top_p, .min_p = s.min_p, .top_k = s.top_k, .random = random};
+}
+
 class CudaSample : public OpsFixture {
  protected:
   std::int32_t sampled(const OnDevice<float>& logits, const Settings& s, double random) {
     OnDevice<std::int32_t> out = zeros<std::int32_t>(1);
-    sample({.logits = logits.data(),
-            .count = logits.size(),
-            .temperature = s.temperature,
-            .top_p = s.top_p,
-            .min_p = s.min_p,
-            .top_k = s.top_k,
-            .random = random,
-            .out = out.data()},
-           stream());
+    const SampleChoice row = choice_of(s, random);
+    sample(logits.data(), {&row, 1}, logits.size(), out.data(), stream());
     stream().wait();
     return out.values()[0];
   }
@@ -138,27 +135,23 @@ TEST_F(CudaSample, HostileLogits) {
   EXPECT_EQ(sampled(up(std::vector<float>{-3e38f, 3e38f, 0}), {1, 2, 0.9f, 0}, 0.999), 1);
 }
 
-TEST_F(CudaSample, AGraphReadsItsRandomNumber) {
-  const std::vector<float> logits = testing::gaussian(1000, 21);
-  OnDevice<float> gpu = up(logits);
-  OnDevice<double> random = zeros<double>(1);
-  OnDevice<std::int32_t> out = zeros<std::int32_t>(1);
-  const imago::cuda::Graph graph(stream(), [&] {
-    sample({.logits = gpu.data(),
-            .count = 1000,
-            .temperature = 1,
-            .top_p = 1,
-            .min_p = 0,
-            .top_k = 0,
-            .out = out.data(),
-            .random_at = random.data()},
-           stream());
-  });
-  for (const double number : {0.3, 0.6}) {
-    stream().copy_in(std::as_bytes(std::span(&number, 1)), random.data());
-    graph.launch(stream());
-    stream().wait();
-    EXPECT_EQ(out.values()[0], choose(logits, {1, 0, 1, 0}, number).id);
+TEST_F(CudaSample, EachRowHasItsChoice) {
+  constexpr std::size_t kRows = 150, kCols = 1001;  // more than one launch takes, and rows that are not aligned
+  const std::vector<float> logits = testing::gaussian(kRows * kCols, 21, 3);
+  const OnDevice<float> gpu = up(logits);
+  const Settings settings[] = {{1, 0, 1, 0}, {0, 0, 1, 0}, {0.7f, 40, 0.95f, 0.05f}, {1.3f, 0, 0.9f, 0}};
+  std::vector<SampleChoice> rows;
+  for (std::size_t i = 0; i < kRows; ++i) {
+    rows.push_back(choice_of(settings[i % 4], static_cast<double>(i * 37 % kRows) / kRows));
+  }
+  const OnDevice<std::int32_t> out = zeros<std::int32_t>(kRows);
+  sample(gpu.data(), rows, kCols, out.data(), stream());
+  stream().wait();
+  for (std::size_t i = 0; i < kRows; ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * kCols);
+    const Choice wanted = choose({row, row + kCols}, settings[i % 4], rows[i].random);
+    if (wanted.margin < 1e-6) continue;  // rounding decides
+    EXPECT_EQ(out.values()[i], wanted.id) << i;
   }
 }
 
