@@ -185,5 +185,6 @@ Command add_synth(CLI::App& program);
 Command add_tokenize(CLI::App& program);
 Command add_run(CLI::App& program);
 Command add_chat(CLI::App& program);
+Command add_serve(CLI::App& program);
 
 }  // namespace imago::cli

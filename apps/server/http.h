@@ -15,6 +15,7 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method;  ///< "GET", "POST", …
   std::string path;    ///< without the query, percent-decoded
+  std::string query = {};  ///< as it was sent, without the question mark
   HttpHeaders headers = {};
   std::string body = {};
   bool from_loopback = true;  ///< the peer is on this machine
@@ -23,6 +24,8 @@ struct HttpRequest {
 
   /// The value of a header, whose name is compared without case; empty if it is not there.
   std::string_view header(std::string_view name) const noexcept;
+  /// The value of a field of the query, as it was sent; empty if it is not there.
+  std::string_view query_field(std::string_view name) const noexcept;
 };
 
 /// Writes the pieces of a streamed body. Returns false once the client is gone: nothing more can be written.

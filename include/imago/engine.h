@@ -63,6 +63,7 @@ struct RequestResult : GenerateResult {
 struct EngineEvent {
   std::optional<GeneratedToken> token = {};
   std::size_t prompt_done = 0, prompt_total = 0;  ///< tokens, those from the cache among them
+  std::size_t prompt_cached = 0;                  ///< from the cache
 };
 
 /// A request under way. Dropping it cancels the request. One thread reads at a time; `cancel` may come from any.

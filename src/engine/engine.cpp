@@ -42,7 +42,8 @@ engine::Limits limits_of(const engine::ModelRunner& runner, const EngineOptions&
 
 ContextError::ContextError(std::size_t prompt_tokens, std::size_t context)
     : Error(ErrorKind::usage,
-            fmt::format("the prompt has {} tokens, and there is room for {}", prompt_tokens, context)),
+            fmt::format("the prompt has {} tokens, which exceeds the available context size of {} tokens",
+                        prompt_tokens, context)),
       prompt_tokens_(prompt_tokens),
       context_(context) {}
 

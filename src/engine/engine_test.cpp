@@ -201,7 +201,7 @@ TEST(Engine, RefusesWhatItCannotServe) {
   } catch (const ContextError& error) {
     EXPECT_EQ(error.prompt_tokens(), 21u);
     EXPECT_EQ(error.context(), 20u);
-    EXPECT_STREQ(error.what(), "the prompt has 21 tokens, and there is room for 20");
+    EXPECT_STREQ(error.what(), "the prompt has 21 tokens, which exceeds the available context size of 20 tokens");
   }
   const RequestResult full = engine.submit({.prompt = some_ids(*model, 20), .generate = greedy(5)}).finish();
   EXPECT_EQ(full.end, EndReason::context_full);

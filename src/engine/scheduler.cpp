@@ -265,7 +265,7 @@ void Scheduler::compute() {
     if (segments_[i].answer) continue;
     counts_.prompt_tokens += segments_[i].tokens;
     if (task.answered != Clock::time_point()) continue;  // only again, after it lost its pages
-    task.stream->put({.prompt_done = task.done, .prompt_total = task.prompt}, false);
+    task.stream->put({.prompt_done = task.done, .prompt_total = task.prompt, .prompt_cached = task.cached}, false);
     if (task.in_prompt()) continue;
     task.answered = now;
     task.answer.result().prompt_tokens = task.prompt - task.cached;
@@ -308,7 +308,10 @@ void Scheduler::follow(std::size_t row, Task& task) {
   std::optional<GeneratedToken> token = task.answer.take(id, task.done == limits_.context, logits);
   if (!task.answer.end()) task.tokens.push_back(id);
   if (!token) return;
-  task.stream->put({.token = std::move(token), .prompt_done = task.prompt, .prompt_total = task.prompt},
+  task.stream->put({.token = std::move(token),
+                    .prompt_done = task.prompt,
+                    .prompt_total = task.prompt,
+                    .prompt_cached = task.cached},
                    task.answer.result().ids.size() != before);
 }
 

@@ -1,0 +1,36 @@
+#pragma once
+
+// From the messages and prompts of a request to tokens.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api.h"
+#include "imago/lm.h"
+#include "models.h"
+
+namespace imago::server {
+
+/// A conversation to continue.
+struct Conversation {
+  std::vector<ChatMessage> messages;
+  bool continues_last = false;  ///< the last message, of the assistant, is the beginning of the answer
+  std::vector<std::pair<std::string, std::string>> variables = {};  ///< for the template; values are JSON texts
+};
+
+/// The text of `content`: a string, or an array of parts of which all are text. `name` is for errors. Throws ApiError.
+std::string read_content(const Body& content, const std::string& name);
+/// `messages` as OpenAI has them, with continue_final_message and chat_template_kwargs. Throws ApiError.
+Conversation read_conversation(const Body& body);
+
+/// By the chat template of the model. Throws ApiError, and as ChatTemplate::render.
+std::string render(const ServedModel& model, const Conversation& conversation);
+
+/// The token ids of an array. Throws ApiError for ids outside the vocabulary.
+std::vector<TokenId> read_ids(const Body& ids, const std::string& name, std::size_t vocabulary);
+/// One prompt or several: text, token ids, an array of both, {"prompt_string": text}, or an array of such prompts.
+std::vector<std::vector<TokenId>> read_prompts(const Body& prompt, const std::string& name, const ServedModel& model);
+
+}  // namespace imago::server
