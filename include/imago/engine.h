@@ -127,6 +127,9 @@ class Engine {
   /// Throws UsageError for an empty prompt, ids outside the vocabulary, options that a Sampler refuses;
   /// ContextError if the prompt leaves no room for an answer; QueueFullError; UnsupportedError after `drain`.
   Generation submit(Request request);
+  /// What the output matrix reads of these tokens, the mean over all of them: one number per channel. Needs room for
+  /// them as a request does, for which the ones that came last give up theirs. Throws as `submit`.
+  std::vector<float> embed(std::span<const TokenId> ids);
   EngineState state() const;
   /// No new requests from now on; returns when the running and waiting ones have ended, false after `seconds`.
   bool drain(double seconds);

@@ -105,7 +105,7 @@ struct Batch {
   /// One for each of the rows, and where the tokens go: -1 if none can follow. Only if the runner `chooses`.
   std::span<const TokenChoice> choices = {};
   std::span<Token> chosen = {};
-  bool all_rows = false;  ///< compute_logits follows; there are no `rows` then
+  bool all_rows = false;  ///< compute_logits or compute_hidden follows; there are no `rows` then
 
   /// So many tokens at the start, in segments of their own, get what each would get alone, and the others what they
   /// would get in a large batch: on the CPU no result then depends on what else is in the batch, bit for bit. None:
@@ -173,6 +173,8 @@ class Runner {
   virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].
   virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
+  /// What the output matrix reads for those rows, in float32: [rows][width].
+  virtual void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) = 0;
   /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.
   virtual void use_graphs(bool) {}
 

@@ -103,6 +103,8 @@ struct Engine::State {
         bell(std::make_shared<engine::Bell>()) {}
 
   void run();
+  /// Throws UsageError, ContextError.
+  void check_prompt(std::span<const TokenId> ids);
   /// Between two steps, on the thread of the caller.
   template <class Action>
   auto between_steps(Action&& action);
@@ -119,6 +121,8 @@ struct Engine::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool stepping = false, exclusive = false;
+  std::uint64_t rounds = 0;  // of the thread
+  bool asleep = false;       // it waits for the bell
   std::size_t exclusive_waiting = 0;
   bool stopping = false, draining = false;
   std::vector<std::unique_ptr<engine::Task>> inbox;
@@ -127,6 +131,7 @@ struct Engine::State {
     std::vector<Clock::time_point> submitted;  // of the running ones
   } known;
   std::uint64_t refused = 0;
+  std::mutex embedding;  // one text at a time: the pages of all others can be had
 
   std::thread thread;  // last: it uses all of them
 };
@@ -167,16 +172,28 @@ void Engine::State::run() {
     const bool more = scheduler.step();
     lock.lock();
     stepping = false;
+    ++rounds;
+    asleep = !more;
     take_snapshot();
     changed.notify_all();
     if (more) continue;
     lock.unlock();
     bell->wait();
     lock.lock();
+    asleep = false;
   }
   for (std::unique_ptr<engine::Task>& task : inbox) scheduler.add(std::move(task));
   lock.unlock();
   scheduler.cancel_all();
+}
+
+void Engine::State::check_prompt(std::span<const TokenId> ids) {
+  if (ids.empty()) throw UsageError("there are no tokens to continue");
+  LanguageModelAccess::loaded(*model).check_ids(ids);
+  if (ids.size() <= limits.context) return;
+  const std::scoped_lock lock(mutex);
+  ++refused;
+  throw ContextError(ids.size(), limits.context);
 }
 
 template <class Action>
@@ -222,20 +239,10 @@ std::size_t Engine::context() const noexcept { return state_->limits.context; }
 
 Generation Engine::submit(Request request) {
   State& state = *state_;
-  const lm::LoadedModel& loaded = LanguageModelAccess::loaded(*state.model);
-  if (request.prompt.empty()) throw UsageError("there are no tokens to continue");
-  loaded.check_ids(request.prompt);
+  state.check_prompt(request.prompt);
   for (const auto& [id, bias] : request.generate.sampler.bias) {
     if (id >= 0 && static_cast<std::size_t>(id) < state.model->vocabulary()) continue;
     throw UsageError(fmt::format("bias: token {} is outside the vocabulary of {}", id, state.model->vocabulary()));
-  }
-  const auto count_refused = [&] {
-    const std::scoped_lock lock(state.mutex);
-    ++state.refused;
-  };
-  if (request.prompt.size() > state.limits.context) {
-    count_refused();
-    throw ContextError(request.prompt.size(), state.limits.context);
   }
   auto stream = std::make_shared<Generation::State>(state.bell);
   auto task = std::make_unique<engine::Task>(std::move(request), state.model->tokenizer(), stream);
@@ -252,6 +259,36 @@ Generation Engine::submit(Request request) {
   }
   state.bell->ring();
   return Generation(std::move(stream));
+}
+
+std::vector<float> Engine::embed(std::span<const TokenId> ids) {
+  State& state = *state_;
+  state.check_prompt(ids);
+  const std::scoped_lock one_at_a_time(state.embedding);
+  const std::vector<Page> pages = state.between_steps(
+      [&] { return state.scheduler.claim_pages((ids.size() + engine::kPageTokens - 1) / engine::kPageTokens); });
+  struct Drop {
+    State& state;
+    std::span<const Page> pages;
+    ~Drop() {
+      state.between_steps([&] { state.scheduler.drop_pages(pages); });
+      state.bell->ring();  // somebody may have waited for them
+    }
+  } const drop{state, pages};
+  std::vector<double> sum(state.runner.width(), 0.0);
+  for (std::size_t done = 0; done < ids.size();) {
+    const std::span<const TokenId> piece = ids.subspan(done).first(std::min(ids.size() - done, state.limits.prompt_tokens));
+    state.between_steps([&] { state.runner.add_hidden(piece, done, pages, sum); });
+    done += piece.size();
+    // Requests get a step between two pieces.
+    std::unique_lock lock(state.mutex);
+    state.changed.wait(lock, [&, before = state.rounds] { return state.rounds != before || state.asleep; });
+  }
+  std::vector<float> mean(sum.size());
+  std::ranges::transform(sum, mean.begin(), [&](double value) {
+    return static_cast<float>(value / static_cast<double>(ids.size()));
+  });
+  return mean;
 }
 
 EngineState Engine::state() const {

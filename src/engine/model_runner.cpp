@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/memory.h"
+#include "base/line_vector.h"
 #include "imago/error.h"
 
 namespace imago::engine {
@@ -83,6 +84,16 @@ void ModelRunner::run(const Step& step) {
 
 void ModelRunner::copy(Page from, Page to, std::size_t tokens) {
   for (const auto& part : cache_.parts) part->copy(from, to, tokens);
+}
+
+void ModelRunner::add_hidden(std::span<const TokenId> ids, std::size_t past, std::span<const Page> pages,
+                             std::span<double> sum) {
+  const lm::Segment segment{.cache = &cache_, .past = past, .tokens = ids.size(), .pages = pages};
+  lm::run_model(model_, {&segment, 1}, past + ids.size(),
+                {.ids = ids, .segments = {}, .work = work_, .all_rows = true, .singles = 0});
+  const std::span<float> hidden = sized(hidden_, ids.size() * width());
+  model_.weights.runners.back()->compute_hidden(work_, 0, ids.size(), hidden);
+  for (std::size_t i = 0; i < hidden.size(); ++i) sum[i % width()] += static_cast<double>(hidden[i]);
 }
 
 lm::SequenceOwner ModelRunner::owner() const noexcept {

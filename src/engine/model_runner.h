@@ -28,10 +28,14 @@ class ModelRunner final : public StepRunner {
   /// Prompt tokens of a step unless the caller says otherwise.
   std::size_t usual_prompt_tokens() const noexcept;
 
+  std::size_t width() const noexcept { return model_.weights.traits.width; }
   std::size_t vocabulary() const override { return model_.weights.traits.vocabulary; }
   bool chooses() const override { return model_.chooses(); }
   void run(const Step& step) override;
   void copy(Page from, Page to, std::size_t tokens) override;
+  /// Runs tokens that follow `past` others in these pages, and adds what the output matrix reads of each to `sum`.
+  /// Throws DeviceError.
+  void add_hidden(std::span<const TokenId> ids, std::size_t past, std::span<const Page> pages, std::span<double> sum);
 
   const lm::KvCache& cache() const noexcept { return cache_; }
   lm::KvCache& cache() noexcept { return cache_; }
@@ -44,6 +48,7 @@ class ModelRunner final : public StepRunner {
   lm::KvCache cache_;
   backend::Workspace work_;
   std::vector<lm::Segment> segments_;
+  std::vector<float> hidden_;
 };
 
 }  // namespace imago::engine

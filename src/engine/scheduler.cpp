@@ -170,6 +170,15 @@ std::vector<Page> Scheduler::take_pages(std::size_t count) {
   return taken;
 }
 
+std::vector<Page> Scheduler::claim_pages(std::size_t count) {
+  std::vector<Page> taken = take_pages(count);
+  while (taken.empty() && !running_.empty()) {
+    preempt(running_.size() - 1);
+    taken = take_pages(count);
+  }
+  return taken;
+}
+
 void Scheduler::drop_pages(std::span<const Page> pages) {
   for (const Page page : pages) pool_.drop(page);
 }

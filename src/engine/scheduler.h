@@ -47,6 +47,8 @@ class Scheduler {
   CachedPrefix find(std::span<const TokenId> tokens) { return tree_.find(tokens); }
   /// Pages that nobody uses, at the expense of cached ones; empty if there are not so many. The caller drops them.
   std::vector<Page> take_pages(std::size_t count);
+  /// The same, at the expense of requests too.
+  std::vector<Page> claim_pages(std::size_t count);
   void drop_pages(std::span<const Page> pages);
   /// Caches a text whose pages the caller has filled and still holds.
   void keep(std::span<const TokenId> tokens, std::span<const Page> pages) { tree_.insert(tokens, pages); }

@@ -134,6 +134,11 @@ void CpuPass::run_output(RowRange rows, std::span<float> logits) {
   run(runner_.program().output);
 }
 
+void CpuPass::run_output_input(RowRange rows, std::span<float> hidden) {
+  run_output(rows, {});  // stops before the product
+  std::ranges::copy(values(Slot::normed), hidden.begin());
+}
+
 void CpuPass::run(std::span<const Step> steps) {
   for (std::size_t i = 0; i < steps.size() && live_.count != 0; ++i) {
     next_ = i + 1 < steps.size() ? &steps[i + 1] : nullptr;

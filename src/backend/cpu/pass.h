@@ -51,6 +51,8 @@ class CpuPass {
   void run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const kernels::RopeTable* rope);
   /// For these rows of the stream. Without logits, only the observer is shown what the output matrix multiplies.
   void run_output(RowRange rows, std::span<float> logits);
+  /// What the product of the output reads: [rows][width].
+  void run_output_input(RowRange rows, std::span<float> hidden);
 
  private:
   /// One row for each live token; of queries one for each that is read.

@@ -169,6 +169,10 @@ void CpuRunner::compute_logits(Workspace& work, std::size_t first, std::size_t r
   CpuPass(*this, work, rows).run_output({first, rows}, logits);
 }
 
+void CpuRunner::compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) {
+  CpuPass(*this, work, rows).run_output_input({first, rows}, hidden);
+}
+
 void CpuRunner::embed(std::span<const Token> ids, std::span<const Segment> segments, Workspace& work) const {
   CpuPass(*this, work, ids.size()).embed(ids, table_, segments);
 }

@@ -33,6 +33,7 @@ class CpuRunner final : public Runner {
   std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) override;
   void run(const Batch& batch) override;
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override;
+  void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) override;
 
   // The parts of `run`, for code that looks into a model: sweeps and calibration.
 

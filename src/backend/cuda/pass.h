@@ -75,6 +75,10 @@ class Pass {
   void gather(std::size_t rows);
   /// Queues logits of rows of the stream after the blocks.
   void queue_output(std::size_t first, std::size_t rows);
+  /// What the product of the output reads, in float32: [rows][width] on the device.
+  const float* queue_output_input(std::size_t first, std::size_t rows) {
+    return normed(part_.fused.output.norm, first, rows, {}, true).x;
+  }
   /// Adds what the last block has left to add, so that x is what the output reads.
   void settle();
 

@@ -133,11 +133,15 @@ class CudaRunner final : public Runner {
 
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override {
     const std::lock_guard lock(mutex_);
-    if (pass_->reserve({}, rows, rows, nullptr)) graphs_.clear();
-    pass_->take_step_scratch(false);
-    const std::span<const float> stream = std::span(work.stream()).subspan(first * width(), rows * width());
-    pass_->stream().copy_in(std::as_bytes(stream), pass_->x());
+    take_stream(work, first, rows);
     queue_logits(0, rows, logits);
+    pass_->stream().wait();
+  }
+
+  void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) override {
+    const std::lock_guard lock(mutex_);
+    take_stream(work, first, rows);
+    pass_->stream().copy_out(pass_->queue_output_input(0, rows), std::as_writable_bytes(hidden));
     pass_->stream().wait();
   }
 
@@ -149,6 +153,14 @@ class CudaRunner final : public Runner {
  private:
   std::size_t vocabulary() const noexcept { return part_.sizes().vocabulary; }
   std::size_t width() const noexcept { return part_.sizes().width; }
+
+  /// Rows of the stream that a batch has left on the host.
+  void take_stream(Workspace& work, std::size_t first, std::size_t rows) {
+    if (pass_->reserve({}, rows, rows, nullptr)) graphs_.clear();
+    pass_->take_step_scratch(false);
+    const std::span<const float> stream = std::span(work.stream()).subspan(first * width(), rows * width());
+    pass_->stream().copy_in(std::as_bytes(stream), pass_->x());
+  }
 
   /// Calls use(begin, count) for rows of logits, as many at a time as there is room for, after queueing them.
   template <class Use>
