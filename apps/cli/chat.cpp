@@ -10,7 +10,7 @@
 #include <csignal>
 #include <system_error>
 
-#include "chat_session.h"
+#include "imago/engine.h"
 #include "model_options.h"
 
 namespace imago::cli {
@@ -119,9 +119,7 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  /// `reading`: the progress bar while a prompt is read, removed when the answer begins.
-  Chat(LanguageModel& model, ChatSession& session, std::optional<Progress>& reading, bool quiet)
-      : model_(model), session_(session), reading_(reading), quiet_(quiet) {}
+  Chat(Engine& engine, ChatSession& session, bool quiet) : engine_(engine), session_(session), quiet_(quiet) {}
 
   void run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
@@ -155,7 +153,7 @@ class Chat {
   bool handle(const std::string& line) {
     if (line.find_first_not_of(" \t") == std::string::npos) return true;
     if (line.front() != '/') {
-      answer([&](const auto& on_token) { return session_.say(line, on_token); });
+      answer([&](const auto& on_event) { return session_.say(line, on_event); });
       return true;
     }
     const std::size_t space = line.find(' ');
@@ -182,9 +180,11 @@ class Chat {
       const std::size_t gap = rest.find(' '), type = rest.find_last_of(' ') + 1;
       if (gap == std::string::npos) throw UsageError("/morph needs a pattern and a type: /morph ffn q4_0");
       const Format format = parse_format(rest.substr(type));
-      change_types([&](const auto& progress) { return model_.morph(rest.substr(0, gap), format, progress); });
+      change_types([&](LanguageModel& model, const auto& progress) {
+        return model.morph(rest.substr(0, gap), format, progress);
+      });
     } else if (command == "/undo") {
-      change_types([&](const auto& progress) { return model_.undo(progress); });
+      change_types([](LanguageModel& model, const auto& progress) { return model.undo(progress); });
     } else {
       throw UsageError(fmt::format("unknown command '{}'; /help lists them", printable(command)));
     }
@@ -193,12 +193,17 @@ class Chat {
 
   template <class Ask>
   void answer(Ask ask) {
-    const bool answered = ask([&](const GeneratedToken& token) {
-      reading_.reset();
-      show(token.text);
+    std::optional<Progress> reading(std::in_place, quiet_);  // until the answer begins
+    const bool answered = ask([&](const EngineEvent& event) {
+      if (event.token) {
+        reading.reset();
+        show(event.token->text);
+      } else {
+        reading->show(event.prompt_done, event.prompt_total, "reading");
+      }
       return !take_interrupt();
     });
-    reading_.reset();
+    reading.reset();
     if (!answered) {
       fmt::print(stderr, "\nimago: stopped before an answer; the conversation is unchanged\n");
       return;
@@ -208,16 +213,16 @@ class Chat {
     if (quiet_) return;
     if (end == EndReason::context_full) {
       fmt::print(stderr, "imago: the context of {} tokens is full, so the answer ends here; /clear starts over\n",
-                 session_.sequence().capacity());
+                 engine_.context());
     } else if (end == EndReason::max_tokens) {
       fmt::print(stderr, "imago: the answer was cut after {} tokens; -n allows more\n", session_.last().ids.size());
     }
   }
 
   void show_stats() const {
-    const GenerateResult& last = session_.last();
+    const RequestResult& last = session_.last();
     fmt::print(stderr, "messages: {}\ncontext: {} of {} tokens\nlast prompt: {}\nlast answer: {}\n",
-               session_.messages().size(), session_.sequence().size(), session_.sequence().capacity(),
+               session_.messages().size(), last.cached_tokens + last.prompt_tokens + last.ids.size(), engine_.context(),
                rate(last.prompt_tokens, last.prompt_seconds), rate(last.ids.size(), last.generate_seconds));
   }
 
@@ -229,7 +234,7 @@ class Chat {
       std::vector<std::pair<std::size_t, std::size_t>> blocks = {};  ///< runs, first and last
     };
     std::vector<Line> lines;
-    for (const ModelMatrix& matrix : model_.matrices()) {
+    for (const ModelMatrix& matrix : engine_.model().matrices()) {
       const auto same = [&](const Line& line) { return line.role == matrix.role && line.type == matrix.type.name(); };
       auto line = std::ranges::find_if(lines, same);
       if (line == lines.end()) line = lines.insert(line, {matrix.role, std::string(matrix.type.name())});
@@ -253,10 +258,15 @@ class Chat {
 
   template <class Change>
   void change_types(Change change) {
-    if (!tokens_per_second_) tokens_per_second_ = measure_speed();
+    engine_.change_model([&](LanguageModel& model) { change_types_of(model, change); });
+  }
+
+  template <class Change>
+  void change_types_of(LanguageModel& model, Change change) {
+    if (!tokens_per_second_) tokens_per_second_ = measure_speed(model);
     const auto start = std::chrono::steady_clock::now();
     std::optional<Progress> bar(std::in_place, quiet_);
-    const MorphedMatrices result = change([&](std::uint64_t done, std::uint64_t total) {
+    const MorphedMatrices result = change(model, [&](std::uint64_t done, std::uint64_t total) {
       if (take_interrupt()) throw UsageError("stopped; every matrix has its type from before");
       bar->show(done, total, "morphing");
     });
@@ -267,47 +277,39 @@ class Chat {
                  result.misfits.size() == 1 ? "" : fmt::format(" and {} more", result.misfits.size() - 1));
     }
     const double before = *tokens_per_second_;
-    if (!result.changed.empty()) tokens_per_second_ = measure_speed();
+    if (!result.changed.empty()) tokens_per_second_ = measure_speed(model);
     fmt::print(stderr, "{} changed in {:.2f} s\nsize: {} -> {}\ngeneration: {:.1f} -> {:.1f} tokens/s\n",
                counted(static_cast<int>(result.changed.size()), "tensor"), seconds, format_bytes(result.bytes_before),
                format_bytes(result.bytes_after), before, *tokens_per_second_);
   }
 
-  double measure_speed() const {
+  static double measure_speed(const LanguageModel& model) {
     constexpr std::size_t kTokens = 8;
-    const ModelBenchOptions options{.prompt = 0, .generate = std::clamp(model_.context(), std::size_t{1}, kTokens)};
-    return bench_model(model_, options).front().tokens_per_second;
+    const ModelBenchOptions options{.prompt = 0, .generate = std::clamp(model.context(), std::size_t{1}, kTokens)};
+    return bench_model(model, options).front().tokens_per_second;
   }
 
-  LanguageModel& model_;
+  Engine& engine_;
   ChatSession& session_;
-  std::optional<Progress>& reading_;
   bool quiet_;
   std::optional<double> tokens_per_second_;  // with the types of now, once they were changed
 };
 
 void chat(const ChatCommand& options) {
   constexpr std::size_t kUsualContext = 4096;  // few conversations need the memory of a longer cache
-  GenerateOptions generation = generate_options(options.generation);
-  SequenceOptions sequence = options.generation.sequence;
+  const GenerateOptions generation = generate_options(options.generation);
   ModelOptions load = options.generation.model;
   load.path = model_path(load.path);
   set_thread_count(options.generation.threads);
-  LanguageModel model = load_model(load);
-  if (sequence.context == 0) sequence.context = std::min(std::max(model.context(), std::size_t{1}), kUsualContext);
-  warn_of_long_context(model, sequence.context, load.quiet);
-  std::optional<Progress> reading;
-  generation.prompt_progress = [&](std::size_t done, std::size_t total) {
-    if (!reading) reading.emplace(load.quiet);
-    reading->show(done, total, "reading");
-    return !take_interrupt();
-  };
-  ChatSession session(model, sequence, std::move(generation), [&](const std::string& note) {
-    if (!load.quiet) fmt::print(stderr, "imago: {}\n", printable(note));
-  });
-  session.set_system(options.system);
+  const auto model = std::make_shared<LanguageModel>(load_model(load));
+  EngineOptions one = engine_options(options.generation);
+  if (one.context == 0) one.context = std::min(std::max(model->context(), std::size_t{1}), kUsualContext);
+  warn_of_long_context(*model, one.context, load.quiet);
+  Engine engine(model, one);
+  ChatSession session(engine, {.generate = generation, .system = options.system});
+  if (!session.note().empty() && !load.quiet) fmt::print(stderr, "imago: {}\n", printable(session.note()));
   const InterruptRequests interrupts;
-  Chat(model, session, reading, load.quiet).run();
+  Chat(engine, session, load.quiet).run();
 }
 
 }  // namespace

@@ -169,8 +169,12 @@ std::string explain_repeated(const CLI::App& program) {
 std::optional<std::string> read_command_line(CLI::App& program, int argc, const char* const* argv) {
   if (auto help = help_command(program, argc, argv)) return help;
   std::string problem;
+  std::vector<const char*> arguments(argv, argv + argc);
+  for (const char*& argument : arguments) {
+    if (std::string_view(argument) == "-np") argument = "--parallel";  // CLI11 has no short names of two letters
+  }
   try {
-    program.parse(argc, argv);
+    program.parse(argc, arguments.data());
   } catch (const CLI::CallForHelp&) {
     return help_text(innermost(program));
   } catch (const CLI::CallForVersion&) {

@@ -137,20 +137,11 @@ GenerateOptions generate_options(const GenerationOptions& options) {
   return made;
 }
 
-std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
-  const auto spelled = [&](std::optional<TokenId> id) { return id ? tokenizer.piece(*id, true) : std::string(); };
-  // Templates write the BOS themselves; the tokenizer must not add another.
-  const std::string bos = spelled(tokenizer.bos()), eos = spelled(tokenizer.eos());
-  const bool doubled = tokenizer.adds_bos() && !bos.empty() && text.starts_with(bos);
-  std::vector<TokenId> ids = tokenizer.encode(doubled ? text.substr(bos.size()) : text, true);
-  const bool asked = !eos.empty() && text.ends_with(eos);
-  if (!ids.empty() && ids.size() > 1 && ids.back() == tokenizer.eos() && !asked) ids.pop_back();
-  return ids;
-}
-
-std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
-  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return static_cast<std::size_t>(end - a.begin());
+EngineOptions engine_options(const GenerationOptions& options) {
+  return {.context = options.sequence.context,
+          .cache = options.sequence.cache,
+          .parallel = 1,
+          .prompt_tokens = options.sequence.batch};
 }
 
 void show(std::string_view text) {

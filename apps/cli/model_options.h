@@ -4,6 +4,7 @@
 // (IMAGO_LM=OFF) have language_absent.cpp instead.
 
 #include "command.h"
+#include "imago/engine.h"
 #include "imago/lm.h"
 
 namespace imago::cli {
@@ -46,11 +47,8 @@ void add_generation(CLI::App& command, GenerationOptions& options, long long pre
 /// Throws UsageError for values out of range, before any model is loaded.
 GenerateOptions generate_options(const GenerationOptions& options);
 
-/// Encodes special tokens, adds BOS if the tokenizer says so, and never adds EOS.
-std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
-
-/// Number of leading tokens that both have in common.
-std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
+/// For one request at a time.
+EngineOptions engine_options(const GenerationOptions& options);
 
 /// Prints generated text; on a terminal without control characters, which could manipulate it.
 void show(std::string_view text);

@@ -68,28 +68,6 @@ std::size_t context_for(const RunCommand& options, const LanguageModel& model, s
   return std::min(std::max(model.context(), std::size_t{1}), prompt + std::max<std::size_t>(more, 1));
 }
 
-/// Evaluates the prompt except its last token, starting from the prompt cache. Returns the seconds it took.
-double prepare(Sequence& sequence, std::span<const TokenId> ids, const RunCommand& options) {
-  const std::string& cache = options.prompt_cache;
-  const auto start = std::chrono::steady_clock::now();
-  if (!cache.empty() && std::filesystem::exists(cache)) sequence.restore(cache);
-  const std::size_t kept = std::min(common_prefix(sequence.tokens(), ids), ids.size() - 1);
-  const std::span<const TokenId> rest = ids.subspan(kept, ids.size() - 1 - kept);
-  if (rest.empty() && sequence.size() == kept) return 0;
-  sequence.truncate(kept);
-  if (!rest.empty()) {
-    Progress progress(options.generation.model.quiet);
-    const auto show = [&](std::size_t done) {
-      progress.show(done, rest.size(), "reading the prompt");
-      return true;
-    };
-    show(0);
-    sequence.append(rest, show);
-  }
-  if (!cache.empty()) sequence.save(cache);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 Json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
   return {{"id", entry.id}, {"text", tokenizer.piece(entry.id, true)}, {"logprob", entry.log_probability}};
 }
@@ -105,11 +83,11 @@ std::string_view end_name(EndReason reason) {
   return "unknown";
 }
 
-void print_result(const GenerateResult& result, const Json& log_probabilities, const LanguageModel& model) {
+void print_result(const RequestResult& result, const Json& log_probabilities, const LanguageModel& model) {
   Json object = {{"text", result.text},
                  {"ids", result.ids},
                  {"end", end_name(result.end)},
-                 {"prompt_tokens", result.prompt_tokens},
+                 {"prompt_tokens", result.cached_tokens + result.prompt_tokens},
                  {"prompt_seconds", result.prompt_seconds},
                  {"generated_tokens", result.ids.size()},
                  {"generate_seconds", result.generate_seconds},
@@ -125,22 +103,34 @@ void run(const RunCommand& options) {
   load.path = model_path(load.path);
   const std::string text = options.escape ? unescaped(prompt_text(options)) : prompt_text(options);
   set_thread_count(options.generation.threads);
-  const LanguageModel model = load_model(load);
-  const Tokenizer& tokenizer = model.require_tokenizer();
+  const auto model = std::make_shared<LanguageModel>(load_model(load));
+  const Tokenizer& tokenizer = model->require_tokenizer();
   const std::vector<TokenId> ids = prompt_ids(tokenizer, text);
 
-  SequenceOptions room = options.generation.sequence;
-  room.context = context_for(options, model, ids.size());
-  Sequence sequence(model, room);
-  if (ids.size() > sequence.capacity()) {
+  EngineOptions one = engine_options(options.generation);
+  one.context = context_for(options, *model, ids.size());
+  if (ids.size() > one.context) {
     throw UsageError(fmt::format("the prompt has {} tokens, but the context has room for {}; shorten it, or raise -c",
-                                 ids.size(), sequence.capacity()));
+                                 ids.size(), one.context));
   }
-  const double prompt_seconds = blame(options.prompt_cache.empty() ? load.path : options.prompt_cache,
-                                      [&] { return prepare(sequence, ids, options); });
+  Engine engine(model, one);
+  const std::string& cache = options.prompt_cache;
+  if (!cache.empty() && std::filesystem::exists(cache)) blame(cache, [&] { engine.load_prefix(cache); });
 
   Json log_probabilities = Json::array();
-  GenerateResult result = generate(sequence, std::span(ids).last(1), generation, [&](const GeneratedToken& token) {
+  std::optional<Progress> reading(std::in_place, load.quiet);  // until the answer begins
+  bool saved = cache.empty();
+  const RequestResult result = engine.submit({.prompt = ids, .generate = generation}).finish([&](const EngineEvent& event) {
+    if (!saved && event.prompt_done == ids.size()) {
+      engine.save_prefix(ids, cache);
+      saved = true;
+    }
+    if (!event.token) {
+      reading->show(event.prompt_done, event.prompt_total, "reading the prompt");
+      return true;
+    }
+    reading.reset();
+    const GeneratedToken& token = *event.token;
     if (!options.json) {
       if (options.special && tokenizer.is_control(token.id)) show(tokenizer.piece(token.id, true));
       show(token.text);
@@ -157,18 +147,17 @@ void run(const RunCommand& options) {
     }
     return true;
   });
-  result.prompt_tokens = ids.size();
-  result.prompt_seconds += prompt_seconds;
-  warn_of_long_context(model, sequence.capacity(), load.quiet);  // at the end, so that a failure prints only one line
+  reading.reset();
+  warn_of_long_context(*model, one.context, load.quiet);  // at the end, so that a failure prints only one line
 
-  if (options.json) return print_result(result, log_probabilities, model);
+  if (options.json) return print_result(result, log_probabilities, *model);
   print("\n");
   if (load.quiet) return;
   if (result.end == EndReason::context_full) {
     fmt::print(stderr, "imago: the context of {} tokens is full, so the text ends here; -c gives more room\n",
-               sequence.capacity());
+               one.context);
   }
-  fmt::print(stderr, "prompt: {}\ngeneration: {}\n", rate(result.prompt_tokens, result.prompt_seconds),
+  fmt::print(stderr, "prompt: {}\ngeneration: {}\n", rate(result.cached_tokens + result.prompt_tokens, result.prompt_seconds),
              rate(result.ids.size(), result.generate_seconds));
 }
 
