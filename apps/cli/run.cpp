@@ -120,33 +120,34 @@ void run(const RunCommand& options) {
   Json log_probabilities = Json::array();
   std::optional<Progress> reading(std::in_place, load.quiet);  // until the answer begins
   bool saved = cache.empty();
-  const RequestResult result = engine.submit({.prompt = ids, .generate = generation}).finish([&](const EngineEvent& event) {
-    if (!saved && event.prompt_done == ids.size()) {
-      engine.save_prefix(ids, cache);
-      saved = true;
-    }
-    if (!event.token) {
-      reading->show(event.prompt_done, event.prompt_total, "reading the prompt");
-      return true;
-    }
-    reading.reset();
-    const GeneratedToken& token = *event.token;
-    if (!options.json) {
-      if (options.special && tokenizer.is_control(token.id)) show(tokenizer.piece(token.id, true));
-      show(token.text);
-    }
-    if (!token.top.empty()) {
-      Json entry;
-      for (const TokenProbability& top : token.top) {
-        if (top.id == token.id) entry = describe(tokenizer, top);
-      }
-      for (std::size_t i = 0; i < std::min(generation.log_probabilities, token.top.size()); ++i) {
-        entry["top"].push_back(describe(tokenizer, token.top[i]));
-      }
-      log_probabilities.push_back(std::move(entry));
-    }
-    return true;
-  });
+  const RequestResult result =
+      engine.submit({.prompt = ids, .generate = generation}).finish([&](const EngineEvent& event) {
+        if (!saved && event.prompt_done == ids.size()) {
+          engine.save_prefix(ids, cache);
+          saved = true;
+        }
+        if (!event.token) {
+          reading->show(event.prompt_done, event.prompt_total, "reading the prompt");
+          return true;
+        }
+        reading.reset();
+        const GeneratedToken& token = *event.token;
+        if (!options.json) {
+          if (options.special && tokenizer.is_control(token.id)) show(tokenizer.piece(token.id, true));
+          show(token.text);
+        }
+        if (!token.top.empty()) {
+          Json entry;
+          for (const TokenProbability& top : token.top) {
+            if (top.id == token.id) entry = describe(tokenizer, top);
+          }
+          for (std::size_t i = 0; i < std::min(generation.log_probabilities, token.top.size()); ++i) {
+            entry["top"].push_back(describe(tokenizer, token.top[i]));
+          }
+          log_probabilities.push_back(std::move(entry));
+        }
+        return true;
+      });
   reading.reset();
   warn_of_long_context(*model, one.context, load.quiet);  // at the end, so that a failure prints only one line
 
@@ -157,7 +158,8 @@ void run(const RunCommand& options) {
     fmt::print(stderr, "imago: the context of {} tokens is full, so the text ends here; -c gives more room\n",
                one.context);
   }
-  fmt::print(stderr, "prompt: {}\ngeneration: {}\n", rate(result.cached_tokens + result.prompt_tokens, result.prompt_seconds),
+  fmt::print(stderr, "prompt: {}\ngeneration: {}\n",
+             rate(result.cached_tokens + result.prompt_tokens, result.prompt_seconds),
              rate(result.ids.size(), result.generate_seconds));
 }
 

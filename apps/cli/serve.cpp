@@ -203,11 +203,13 @@ Command add_serve(CLI::App& program) {
             "Also serve the GGUF files and model folders in it, loaded when a request names them (default: none)");
   add_number(*command, "--models-max", options->models.most_loaded, 1, 1000,
              "Most models loaded besides MODEL; the least recently used one goes (default: 2)");
-  add_number(*command, "--parallel", options->parallel, 1, 4096, "Most requests that run at a time, also as -np (default: 64)");
+  add_number(*command, "--parallel", options->parallel, 1, 4096,
+             "Most requests that run at a time, also as -np (default: 64)");
   add_number(*command, "--queue", options->queue, 0, kMost, "Most requests that wait; others get 429 (default: 1024)");
   add_number(*command, "--cache-ram", options->cache_mebibytes, 0, kMost,
              "MiB for keys and values of all requests and of cached prefixes (default: what they need, at most half of "
-             "the free memory)", "MIB");
+             "the free memory)",
+             "MIB");
   add_value(*command, "--api-key", options->keys, "KEY", "Clients must send this key (repeatable; default: none)")
       ->delimiter(',')
       ->allow_extra_args(false);

@@ -31,7 +31,10 @@ Refusal refusal_of(const std::exception_ptr& error) {
   } catch (const ApiError& known) {
     return {known.status(), known.type(), known.what(), known.param(), known.more()};
   } catch (const ContextError& known) {
-    return {400, "exceed_context_size_error", known.what(), {},
+    return {400,
+            "exceed_context_size_error",
+            known.what(),
+            {},
             {{"n_prompt_tokens", known.prompt_tokens()}, {"n_ctx", known.context()}}};
   } catch (const QueueFullError& known) {
     return {429, "rate_limit_error", known.what()};
@@ -68,7 +71,7 @@ Json body_of(const Refusal& refusal, Dialect dialect) {
   }
   Json error = {{"code", refusal.status}, {"message", refusal.message}, {"type", refusal.type}};
   error["param"] = refusal.param.empty() ? Json() : Json(refusal.param);
-  error.update(refusal.more);
+  if (refusal.more.is_object()) error.update(refusal.more);
   return {{"error", error}};
 }
 

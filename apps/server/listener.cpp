@@ -246,7 +246,8 @@ bool Connection::shake_hands() {
 
 ssize_t Connection::receive(char* data, std::size_t size) {
   return retry(deadline_, [&] {
-    if (tls_) return tls_result(tls_.get(), SSL_read(tls_.get(), data, static_cast<int>(std::min(size, buffer_.size()))));
+    if (tls_)
+      return tls_result(tls_.get(), SSL_read(tls_.get(), data, static_cast<int>(std::min(size, buffer_.size()))));
     return socket_result(::recv(socket_, data, size, MSG_DONTWAIT), kWantsRead);
   });
 }
@@ -303,7 +304,9 @@ ssize_t Connection::read(char* data, size_t size) {
 ssize_t Connection::write(const char* data, size_t size) {
   if (is_broken_) return -1;
   const ssize_t sent = retry(Clock::now() + options_.write_timeout, [&] {
-    if (tls_) return tls_result(tls_.get(), SSL_write(tls_.get(), data, static_cast<int>(std::min<std::size_t>(size, 1 << 20))));
+    if (tls_)
+      return tls_result(tls_.get(),
+                        SSL_write(tls_.get(), data, static_cast<int>(std::min<std::size_t>(size, 1 << 20))));
     return socket_result(::send(socket_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL), kWantsWrite);
   });
   if (sent <= 0) is_broken_ = true;
@@ -470,13 +473,15 @@ class Threads final : public httplib::TaskQueue {
 };
 
 std::optional<std::uint64_t> parse_length(const std::string& text) {
-  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
   return std::stoull(text);
 }
 
 bool is_chunked(const httplib::Request& request) {
   std::string coding = request.get_header_value("Transfer-Encoding");
-  std::ranges::transform(coding, coding.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(coding, coding.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return coding == "chunked";
 }
 
@@ -497,7 +502,8 @@ void check(const httplib::Request& request, const ListenerOptions& options) {
     const auto length = parse_length(request.get_header_value("Content-Length"));
     if (!length) refuse(400, "'Content-Length' is not a number");
     if (*length > options.body_bytes) {
-      throw ApiError(413, "request_too_large", fmt::format("the body has {} bytes; {} are allowed", *length, options.body_bytes));
+      throw ApiError(413, "request_too_large",
+                     fmt::format("the body has {} bytes; {} are allowed", *length, options.body_bytes));
     }
   }
   const std::string coding = request.get_header_value("Content-Encoding");
@@ -572,7 +578,9 @@ class HttpServer final : public httplib::Server {
     std::string host = options_.host;
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
     errno = 0;
-    const int port = options_.port == 0 ? bind_to_any_port(host) : bind_to_port(host, options_.port) ? options_.port : -1;
+    const int port = options_.port == 0                  ? bind_to_any_port(host)
+                     : bind_to_port(host, options_.port) ? options_.port
+                                                         : -1;
     if (port <= 0) {
       const std::string why = errno != 0 ? std::generic_category().message(errno) : "there is no such address";
       throw UsageError(fmt::format("cannot listen on {}:{}: {}", options_.host, options_.port, why));
@@ -597,7 +605,8 @@ class HttpServer final : public httplib::Server {
           bool closed = false;
           const auto begin = [&](httplib::Request& request) {
             request.headers.erase("Accept-Encoding");  // a compressed stream would come in lumps
-            connection.begin_body(is_chunked(request) || parse_length(request.get_header_value("Content-Length")) != 0u);
+            connection.begin_body(is_chunked(request) ||
+                                  parse_length(request.get_header_value("Content-Length")) != 0u);
             if (!request.has_header("Content-Length") && !is_chunked(request)) connection.end_body();
           };
           if (!process_request(connection, connections_.stopping(), closed, begin)) break;
@@ -616,10 +625,8 @@ class HttpServer final : public httplib::Server {
     try {
       check(request, options_);
       return true;
-    } catch (const ApiError&) {
-      reply_with_error(std::current_exception(), response);
-      current_connection->end_after_reply();
-      response.set_header("Connection", "close");
+    } catch (const ApiError& error) {
+      refuse(error, response);
       return false;
     }
   }
@@ -635,15 +642,12 @@ class HttpServer final : public httplib::Server {
         return true;
       });
       if (!whole) {
-        current_connection->end_after_reply();
-        response.set_header("Connection", "close");
         const bool late = current_connection->is_late();
-        reply_with_error(std::make_exception_ptr(
-                             too_large ? ApiError(413, "request_too_large",
-                                                  fmt::format("the body has more than {} bytes", options_.body_bytes))
-                             : late    ? ApiError(408, "timeout_error", "the body took too long to arrive")
-                                       : ApiError(400, "invalid_request_error", "the body is not complete")),
-                         response);
+        refuse(too_large ? ApiError(413, "request_too_large",
+                                    fmt::format("the body has more than {} bytes", options_.body_bytes))
+               : late    ? ApiError(408, "timeout_error", "the body took too long to arrive")
+                         : ApiError(400, "invalid_request_error", "the body is not complete"),
+               response);
         return;
       }
     }
@@ -657,10 +661,13 @@ class HttpServer final : public httplib::Server {
     converted.body = std::move(body);
     send(handler_(converted), request, connection, response);
   }
-  static void reply_with_error(const std::exception_ptr& error, httplib::Response& response) {
-    const HttpReply reply = error_reply(error, Dialect::openai);
+  /// For requests that were not read to their end: what follows would be taken for the next one.
+  static void refuse(const ApiError& error, httplib::Response& response) {
+    const HttpReply reply = error_reply(std::make_exception_ptr(error), Dialect::openai);
     response.status = reply.status;
     response.set_content(reply.body, reply.type);
+    response.set_header("Connection", "close");
+    current_connection->end_after_reply();
   }
   /// Errors that httplib found itself get a body.
   static void explain(httplib::Response& response) {
@@ -673,7 +680,7 @@ class HttpServer final : public httplib::Server {
     } else if (response.status >= 500) {
       error = ApiError(response.status, "server_error", "the server failed");
     }
-    reply_with_error(std::make_exception_ptr(error), response);
+    refuse(error, response);
   }
 
   const ListenerOptions& options_;

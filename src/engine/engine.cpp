@@ -277,7 +277,8 @@ std::vector<float> Engine::embed(std::span<const TokenId> ids) {
   } const drop{state, pages};
   std::vector<double> sum(state.runner.width(), 0.0);
   for (std::size_t done = 0; done < ids.size();) {
-    const std::span<const TokenId> piece = ids.subspan(done).first(std::min(ids.size() - done, state.limits.prompt_tokens));
+    const std::span<const TokenId> piece =
+        ids.subspan(done).first(std::min(ids.size() - done, state.limits.prompt_tokens));
     state.between_steps([&] { state.runner.add_hidden(piece, done, pages, sum); });
     done += piece.size();
     // Requests get a step between two pieces.
@@ -285,9 +286,8 @@ std::vector<float> Engine::embed(std::span<const TokenId> ids) {
     state.changed.wait(lock, [&, before = state.rounds] { return state.rounds != before || state.asleep; });
   }
   std::vector<float> mean(sum.size());
-  std::ranges::transform(sum, mean.begin(), [&](double value) {
-    return static_cast<float>(value / static_cast<double>(ids.size()));
-  });
+  std::ranges::transform(sum, mean.begin(),
+                         [&](double value) { return static_cast<float>(value / static_cast<double>(ids.size())); });
   return mean;
 }
 
