@@ -236,6 +236,8 @@ Command add_serve(CLI::App& program) {
   command->add_flag("--metrics", options->service.metrics, "Answer GET /metrics for Prometheus (default: 501)");
   command->add_flag("--no-slots", options->no_slots, "Answer GET /slots with 501 (default: answer it)");
   command->add_flag("--no-ui,--no-webui", options->no_page, "No page at / (default: there is one)");
+  command->add_flag("-v,--verbose", options->service.verbose,
+                    "Answers to chats show their prompt as __verbose (default: where a request says so)");
   command->add_flag("--jinja,--slots,--cont-batching,--kv-unified", options->accepted,
                     "Accepted for llama-server's sake: this is how it works (default: on)");
   command->footer(

@@ -149,6 +149,11 @@ const Body* find(const Body& body, std::string_view name) {
   return found == body.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool is_given(const Body& body, std::string_view name) {
+  const Body* const value = find(body, name);
+  return value != nullptr && !((value->is_array() || value->is_object() || value->is_string()) && value->empty());
+}
+
 bool read_bool(const Body& body, std::string_view name, bool otherwise) {
   const Body* const value = find(body, name);
   if (value == nullptr) return otherwise;

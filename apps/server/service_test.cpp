@@ -15,8 +15,8 @@
 namespace imago::server {
 namespace {
 
-using testing::ByteModel;
 using nlohmann::json;
+using testing::ByteModel;
 
 /// A server with the byte model, whose text is nonsense but always the same.
 class ServiceTest : public ::testing::Test {
