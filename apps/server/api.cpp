@@ -151,7 +151,9 @@ const Body* find(const Body& body, std::string_view name) {
 
 bool is_given(const Body& body, std::string_view name) {
   const Body* const value = find(body, name);
-  return value != nullptr && !((value->is_array() || value->is_object() || value->is_string()) && value->empty());
+  if (value == nullptr) return false;
+  if (value->is_string()) return !value->get_ref<const std::string&>().empty();
+  return !value->is_structured() || !value->empty();
 }
 
 bool read_bool(const Body& body, std::string_view name, bool otherwise) {
