@@ -163,7 +163,8 @@ void serve(const ServeCommand& options) {
     while (loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready && !ended) {
       ended = signals.came(std::chrono::milliseconds(50));
     }
-    if (ended) ::_exit(0);  // nothing is under way, and loading cannot be stopped
+    // Nothing is under way, and loading cannot be stopped.
+    if (ended && !models.ready()) ::_exit(0);
     loading.get();
     if (!quiet) {
       for (const auto& model : models.loaded()) {
@@ -177,8 +178,7 @@ void serve(const ServeCommand& options) {
         }
       }
     }
-    while (!signals.came(std::chrono::seconds(3600))) {
-    }
+    while (!ended) ended = signals.came(std::chrono::seconds(3600));
     if (!quiet) fmt::print(stderr, "imago: ending; requests under way have {} s\n", options.stop_timeout);
     listener.stop();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(options.stop_timeout);
