@@ -196,6 +196,9 @@ Command add_serve(CLI::App& program) {
   const auto options = std::make_shared<ServeCommand>();
   constexpr int kMost = 1 << 30;
   add_generation(*command, options->generation, -1);
+  command->get_option("-n")->description("Most tokens of an answer, unless a request says; -1: no limit (default: -1)");
+  command->get_option("-c")->description(
+      "Tokens of a request, prompt and answer (default: 0, the context of the model, at most 32768)");
   add_value(*command, "--host", options->listen.host, "HOST", "Address to listen on (default: 127.0.0.1)");
   add_number(*command, "--port", options->listen.port, 0, 65535, "Port to listen on; 0: a free one (default: 8080)");
   add_value(*command, "-a,--alias", options->models.name, "NAME", "Name of the model (default: that of its file)");
