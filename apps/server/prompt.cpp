@@ -107,7 +107,12 @@ std::string render(const ServedModel& model, const Conversation& conversation) {
                                     .add_generation_prompt = !conversation.continues_last,
                                     .date = {},
                                     .more = conversation.variables};
-  std::string text = model.chat_template().render(conversation.messages, variables);
+  std::string text;
+  try {
+    text = model.chat_template().render(conversation.messages, variables);
+  } catch (const FormatError& error) {  // a bound of templates: the conversation is too long for it
+    throw ApiError(400, "invalid_request_error", error.what(), "messages");
+  }
   if (!conversation.continues_last) return text;
   // The template closes the last message: the prompt ends where its text does. Many templates trim it.
   const std::string& content = conversation.messages.back().content;

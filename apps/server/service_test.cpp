@@ -179,6 +179,11 @@ TEST_F(ServiceTest, APromptBeyondTheContextIsRefusedWithTheNumbers) {
   EXPECT_EQ(error["n_ctx"], 256);
 }
 
+TEST_F(ServiceTest, AMessageBeyondTheBoundsOfTemplatesIsTheClientsFault) {
+  const json error = refused(post("/v1/chat/completions", chat(std::string(std::size_t{17} << 20, 'x'))), 400);
+  EXPECT_EQ(error["param"], "messages");
+}
+
 TEST_F(ServiceTest, ToolsAndGrammarsAreNotSupportedButEmptyListsAreFine) {
   json body = chat("Up");
   body["tools"] = json::array();
