@@ -2,6 +2,7 @@
 
 #include "server/service.h"
 
+#include <chrono>
 #include <future>
 
 #include "server/api.h"
@@ -258,6 +259,27 @@ TEST_F(ServiceTest, WhileTheModelLoadsItIsUnavailable) {
   }
   EXPECT_EQ(refused(post("/v1/messages", chat("Up")), 503)["type"], "overloaded_error");
   EXPECT_EQ(good(get("/v1/models"))["data"].size(), 0u);
+}
+
+TEST_F(ServiceTest, WhatEndsAStreamIsToldInTheShapeOfTheDialect) {
+  start({.timeout = std::chrono::seconds(0)});
+  EXPECT_EQ(refused(post("/v1/chat/completions", chat("Up")), 504)["type"], "timeout_error");
+  EXPECT_EQ(refused(post("/v1/messages", chat("Up")), 504)["type"], "api_error");
+  json body = chat("Up");
+  body["stream"] = true;
+  for (const char* const path : {"/v1/chat/completions", "/v1/completions", "/completion", "/v1/responses"}) {
+    json other = body;
+    other[path == std::string("/v1/responses") ? "input" : "prompt"] = "Up";
+    const HttpReply reply = post(path, other);
+    ASSERT_EQ(reply.status, 200) << reply.body;  // what was sent before the answer took too long
+    EXPECT_EQ(reply.body.find("[DONE]"), std::string::npos) << path;
+    EXPECT_EQ(events(reply).back()["error"]["type"], "timeout_error") << path;
+  }
+  const HttpReply anthropic = post("/v1/messages", body);
+  EXPECT_NE(anthropic.body.find("event: error\n"), std::string::npos);
+  EXPECT_EQ(events(anthropic).back()["error"]["type"], "api_error");
+  const HttpReply ollama = post("/api/chat", body);
+  EXPECT_TRUE(json::parse(ollama.body)["error"].is_string()) << ollama.body;
 }
 
 TEST_F(ServiceTest, BodiesThatAreNotJsonAreRefused) {
