@@ -338,6 +338,37 @@ TEST_F(AnthropicTest, RefusesInItsShape) {
   refused(post("/v1/messages", chat(ByteModel::text(300))), 400);
 }
 
+// ---- how much to think
+
+TEST_F(ServiceTest, TemplatesAreToldHowMuchToThinkInEveryDialect) {
+  ModelsOptions models = models_options();
+  models.chat_template = "{{ enable_thinking }} {{ reasoning_effort }}:";
+  start({}, std::move(models));
+  const auto says = [&](const char* path, const json& more) {
+    json body = chat("Up");
+    body["input"] = "Up";
+    body["options"] = {{"num_predict", 8}};
+    body["max_output_tokens"] = 8;
+    body["stream"] = false;
+    body.update(more);
+    return good(post(path, body));
+  };
+  const auto text = [](const json& reply) -> std::string {
+    if (reply.contains("choices")) return reply["choices"][0]["message"]["content"];
+    if (reply.contains("output")) return reply["output"][0]["content"][0]["text"];
+    return reply.contains("content") ? reply["content"][0]["text"] : reply["message"]["content"];
+  };
+  const std::string low = answer("True low:", 8), none = answer("False none:", 8), on = answer("True :", 8),
+                    off = answer("False :", 8);
+  EXPECT_NE(low, none);
+  EXPECT_EQ(text(says("/v1/chat/completions", {{"reasoning_effort", "low"}})), low);
+  EXPECT_EQ(text(says("/v1/responses", {{"reasoning", {{"effort", "none"}}}})), none);
+  EXPECT_EQ(text(says("/v1/messages", {{"thinking", {{"type", "enabled"}, {"budget_tokens", 9}}}})), on);
+  EXPECT_EQ(text(says("/v1/messages", {{"thinking", {{"type", "disabled"}}}})), off);
+  EXPECT_EQ(text(says("/api/chat", {{"think", "low"}})), low);
+  EXPECT_EQ(text(says("/api/chat", {{"think", false}})), off);
+}
+
 // ---- Ollama
 
 class OllamaTest : public ServiceTest {

@@ -64,10 +64,9 @@ Asked read_asked(Call& call) {
 void read_think(const Body& body, Conversation& conversation) {
   const Body* const think = find(body, "think");
   if (think == nullptr) return;
-  if (!think->is_boolean() && !think->is_string()) bad_field("think", "must be true, false or a text");
-  const bool enabled = think->is_string() || think->get<bool>();
-  conversation.variables.emplace_back("enable_thinking", enabled ? "true" : "false");
-  if (think->is_string()) conversation.variables.emplace_back("reasoning_effort", think->dump());
+  if (think->is_string()) return read_effort(body, "think", conversation);
+  if (!think->is_boolean()) bad_field("think", "must be true, false or a text");
+  conversation.variables.emplace_back("enable_thinking", think->get<bool>() ? "true" : "false");
 }
 
 /// `say` makes the member that holds a piece of the answer.

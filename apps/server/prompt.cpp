@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMostMessages = 100'000, kMostPrompts = 2048;
 
 std::string read_role(const Body& message, const std::string& name) {
-  const std::string role = read_string(message, "role");
+  std::string role = read_string(message, "role");
   if (role == "developer") return "system";
   constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
   if (std::ranges::find(kRoles, role) == kRoles.end()) {
@@ -77,6 +77,13 @@ void read_template_variables(const Body& body, Conversation& conversation) {
   for (const auto& [name, value] : variables->items()) conversation.variables.emplace_back(name, value.dump());
 }
 
+void read_effort(const Body& body, std::string_view name, Conversation& conversation) {
+  const std::string effort = read_string(body, name);
+  if (effort.empty()) return;
+  conversation.variables.emplace_back("reasoning_effort", dump(effort));
+  conversation.variables.emplace_back("enable_thinking", effort == "none" ? "false" : "true");
+}
+
 Conversation read_conversation(const Body& body) {
   const Body* const messages = find(body, "messages");
   if (messages == nullptr) bad_field("messages", "is missing");
@@ -95,6 +102,7 @@ Conversation read_conversation(const Body& body) {
   if (ends_with_answer && count > 1 && is_answer(conversation.messages[count - 2])) {
     bad_field("messages", "ends with two messages of the assistant");
   }
+  read_effort(body, "reasoning_effort", conversation);
   read_template_variables(body, conversation);
   return conversation;
 }

@@ -43,11 +43,7 @@ Conversation read_input(const Body& body) {
   }
   if (const Body* const reasoning = find(body, "reasoning")) {
     if (!reasoning->is_object()) bad_field("reasoning", "must be an object");
-    const std::string effort = read_string(*reasoning, "effort");
-    if (!effort.empty()) {
-      conversation.variables.emplace_back("reasoning_effort", dump(effort));
-      conversation.variables.emplace_back("enable_thinking", effort == "none" ? "false" : "true");
-    }
+    read_effort(*reasoning, "effort", conversation);
   }
   read_template_variables(body, conversation);
   return conversation;
