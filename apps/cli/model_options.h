@@ -10,7 +10,7 @@
 namespace imago::cli {
 
 struct ModelOptions {
-  std::string path;
+  std::string path, tokenizer;  ///< empty: the default model; that of the model
   std::optional<Format> type;  ///< none: as stored
   bool fast = true;
   std::string device;                     ///< empty: the CPU
@@ -20,7 +20,7 @@ struct ModelOptions {
 
 /// `MODEL`, also as `-m`. If it is not given, `path` stays empty and model_path finds the default.
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
-/// `MODEL`, `--type`, `--fast` and `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
+/// `MODEL`, `--tokenizer`, `--type`, `--fast` and `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
 void add_model(CLI::App& command, ModelOptions& options);
 /// The same without MODEL.
 void add_model_settings(CLI::App& command, ModelOptions& options);

@@ -80,6 +80,7 @@ constexpr LayerField kLayerFields[] = {
     {"granularity", &C::granularity},
     {"group", &C::group},
     {"scales", WeightKey::scales},
+    {"no_rope", &C::no_rope},
 };
 
 constexpr RuleField kRuleFields[] = {

@@ -56,6 +56,7 @@ AttentionDims attention_dims(const LayerConfig& c) {
   check_norm(c.k_norm, "k_norm", dims.head_values, dims.keys);
   check_norm(c.inner_norm, "inner_norm", dims.queries, dims.queries);
   if (std::isinf(c.rope_freq_base)) refuse("rope_freq_base is infinite");
+  dims.turns = !c.no_rope && dims.head_values > 1;
   dims.rope_base = c.rope_freq_base > 0 ? c.rope_freq_base : 10000;
   dims.eps = effective_eps(c.rms_norm_eps);
   return dims;
@@ -104,7 +105,7 @@ void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t s
 }
 
 const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, LayerState& state) {
-  if (dims.head_values < 2) return nullptr;  // nothing to turn
+  if (!dims.turns) return nullptr;
   const AttentionTable* const table = state.attention_table.get();
   if (table == nullptr || table->head_values != dims.head_values || table->base != dims.rope_base ||
       table->rope.positions() < steps) {

@@ -21,6 +21,7 @@ Linear dense_matrix(const LayerConfig& config);
 struct AttentionDims {
   std::size_t width, heads, kv_heads, head_values;
   std::size_t queries, keys;  ///< values of all heads of a token
+  bool turns;  ///< queries and keys by their positions
   double rope_base, eps;
 
   std::size_t projected() const noexcept { return queries + 2 * keys; }
