@@ -68,6 +68,10 @@ LanguageModel load_model(const ModelOptions& options) {
   return model;
 }
 
+std::vector<TokenId> encode_text(const std::string& path, std::string_view text) {
+  return Tokenizer::load(path).encode(text);
+}
+
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
   if (quiet || model.context() == 0 || context <= model.context()) return;
   fmt::print(stderr,

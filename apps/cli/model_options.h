@@ -29,6 +29,9 @@ void add_model_settings(CLI::App& command, ModelOptions& options);
 /// DeviceError for an invalid device before anything is read.
 LanguageModel load_model(const ModelOptions& options);
 
+/// The tokens of a text, by the tokenizer at `path`. Throws like Tokenizer::load.
+std::vector<TokenId> encode_text(const std::string& path, std::string_view text);
+
 /// Warns, unless `quiet`, that the model was not trained for so long a context.
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);
 

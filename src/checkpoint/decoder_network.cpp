@@ -476,6 +476,11 @@ Network decoder_network(Entity entity, const std::string& path) {
 }
 
 files::TensorFile model_of(std::shared_ptr<const Network> network, const std::string& path) {
+  try {
+    network->check();
+  } catch (const Error& error) {
+    throw FormatError(path, 0, error.what());
+  }
   const DecoderFinder finder(path);
   const Decoder decoder = finder.find(*network);
   TraitsFinder traits_finder(decoder, finder);
@@ -518,23 +523,18 @@ std::optional<files::HuggingFaceFolder> stored_tokenizer(const std::string& path
   return files::HuggingFaceFolder::make(path, std::move(side_files));
 }
 
-files::TensorFile open_model(const std::string& path, bool eager) {
+files::TensorFile open_model(const std::string& path, const LoadOptions& options) {
   const FileForm form = detect_form(path);
-  const LoadOptions load{.eager = eager};
+  const auto own = [](Network network) { return std::make_shared<const Network>(std::move(network)); };
   if (form == FileForm::entity) {
-    const MappedFile file = MappedFile::open(path, eager ? Reading::eager : Reading::automatic);
-    Entity entity = read_entity(file.bytes(), path);
+    const MappedFile file = MappedFile::open(path, options.eager ? Reading::eager : Reading::automatic);
+    Entity entity = read_entity(file.bytes(), path, options.fp4);
     const bool original = !entity.transformer.empty();
-    return model_of(std::make_shared<Network>(original ? decoder_network(std::move(entity), path)
-                                                       : std::move(entity.network)),
-                    path);
+    return model_of(own(original ? decoder_network(std::move(entity), path) : std::move(entity.network)), path);
   }
-  if (form != FileForm::checkpoint && form != FileForm::architecture) {
-    files::TensorFile file = files::TensorFile::open(path, eager);
-    if (!holds_network(file)) return file;
-    return model_of(std::make_shared<Network>(read_tensors(file, load.fp4)), path);
-  }
-  return model_of(std::make_shared<Network>(load_network(path, load)), path);
+  if (form == FileForm::checkpoint || form == FileForm::architecture) return model_of(own(load_network(path, options)), path);
+  files::TensorFile file = files::TensorFile::open(path, options.eager);
+  return holds_network(file) ? model_of(own(read_tensors(file, options.fp4)), path) : std::move(file);
 }
 
 }  // namespace imago::checkpoint

@@ -19,6 +19,7 @@
 #include "checkpoint/entity.h"
 #include "files/hugging_face.h"
 #include "files/tensor_file.h"
+#include "imago/files.h"
 #include "imago/layer.h"
 #include "imago/network.h"
 
@@ -39,12 +40,13 @@ Network decoder_network(std::string id, DecoderEnds ends, std::vector<Layer> blo
 Network decoder_network(Entity entity, const std::string& path);
 
 /// What the language model `network` would be as a folder, with the weights as they are. `path` is the file that it
-/// came from. Throws UnsupportedError, saying what stands in the way, for a network that is no such model.
+/// came from. Throws FormatError for an invalid network; UnsupportedError, saying what stands in the way, for one that is
+/// no such model.
 files::TensorFile model_of(std::shared_ptr<const Network> network, const std::string& path);
 
 /// A language model in any form: a folder or GGUF file as it is, and model_of a network. Throws like TensorFile::open,
 /// load_network and model_of.
-files::TensorFile open_model(const std::string& path, bool eager = false);
+files::TensorFile open_model(const std::string& path, const LoadOptions& options = {});
 
 /// The tokenizer that a network was saved with, as a folder without weights; none if it has none. Reads no weights.
 /// Throws like load_network. REQUIRES: holds_network(path).

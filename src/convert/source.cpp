@@ -23,10 +23,6 @@ namespace imago::convert {
 
 namespace {
 
-constexpr std::string_view kLeftOut =
-    "the embeddings, the final norm and the head of the decoder are left out: this format holds layers only; write "
-    ".entity to keep them";
-
 // ---- networks
 
 /// A network and its weights as stored tensors.
@@ -118,14 +114,16 @@ void open_network(const ConvertOptions& options, Source& source) {
   } catch (const Error& error) {
     throw FormatError(source.path, 0, error.what());
   }
-  const bool decoder = !open->entity->transformer.empty();
+  // The original's file keeps its layout; other formats have no place for what belongs to no layer.
+  const bool decoder = !open->entity->transformer.empty() && target == FileForm::entity;
+  if (!open->entity->transformer.empty() && !decoder) {
+    network = checkpoint::decoder_network(std::move(*open->entity), source.path);
+  }
   source.sketch = [&network] { return guided::sketch_network(network); };
   describe_layers(*open, network, source);
-  if (decoder && target != FileForm::entity) source.recipe.notes.emplace_back(kLeftOut);
   source.network = {&network, [state = open.get(), decoder, target](const std::string& out, const auto& blocks) {
                       if (!is_network(target)) return checkpoint::save_tensors(out, state->entity->network, blocks);
-                      decoder&& target == FileForm::entity ? save_decoder(*state->entity, out)
-                                                           : save_network(state->entity->network, out);
+                      decoder ? save_decoder(*state->entity, out) : save_network(state->entity->network, out);
                     }};
 }
 
@@ -152,7 +150,7 @@ void import_layers(const files::TensorFile& file, const ImportOptions& options, 
 
 void open_tensors(const ConvertOptions& options, Source& source) {
   // A network that becomes a folder must be a language model.
-  const auto file = std::make_shared<files::TensorFile>(checkpoint::open_model(source.path, options.load.eager));
+  const auto file = std::make_shared<files::TensorFile>(checkpoint::open_model(source.path, options.load));
   const FileForm target = source.recipe.target;
   if (is_network(target)) return import_layers(*file, options.import, source);
   source.owner = file;

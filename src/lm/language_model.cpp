@@ -107,7 +107,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOp
 
 LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptions& options,
                                const MatrixEncoder& encoder) {
-  files::TensorFile file = checkpoint::open_model(path, options.eager);
+  files::TensorFile file = checkpoint::open_model(path, {.eager = options.eager});
   // The vocabulary first: a mistake in it is told before gigabytes are packed.
   std::string problem;
   std::optional<Tokenizer> tokenizer = load_tokenizer(file, options.tokenizer, problem);
