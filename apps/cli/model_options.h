@@ -11,7 +11,7 @@ namespace imago::cli {
 
 struct ModelOptions {
   std::string path, tokenizer;  ///< empty: the default model; that of the model
-  std::optional<Format> type;  ///< none: as stored
+  std::optional<Format> type;   ///< none: as stored
   bool fast = true;
   std::string device;                     ///< empty: the CPU
   std::optional<std::size_t> gpu_layers;  ///< none: all, and the option was not given

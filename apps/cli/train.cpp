@@ -30,7 +30,8 @@ void add_data_options(CLI::App& command, TrainCommand& options) {
   add_number(command, "--text-context", options.text_context, 1, 1 << 24,
              "The data is a text: tokens per example, by the tokenizer that the network has, else characters (default: "
              "none)");
-  command.add_flag("--text-bytes", options.text_bytes, "Tokens of a text are its bytes (default: those of the network's tokenizer, else its characters)");
+  command.add_flag("--text-bytes", options.text_bytes,
+                   "Tokens of a text are its bytes (default: those of the network's tokenizer, else its characters)");
   add_number(command, "--validation", options.training.validation_share, 0.0, 1.0,
              "Share of the examples held back to measure the loss (default: 0)", "SHARE");
   add_number(command, "--patience", options.training.patience, 0, 1 << 30,

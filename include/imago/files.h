@@ -55,8 +55,8 @@ struct ImportedNetwork {
 
 /// A Hugging Face folder or GGUF file with a decoder in the style of Llama; a file that save_network wrote; or a
 /// safetensors or GGUF file of tensors, from whose names and shapes layers are guessed. Layers whose
-/// tensors are of one dtype keep it; others are float32. Throws IoError, FormatError; UnsupportedError for other forms and for
-/// models that these layers cannot compute, UsageError for options that do not fit the tensors.
+/// tensors are of one dtype keep it; others are float32. Throws IoError, FormatError; UnsupportedError for other forms
+/// and for models that these layers cannot compute, UsageError for options that do not fit the tensors.
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options = {});
 
 /// A checkpoint as text, in memory. `file` is the name that errors give.

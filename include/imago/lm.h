@@ -26,7 +26,8 @@ using TokenId = std::int32_t;
 /// Text to token ids and back, as the model's own tokenizer does it. Immutable; safe from many threads.
 class Tokenizer {
  public:
-  /// From a Hugging Face folder, a tokenizer.json, a GGUF file, or a network that was saved with one. Throws IoError, FormatError, UnsupportedError.
+  /// From a Hugging Face folder, a tokenizer.json, a GGUF file, or a network that was saved with one. Throws IoError,
+  /// FormatError, UnsupportedError.
   static Tokenizer load(const std::string& path);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

@@ -32,7 +32,8 @@ class Network {
   Network copy() const;
 
   std::string id = "network";
-  /// Texts that are saved with it, by name, such as the "tokenizer.json" of a language model; nothing computes with them.
+  /// Texts that are saved with it, by name, such as the "tokenizer.json" of a language model; nothing computes with
+  /// them.
   std::vector<std::pair<std::string, std::string>> files;
   int depth() const noexcept;
   int rows() const noexcept;

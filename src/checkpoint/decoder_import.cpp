@@ -312,6 +312,8 @@ class DecoderImport {
       return part;
     };
     std::vector<const TensorRecipe*> matrices;
+    config.no_bias = std::ranges::any_of(slots, is_matrix) &&
+                     std::ranges::none_of(slots, [&](Slot slot) { return block[slot][kBiasPart] != nullptr; });
     for (const Slot slot : slots) {
       read_weights(block, slot, next(shapes_[slot].count()));
       if (is_matrix(slot)) matrices.push_back(block[slot][kWeightPart]);
@@ -357,9 +359,7 @@ class DecoderImport {
   }
 
   /// Where a norm is that comes after its layer and not before it.
-  Slot post(Slot before) const {
-    return !sizes_.post_norms ? before : before == kNorm1 ? kNorm2 : kNorm3;
-  }
+  Slot post(Slot before) const { return !sizes_.post_norms ? before : before == kNorm1 ? kNorm2 : kNorm3; }
 
   /// The first of `names` that a tensor outside the blocks has, as a whole or as its end.
   const TensorRecipe* find_global(std::vector<std::string>& others, std::initializer_list<std::string_view> names) {
@@ -429,8 +429,8 @@ class DecoderImport {
     const int width = checked_cast<int>(sizes_.width, "the width of a decoder");
     DecoderEnds ends{.embedding = make_global(*globals.embeddings, embedding(vocabulary, width).config)};
     if (globals.norm != nullptr) ends.norm = make_global(*globals.norm, rms_norm(width, sizes_.eps).config);
-    ends.head = make_global(globals.head == nullptr ? *globals.embeddings : *globals.head,
-                            dense(width, vocabulary).config);
+    ends.head =
+        make_global(globals.head == nullptr ? *globals.embeddings : *globals.head, dense(width, vocabulary).config);
     return ends;
   }
 

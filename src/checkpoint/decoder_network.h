@@ -40,8 +40,8 @@ Network decoder_network(std::string id, DecoderEnds ends, std::vector<Layer> blo
 Network decoder_network(Entity entity, const std::string& path);
 
 /// What the language model `network` would be as a folder, with the weights as they are. `path` is the file that it
-/// came from. Throws FormatError for an invalid network; UnsupportedError, saying what stands in the way, for one that is
-/// no such model.
+/// came from. Throws FormatError for an invalid network; UnsupportedError, saying what stands in the way, for one that
+/// is no such model.
 files::TensorFile model_of(std::shared_ptr<const Network> network, const std::string& path);
 
 /// A language model in any form: a folder or GGUF file as it is, and model_of a network. Throws like TensorFile::open,

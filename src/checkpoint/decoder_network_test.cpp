@@ -4,14 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <fstream>
+#include <utility>
 
-#include "base/atomic_file.h"
-#include "files/json_writer.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "models/traits.h"
+#include "testing/original_decoder.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
@@ -144,7 +142,8 @@ TEST(DecoderNetwork, WhatIsNoLanguageModelIsRefusedWithTheReason) {
     }
   };
   refused(Network(layer_list(dense(4, 4)), 1), "1 layers are too few");
-  refused(Network(layer_list(dense(4, 4), dense(4, 4), dense(4, 4), dense(4, 4)), 1), "layers.0 is Dense, not Embedding");
+  refused(Network(layer_list(dense(4, 4), dense(4, 4), dense(4, 4), dense(4, 4)), 1),
+          "layers.0 is Dense, not Embedding");
   refused(Network(layer_list(embedding(4, 4), rnn(4, 4, 1)), 1), "layers.1 is of type RNN");
   Network network = small_model();
   network.layers()[1].sub_layers[1] = rms_norm(16);
@@ -171,23 +170,16 @@ TEST(DecoderNetwork, WhatIsNoLanguageModelIsRefusedWithTheReason) {
   refused(std::move(network), "layers.4 has no weights");
 }
 
-/// A file as the original writes decoders: four layers for each block, and the ends as blobs.
-std::string write_original(const testing::TempDir& folder, Network model, bool tied) {
-  const std::size_t blocks = model.layers().size() - 3;
-  Network flat(1, 1, 1, static_cast<int>(4 * blocks));
-  for (std::size_t block = 0; block < blocks; ++block) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      flat.layers()[4 * block + i] = std::move(model.layers()[block + 1].sub_layers[i / 2 * 2].sub_layers[i % 2]);
-    }
+TEST(DecoderNetwork, LayersWithoutBiasesHaveNoneInAnyType) {
+  Network network = small_model();
+  for (std::size_t block = 0; block < 2; ++block) {
+    attention_of(network, block).config.no_bias = swiglu_of(network, block).config.no_bias = true;
   }
-  const auto blob = [&](const char* path, std::size_t layer) {
-    return EntityBlob{path, "float32", 0, false, std::as_bytes(model.layers()[layer].weights->master())};
-  };
-  std::vector<EntityBlob> blobs = {blob("transformer.embeddings", 0), blob("transformer.final_norm", blocks + 1)};
-  if (!tied) blobs.push_back(blob("transformer.lm_head", blocks + 2));
-  const std::string path = folder.path() / "original.entity";
-  save_entity(path, flat, R"({"architecture":"llama_style_decoder","weight_dtype":"float32"})", blobs);
-  return path;
+  attention_of(network).weights->edit_master()[4 * 256] = 0.5f;  // in the place of a bias
+  morph_network(network, DType::binary);                         // which has no zero
+  const files::TensorFile file = model_of(std::move(network));
+  EXPECT_EQ(name(models::read_traits(file).architecture), "llama");
+  EXPECT_EQ(file.find("model.layers.0.self_attn.q_proj.bias"), nullptr);
 }
 
 TEST(DecoderNetwork, TheFlatDecodersOfTheOriginalAreModelsToo) {
@@ -196,7 +188,8 @@ TEST(DecoderNetwork, TheFlatDecodersOfTheOriginalAreModelsToo) {
     Network model = small_model();
     if (tied) model.layers()[4].weights->set_master(model.layers()[0].weights->master());
     const files::TensorFile wanted = model_of(model.copy());
-    const std::string path = write_original(folder, std::move(model), tied);
+    const std::string path = folder.path() / "original.entity";
+    testing::write_original_decoder(path, std::move(model), tied);
     EXPECT_EQ(load_network(path).layers().size(), 8u) << "as before";
     const files::TensorFile file = open_model(path);
     EXPECT_EQ(models::read_traits(file), models::read_traits(wanted));

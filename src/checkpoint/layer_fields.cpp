@@ -81,6 +81,7 @@ constexpr LayerField kLayerFields[] = {
     {"group", &C::group},
     {"scales", WeightKey::scales},
     {"no_rope", &C::no_rope},
+    {"no_bias", &C::no_bias},
 };
 
 constexpr RuleField kRuleFields[] = {

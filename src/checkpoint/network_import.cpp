@@ -59,8 +59,8 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
       fmt::format("rotary angles scaled by {} (rope_scaling)",
                   kScalings[static_cast<std::size_t>(traits.rope_scaling.kind)]));
   // A window as long as the context hides nothing.
-  const auto window = std::ranges::find_if(traits.block_window,
-                                           [&](std::size_t keys) { return keys != 0 && keys < traits.context; });
+  const auto window =
+      std::ranges::find_if(traits.block_window, [&](std::size_t keys) { return keys != 0 && keys < traits.context; });
   if (window != traits.block_window.end()) list.push_back(fmt::format("windows of {} keys (sliding_window)", *window));
   add(traits.attention_cap != 0, fmt::format("attn_logit_softcapping {}", traits.attention_cap));
   add(traits.logit_cap != 0, fmt::format("final_logit_softcapping {}", traits.logit_cap));
@@ -161,8 +161,7 @@ std::optional<models::Traits> known_traits(const files::JsonFile& config) {
   const JsonValue root = config.root();
   const std::optional<JsonValue> type = root.find("model_type");
   if (!type || models::find_model_type(type->string("model_type")) == nullptr) return std::nullopt;
-  const bool complete =
-      root.find("vocab_size") && (root.find("max_position_embeddings") || root.find("n_positions"));
+  const bool complete = root.find("vocab_size") && (root.find("max_position_embeddings") || root.find("n_positions"));
   return complete ? std::optional(models::config_traits(config)) : std::nullopt;
 }
 

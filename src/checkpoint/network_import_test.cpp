@@ -49,7 +49,8 @@ TEST_P(ReferenceDecoder, GivesTheLogitsOfTheReference) {
   ASSERT_EQ(logits.shape(), (Shape{ids.size(), wanted.front().size()}));
   double worst = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - wanted[i / wanted[0].size()][i % wanted[0].size()]));
+    worst =
+        std::max(worst, std::abs(static_cast<double>(logits[i]) - wanted[i / wanted[0].size()][i % wanted[0].size()]));
   }
   EXPECT_LT(worst, 1e-4);
 }

@@ -178,7 +178,7 @@ Source open_source(const std::string& path, FileForm target, const ConvertOption
   if (!imports && (options.import.heads != 1 || !options.import.hints.empty())) {
     throw UsageError("a number of heads and hints are for tensors that become a network of layers");
   }
-  network && target != FileForm::huggingface ? open_network(options, source) : open_tensors(options, source);
+  network&& target != FileForm::huggingface ? open_network(options, source) : open_tensors(options, source);
   return source;
 }
 

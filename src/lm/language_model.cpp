@@ -23,8 +23,8 @@ std::optional<models::Vocabulary> read_vocabulary(const files::TensorFile& file,
   const files::HuggingFaceFolder* folder = file.folder();
   if (folder != nullptr && folder->tokenizer()) return models::read_vocabulary(*folder);
   if (folder != nullptr && !folder->made_of().empty()) {
-    problem = fmt::format("{} was saved without a tokenizer: name a file or folder that has it (--tokenizer)",
-                          file.path());
+    problem =
+        fmt::format("{} was saved without a tokenizer: name a file or folder that has it (--tokenizer)", file.path());
   } else if (folder != nullptr) {
     problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
   }

@@ -267,8 +267,8 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
     }
     if (target == FileForm::huggingface) {
       const std::span<const files::SideFile> made = folder->made_of();
-      recipe.side_files = made.empty() ? side_files_of(folder->path())
-                                       : std::vector<files::SideFile>(made.begin(), made.end());
+      recipe.side_files =
+          made.empty() ? side_files_of(folder->path()) : std::vector<files::SideFile>(made.begin(), made.end());
     } else {
       recipe.notes.push_back("config.json and tokenizer are left out: a safetensors file holds tensors only");
     }
