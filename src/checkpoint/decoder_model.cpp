@@ -50,7 +50,7 @@ class DecoderFinder {
   Decoder find(const Network& network) const {
     refuse_foreign_layers(network);
     const std::span<const Layer> grid = network.layers();
-    if (grid.size() < 4) refuse(fmt::format("{} layers are too few for one", grid.size()));
+    if (grid.size() < 4) refuse(fmt::format("its grid has {} of the 4 layers and more that one has", grid.size()));
     Decoder decoder;
     decoder.embedding = &of_type(grid.front(), LayerType::embedding, "layers.0");
     const std::size_t last = grid.size() - 1;
@@ -64,7 +64,7 @@ class DecoderFinder {
   }
 
   [[noreturn]] void refuse(std::string_view reason) const {
-    throw UnsupportedError(fmt::format("{}: this network of layers is not a language model: {}", path_, reason));
+    throw UnsupportedError(fmt::format("{}: this network of layers is not a language model as Hugging Face folders hold them: {}", path_, reason));
   }
 
  private:

@@ -141,7 +141,7 @@ TEST(DecoderNetwork, WhatIsNoLanguageModelIsRefusedWithTheReason) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
   };
-  refused(Network(layer_list(dense(4, 4)), 1), "1 layers are too few");
+  refused(Network(layer_list(dense(4, 4)), 1), "its grid has 1 of the 4 layers");
   refused(Network(layer_list(dense(4, 4), dense(4, 4), dense(4, 4), dense(4, 4)), 1),
           "layers.0 is Dense, not Embedding");
   refused(Network(layer_list(embedding(4, 4), rnn(4, 4, 1)), 1), "layers.1 is of type RNN");

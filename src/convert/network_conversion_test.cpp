@@ -317,7 +317,8 @@ TEST_F(NetworkConversion, ALanguageModelComesBackFromEveryFormOfNetwork) {
       const files::TensorFile back = files::TensorFile::open(file("back"));
       EXPECT_EQ(models::read_traits(back), models::read_traits(wanted)) << model << " " << form;
       for (const files::StoredTensor& tensor : wanted.tensors()) {  // norms are float32 in networks
-        if (tensor.shape.rank() > 1) EXPECT_EQ(back.require(tensor.name).type, tensor.type) << tensor.name;
+        if (tensor.shape.rank() < 2) continue;
+        EXPECT_EQ(back.require(tensor.name).type, tensor.type) << tensor.name;
       }
     }
   }
@@ -327,7 +328,7 @@ TEST_F(NetworkConversion, AMorphedNetworkComesBackWithItsCodes) {
   const auto folder = testing::find_torch_model("llama_tied_f32");
   ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
   ConvertOptions options;
-  options.tensor_types = {{"layers\\.2\\..*layers\\.1$", DType::int4}};  // attention and SwiGLU of the second block
+  options.tensor_types = {{"^layers\\.2\\..*layers\\.1$", DType::int4}};  // attention and SwiGLU of the second block
   convert_model(*folder, file("m.json"), options);
   convert_model(file("m.json"), file("back/"));
   const files::TensorFile back = files::TensorFile::open(file("back"));
