@@ -64,7 +64,8 @@ class DecoderFinder {
   }
 
   [[noreturn]] void refuse(std::string_view reason) const {
-    throw UnsupportedError(fmt::format("{}: this network of layers is not a language model as Hugging Face folders hold them: {}", path_, reason));
+    throw UnsupportedError(fmt::format(
+        "{}: this network of layers is not a language model as Hugging Face folders hold them: {}", path_, reason));
   }
 
  private:
