@@ -15,6 +15,7 @@ export type Block = (Paragraph | Heading | Code | Quote | List | Table | Rule) &
 const kMaxDepth = 10;         // of quotes and lists; deeper ones stay text
 const kMaxEmphasis = 12;
 const kMaxLinkText = 1000;    // characters that are searched for the end of a link
+const kMaxColumns = 100;      // of a table
 const kHighlighted = 30_000;  // longer code keeps one colour
 
 const kFence = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
@@ -76,7 +77,10 @@ function parse_lines(lines: string[], depth: number): Block[] {
     if (align && line.includes('|') && cells(line).length === align.length) {
       let end = at + 2;
       while (end < lines.length && !is_blank(lines[end]) && lines[end]!.includes('|')) end++;
-      const rows = lines.slice(at + 2, end).map((l) => align.map((_, i) => cells(l)[i] ?? ''));
+      const rows = lines.slice(at + 2, end).map((l) => {
+        const texts = cells(l);
+        return align.map((_, i) => texts[i] ?? '');
+      });
       add({ kind: 'table', head: cells(line), align, rows }, end);
       continue;
     }
@@ -138,7 +142,7 @@ function parse_list(lines: string[], begin: number, depth: number): { list: List
 function alignments(line: string | undefined): string[] | null {
   if (line === undefined || !line.includes('-') || !/^[\s|:-]+$/.test(line) || !line.includes('|')) return null;
   const parts = cells(line);
-  if (!parts.every((part) => /^:?-+:?$/.test(part))) return null;
+  if (parts.length > kMaxColumns || !parts.every((part) => /^:?-+:?$/.test(part))) return null;
   return parts.map((part) => (part.endsWith(':') ? (part.startsWith(':') ? 'center' : 'right') : 'left'));
 }
 
@@ -184,6 +188,7 @@ export function inline(text: string, depth = 0): Node[] {
   const nodes: Node[] = [];
   let plain = '';
   let at = 0;
+  let no_link_before = 0;  // brackets that stay open up to here begin no link
   const missing = new Set<string>();  // closing delimiters that the rest does not contain, so no search is repeated
   const flush = () => {
     if (plain) nodes.push(document.createTextNode(plain));
@@ -242,8 +247,10 @@ export function inline(text: string, depth = 0): Node[] {
         continue;
       }
     }
-    if (c === '[' || (c === '!' && text[at + 1] === '[')) {
-      const found = link_at(text, c === '!' ? at + 1 : at);
+    if (at >= no_link_before && (c === '[' || (c === '!' && text[at + 1] === '['))) {
+      const begin = c === '!' ? at + 1 : at;
+      const found = link_at(text, begin);
+      if (!found && !text.slice(begin, begin + kMaxLinkText).includes(']')) no_link_before = begin + kMaxLinkText;
       const url = found && safe_url(found.url);
       if (found && url && depth < kMaxEmphasis) {
         // Pictures become links: fetching them would tell other servers about this conversation.
