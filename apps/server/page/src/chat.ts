@@ -34,11 +34,12 @@ export class ChatView {
   constructor(private readonly links: ChatLinks) {
     const probabilities = h('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Show how probable each token is, and what else was likely',
       onclick: () => change({ probabilities: !settings.get().probabilities }) }, icon('bars'), 'Probabilities');
+    const legend = h('span', { class: 'legend', hidden: true }, 'likely', h('i'), 'surprising');
     const composer = h('form', { class: 'composer', onsubmit: (event: Event) => {
       event.preventDefault();
       if (this.is_busy()) this.stop();
       else this.send();
-    } }, this.input, h('div', { class: 'composer-row' }, probabilities, h('span', { class: 'hint' }, 'Enter sends · Shift+Enter new line · Ctrl+K new chat'), this.send_button));
+    } }, this.input, h('div', { class: 'composer-row' }, probabilities, legend, h('span', { class: 'hint' }, 'Enter sends · Shift+Enter new line · Ctrl+K new chat'), this.send_button));
     this.element = h('section', { class: 'chat', 'aria-label': 'Chat' }, this.scroller, h('div', { class: 'composer-area' }, this.to_end, composer));
 
     this.input.addEventListener('input', () => this.fit());
@@ -74,6 +75,7 @@ export class ChatView {
     models.watch(() => this.render());
     settings.watch(({ probabilities: on }) => {
       probabilities.setAttribute('aria-pressed', String(on));
+      legend.hidden = !on;
       this.render();
     });
   }

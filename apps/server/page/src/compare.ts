@@ -147,7 +147,7 @@ export class CompareView {
   }
 
   private show(): void {
-    const [a, b] = this.sides.map((side) => (side.answer.reasoning && !side.answer.text ? side.answer.reasoning : side.answer.text)) as [string, string];
+    const [a, b] = this.sides.map((side) => (side.answer.reasoning && !side.answer.text ? side.answer.reasoning : side.answer.text).trimStart()) as [string, string];
     let at = first_difference(a, b);
     const is_done = this.sides.every((side) => !side.running);
     if (at < 0 && is_done && a.length !== b.length) at = Math.min(a.length, b.length);

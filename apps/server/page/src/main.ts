@@ -186,9 +186,12 @@ settings.watch(({ model }) => {
   if (panel.get() === 'precision') precision.refresh();
   if (view.get() === 'compare') compare.refresh();
 });
-current.watch((conversation) => {
-  document.title = conversation.messages.length ? `${conversation.title} · imago` : 'imago';
-});
+const show_title = () => {
+  const { messages, title } = current.get();
+  document.title = messages.length ? `${title} · imago` : 'imago';
+};
+current.watch(show_title);
+conversations.watch(show_title);
 
 document.addEventListener('keydown', (event) => {
   if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === 'k') {

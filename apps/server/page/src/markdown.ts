@@ -21,7 +21,8 @@ const kHighlighted = 30_000;  // longer code keeps one colour
 const kFence = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
 const kHeading = /^ {0,3}(#{1,6})(?:\s+(.*))?$/;
 const kRule = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
-const kItem = /^( *)([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
+// A number alone is an answer, not an empty item.
+const kItem = /^( *)([-*+](?= |$)|\d{1,9}[.)](?= +\S))( *)(.*)$/;
 const kQuote = /^ {0,3}> ?/;
 
 const indent_of = (line: string) => line.length - line.trimStart().length;

@@ -29,7 +29,7 @@ export async function load_types(model: string): Promise<Types | null> {
 export function format_options(formats: Format[], value: (name: string) => string): HTMLElement[] {
   return ([['Block formats', true], ['Dtypes', false]] as const).map(([label, block]) => h('optgroup', { label },
     ...formats.filter((format) => format.block === block).map(({ name, bits }) =>
-      h('option', { value: value(name) }, `${name} · ${Number(bits.toFixed(2))} bits`))));
+      h('option', { value: value(name) }, `${name} (${Number(bits.toFixed(2))})`))));
 }
 
 const kSpeedTokens = 64;
@@ -57,7 +57,7 @@ export class PrecisionPanel {
   readonly element = h('div', { class: 'panel-body precision' });
   private readonly about = h('dl', { class: 'about' });
   private readonly table = h('div', { class: 'roles' });
-  private readonly what = h('input', { type: 'text', id: 'morph-what', list: 'morph-roles', placeholder: 'ffn, query, blk.0, …', required: true, autocomplete: 'off', spellcheck: 'false' });
+  private readonly what = h('input', { type: 'text', id: 'morph-what', list: 'morph-roles', placeholder: 'ffn, query, blk.0', required: true, autocomplete: 'off', spellcheck: 'false' });
   private readonly suggestions = h('datalist', { id: 'morph-roles' });
   private readonly type = h('select', { id: 'morph-type' });
   private readonly measure = h('input', { type: 'checkbox', checked: true, id: 'morph-measure' });
@@ -77,7 +77,7 @@ export class PrecisionPanel {
         this.run('/imago/morph');
       } },
         h('div', { class: 'field' }, h('label', { for: 'morph-what' }, 'Role, block or pattern'), this.what, this.suggestions),
-        h('div', { class: 'field' }, h('label', { for: 'morph-type' }, 'Type'), this.type),
+        h('div', { class: 'field' }, h('label', { for: 'morph-type' }, 'Type (bits a weight)'), this.type),
         h('label', { class: 'check' }, this.measure, 'Measure the speed before and after'),
         h('div', { class: 'morph-buttons' }, this.apply_button, this.undo_button)),
       this.progress, this.results, this.table);

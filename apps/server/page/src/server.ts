@@ -13,7 +13,7 @@ interface ModelState {
 }
 interface State { version: string; uptime_seconds: number; connections: number; models?: ModelState[] }
 
-const kHistorySeconds = 300;
+const kHistorySeconds = 120;
 /** False once the server has said that it has no such endpoint. */
 export const has_state = new Signal(true);
 
