@@ -240,7 +240,8 @@ export class ChatView {
     this.send_button.title = busy ? 'Stop (Esc)' : 'Send (Enter)';
     this.send_button.classList.toggle('busy', busy);
     if (is_new) this.pinned = true;
-    if (this.pinned) this.scroll_to_end();
+    if (path.length === 0) this.scroller.scrollTop = 0;
+    else if (this.pinned) this.scroll_to_end();
   }
 
   private show(message: Message, conversation: Conversation): void {
