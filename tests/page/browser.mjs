@@ -44,7 +44,7 @@ export async function serve(...flags) {
 /** The page in a profile of its own. Errors of scripts and requests to other hosts are collected in `page.problems`. */
 export async function open(browser, base, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
-  context.setDefaultTimeout(10_000);
+  context.setDefaultTimeout(30_000);
   const page = await context.newPage();
   page.problems = [];
   page.on('pageerror', (error) => page.problems.push(String(error)));

@@ -7,6 +7,8 @@ import { live_text, stats_text } from './message';
 import { format_options, load_types, type Format } from './precision';
 import { sampling, settings } from './settings';
 
+const kWarmTokens = 16;
+
 interface Side {
   select: HTMLSelectElement;
   size: HTMLElement;
@@ -137,8 +139,15 @@ export class CompareView {
       }
       side.running = false;
     };
-    if (this.in_turns.checked) for (const side of this.sides) await answer(side);
-    else await Promise.all(this.sides.map(answer));
+    if (this.in_turns.checked) {
+      // A model that was just loaded has cold caches, which its speed must not be blamed for.
+      const warm_up = (side: Side) => complete({ ...prompt, model: side.select.value, sampling: { max_tokens: kWarmTokens } },
+        { text: '', reasoning: '', tokens: [] }, abort.signal, () => {}).catch(() => {});
+      for (const side of this.sides) await warm_up(side);
+      for (const side of this.sides) await answer(side);
+    } else {
+      await Promise.all(this.sides.map(answer));
+    }
     await load_models().catch(() => {});  // facts of models that were loaded for this
     this.abort = null;
     this.button.textContent = 'Run both';

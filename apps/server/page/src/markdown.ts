@@ -282,7 +282,7 @@ export function inline(text: string, depth = 0): Node[] {
       }
     }
     if ((c === '*' || c === '_' || c === '~') && depth < kMaxEmphasis) {
-      const run = new RegExp(`^\\${c}{1,3}`).exec(text.slice(at, at + 3))![0];
+      const run = c.repeat(text[at + 1] !== c ? 1 : text[at + 2] !== c ? 2 : 3);
       const word = /[\p{L}\p{N}]/u;
       const opens = /\S/.test(text[at + run.length] ?? ' ') && !(c === '_' && word.test(text[at - 1] ?? ' ')) && (c !== '~' || run.length === 2);
       const end = opens
