@@ -54,6 +54,18 @@ async function ask(text) {
 /** What the server says after a text, greedily. */
 const said = async (prompt, max_tokens, model = kModel) =>
   (await server.post('/v1/completions', { model, prompt, max_tokens, temperature: 0 })).choices[0].text;
+/** Waits until what is read fits, which takes a moment after requests, reloads and steps in the history. */
+async function eventually(read, check) {
+  const until = Date.now() + 20_000;
+  for (;;) {
+    try {
+      return check(await read());
+    } catch (error) {
+      if (!(error instanceof assert.AssertionError) || Date.now() > until) throw error;
+    }
+    await page.waitForTimeout(20);
+  }
+}
 const spaced = (text) => text.trim().replace(/\s+/g, ' ');
 
 describe('chat', () => {
@@ -106,12 +118,8 @@ describe('chat', () => {
     await page.click('.send[aria-label="Stop"]');
     await done();
     assert.match(await answers().locator('.stats').innerText(), /stopped/);
-    for (let i = 0; ; i++) {
-      const state = (await server.get('/imago/state')).models[0];
-      if (state.running.length === 0 && state.cancelled === cancelled + 1) break;
-      assert.ok(i < 50, 'the server goes on');
-      await page.waitForTimeout(20);
-    }
+    await eventually(async () => (await server.get('/imago/state')).models[0],
+      (state) => assert.deepEqual([state.running, state.cancelled], [[], cancelled + 1]));
     // What was generated stays, also after a reload.
     const text = await answers().locator('.message-body').innerText();
     await page.reload();
@@ -156,12 +164,14 @@ describe('chat', () => {
     const text = await ask('Second to none');
     await page.reload();
     const items = page.locator('.conversation .open');
-    assert.deepEqual(await items.allInnerTexts(), ['Second to none', 'First of all']);
+    const titles = (expected) => eventually(() => items.allInnerTexts(), (texts) => assert.deepEqual(texts, expected));
+    const user_text = (expected) => eventually(() => page.locator('.message.user .message-body').innerText(), (shown) => assert.equal(shown, expected));
+    await titles(['Second to none', 'First of all']);
     assert.equal(await answers().locator('.message-body').innerText(), text, 'the address names the conversation');
     await items.nth(1).click();
-    assert.equal(await page.locator('.message.user .message-body').innerText(), 'First of all');
+    await user_text('First of all');
     await page.goBack();
-    assert.equal(await page.locator('.message.user .message-body').innerText(), 'Second to none');
+    await user_text('Second to none');
 
     const [download] = await Promise.all([page.waitForEvent('download'), page.click('text=Export all')]);
     const file = await download.path();
@@ -180,7 +190,7 @@ describe('chat', () => {
     await page.keyboard.press('Enter');
     await page.waitForSelector('.conversation >> text=A name');
     await page.reload();
-    assert.deepEqual(await items.allInnerTexts(), ['A name', 'First of all']);
+    await titles(['A name', 'First of all']);
     assert.equal(await answers().locator('.message-body').innerText(), text);
   });
 
@@ -308,13 +318,13 @@ describe('precision live', () => {
     assert.match(told, /ffn → q2_k/);
     assert.match(told, new RegExp(`11\\.3 MiB → ${(after_it.bytes / 2 ** 20).toFixed(2).replace('.', '\\.')} MiB`));
     assert.match(told, /Speed\s+[\d\s]+ → [\d\s]+ tokens\/s/);
-    assert.match(await facts(), /Type q2_k, mixed .* Speed [\d\s]+ tokens\/s/);
+    await eventually(facts, (text) => assert.match(text, /Type q2_k, mixed .* Speed [\d\s]+ tokens\/s/));
     await page.waitForFunction(() => /^q2_k/.test(document.querySelector('.header-facts').textContent));
 
     await page.click('text=Undo');
     await result(2);
     assert.deepEqual((await server.get('/imago/types')).roles, before_it.roles);
-    assert.ok(await page.locator('.morph-buttons .button:not(.primary)').isDisabled());
+    await page.waitForSelector('.morph-buttons .button:not(.primary):disabled');
 
     // Every role of the table is a pattern; a wrong one is explained.
     await page.click('.roles >> text=token embedding');
