@@ -80,6 +80,12 @@ export class ChatView {
     });
   }
 
+  /** After another view was shown. */
+  open(): void {
+    this.render();
+    this.focus();
+  }
+
   focus(): void {
     if (!matchMedia('(pointer: coarse)').matches) this.input.focus();
   }
@@ -256,6 +262,7 @@ export class ChatView {
 
   /** After a piece of an answer: only its message changes. */
   private update(message: Message): void {
+    if (!this.element.isConnected) return;  // another view is shown
     this.show(message, current.get());
     if (this.pinned) this.scroll_to_end();
   }

@@ -95,20 +95,24 @@ export class Signal<T> {
   }
 }
 
-/** A function that runs `work` at most once per animation frame. Hidden tabs have no frames, so a timer backs them. */
+/** A function that runs `work` at most once per animation frame, and at most half of the time. Hidden tabs have no frames, so a timer backs them. */
 export function once_per_frame(work: () => void): () => void {
   let frame = 0;
   let timer = 0;
+  let free_at = 0;
   const run = () => {
     cancelAnimationFrame(frame);
     clearTimeout(timer);
     frame = timer = 0;
+    const begun = performance.now();
     work();
+    free_at = 2 * performance.now() - begun;
   };
   return () => {
-    if (frame) return;
-    frame = requestAnimationFrame(run);
-    timer = setTimeout(run, 500);
+    if (timer) return;
+    const wait = free_at - performance.now();
+    if (wait <= 0) frame = requestAnimationFrame(run);
+    timer = setTimeout(run, wait > 0 ? wait : 500);
   };
 }
 

@@ -175,7 +175,7 @@ view.watch((name) => {
   main.replaceChildren({ chat, compare, server }[name].element);
   server.open(name === 'server');
   if (name === 'compare') compare.refresh();
-  if (name === 'chat') chat.focus();
+  if (name === 'chat') chat.open();
 });
 models.watch(show_models);
 let shown_model = '';
