@@ -17,6 +17,7 @@ help: ## this list
 
 test: ## build, all tests, sanitizer build, format and layering checks
 	@scripts/setup.sh build test
+	@scripts/setup.sh page $$(command -v npm >/dev/null || echo npm) || echo "make test: the tests that need a browser or npm are skipped"
 	@scripts/test.sh $(JOBS)
 
 test-clone: ## after `make test`: the tests that use reference data again, as in a clone that has none beside it

@@ -24,8 +24,8 @@ struct HttpRequest {
 
   /// The value of a header, whose name is compared without case; empty if it is not there.
   std::string_view header(std::string_view name) const noexcept;
-  /// The value of a field of the query, as it was sent; empty if it is not there.
-  std::string_view query_field(std::string_view name) const noexcept;
+  /// The value of a field of the query, percent-decoded; empty if it is not there.
+  std::string query_field(std::string_view name) const;
 };
 
 /// Writes the pieces of a streamed body. Returns false once the client is gone: nothing more can be written.

@@ -83,7 +83,10 @@ HttpReply types(Call& call) {
                      {"weights", role.weights},
                      {"bytes", role.bytes}});
   }
-  for (const Format format : kFormats) formats.push_back(format.name());
+  for (const Format format : kFormats) {
+    if (format.is_block() && !format.in_gguf()) continue;  // which morph does not take
+    formats.push_back({{"name", format.name()}, {"bits", format.bits()}, {"block", format.is_block()}});
+  }
   return json_reply({{"model", served->name()},
                      {"type", facts.type},
                      {"bytes", facts.bytes},

@@ -236,7 +236,7 @@ HttpReply slot_action(Call& call) {
     throw ApiError(404, "not_found_error", "slots have numbers, as in /slots/0");
   }
   const auto model = model_of(call);
-  const std::string_view action = call.request.query_field("action");
+  const std::string action = call.request.query_field("action");
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds = [&] {
     return 1e3 * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

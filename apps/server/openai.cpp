@@ -139,7 +139,8 @@ HttpReply list_models(Call& call) {
                    {"context", listed.loaded->engine().context()},
                    {"trained_context", model.context()},
                    {"vocabulary", model.vocabulary()},
-                   {"architecture", std::string(model.architecture())}});
+                   {"architecture", std::string(model.architecture())},
+                   {"chat", listed.loaded->template_problem().empty()}});
     } else {
       meta["bytes"] = listed.file_bytes;
     }

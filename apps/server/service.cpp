@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <exception>
 #include <utility>
 
@@ -47,6 +48,22 @@ bool is_this_machine(std::string_view host) {
 std::string_view host_of_origin(std::string_view origin) {
   const std::size_t scheme = origin.find("://");
   return scheme == std::string_view::npos ? std::string_view() : origin.substr(scheme + 3);
+}
+
+/// "a@b c" of "a%40b+c"; a percent sign without two hexadecimal digits stays.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && text.size() - i > 2 && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      decoded += static_cast<char>(byte);
+      i += 2;
+    } else {
+      decoded += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return decoded;
 }
 
 using Endpoint = HttpReply (*)(Call&);
@@ -129,12 +146,14 @@ std::string_view HttpRequest::header(std::string_view name) const noexcept {
   return found == headers.end() ? std::string_view() : std::string_view(found->second);
 }
 
-std::string_view HttpRequest::query_field(std::string_view name) const noexcept {
+std::string HttpRequest::query_field(std::string_view name) const {
   std::string_view rest = query;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('&'), rest.size());
     const std::string_view field = rest.substr(0, end);
-    if (field.starts_with(name) && field.substr(name.size()).starts_with('=')) return field.substr(name.size() + 1);
+    if (field.starts_with(name) && field.substr(name.size()).starts_with('=')) {
+      return percent_decoded(field.substr(name.size() + 1));
+    }
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};

@@ -33,7 +33,7 @@ const script = (await bundle('main.ts')).replaceAll('</script', '<\\/script');
 const style = await bundle('style.css');
 const hash = createHash('sha256').update(script).digest('base64');
 const policy = "default-src 'none'; " + `script-src 'sha256-${hash}'; style-src 'unsafe-inline'; connect-src 'self'; ` +
-  "img-src data:; base-uri 'none'; form-action 'none'";
+  "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 const page = readFileSync(`${folder}src/index.html`, 'utf8')
   .replace('{{policy}}', () => policy)
   .replace('{{style}}', () => style)

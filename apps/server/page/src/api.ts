@@ -10,6 +10,7 @@ export interface ModelMeta {
   context?: number;
   architecture?: string;
   loaded?: boolean;
+  chat?: boolean;  // whether it has a template for conversations
 }
 export interface Model {
   id: string;
@@ -124,6 +125,15 @@ export async function load_models(quiet = false): Promise<void> {
   const reply = await request_json<{ data?: Model[] }>('/v1/models', undefined, undefined, quiet);
   const list = (reply.data ?? []).filter((model) => typeof model.id === 'string');
   if (JSON.stringify(list) !== JSON.stringify(models.get())) models.set(list);
+}
+
+/** What is known of a model; of NAME@TYPE that is not loaded, what NAME is but for size and type. */
+export function meta_of(id: string): ModelMeta | undefined {
+  const find = (name: string) => models.get().find((model) => model.id === name)?.meta;
+  const exact = find(id);
+  if (exact?.loaded || !id.includes('@')) return exact;
+  const { type, bytes, ...rest } = find(id.slice(0, id.lastIndexOf('@'))) ?? {};
+  return rest;
 }
 
 /** Whether the server has no such endpoint. */

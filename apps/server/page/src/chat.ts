@@ -1,15 +1,18 @@
 // The chat: messages, the box to write in, and the answers under way.
 
-import { models, text_of } from './api';
-import { complete, type Answer } from './complete';
+import { load_models, meta_of, models, text_of } from './api';
+import { complete, continues_text, type Answer } from './complete';
 import { conversations, current, keep, running } from './conversations';
-import { announce, format_bytes, format_count, h, icon, icon_button, once_per_frame } from './dom';
-import { MessageView, welcome, type MessageActions } from './message';
+import { announce, format_count, h, icon, icon_button, once_per_frame, size_text } from './dom';
+import { live_text, MessageView, welcome, type MessageActions } from './message';
 import { change, sampling, settings } from './settings';
 import { add_message, leaf_under, path_of, siblings_of, type Conversation, type Message } from './store';
 
 const kSaveInterval = 3000;  // ms between saves of an answer under way
 const kMaxFileBytes = 1_000_000;
+const kAlternatives = 5;
+const kBeginnings = ['Up betimes, and to the office,', 'It was a cold morning in Baker Street when', 'Once upon a time'];
+const kQuestions = ['Explain quantization to a ten-year-old.', 'Write a haiku about rounding errors.', 'Show a binary search in Python.'];
 
 export interface ChatLinks {
   open_precision: () => void;
@@ -23,6 +26,7 @@ export class ChatView {
   private readonly input = h('textarea', { rows: 1, id: 'prompt', placeholder: 'Write a message', 'aria-label': 'Message' });
   private readonly send_button = h('button', { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send (Enter)' }, icon('send'));
   private readonly to_end = icon_button('down', 'To the end', () => this.scroll_to_end(), { class: 'icon-button to-end', hidden: true });
+  private readonly live = new Map<string, string>();  // by message: how far its answer is
   private views = new Map<string, MessageView>();
   private pinned = true;
   private shown: Conversation | null = null;
@@ -30,11 +34,12 @@ export class ChatView {
   constructor(private readonly links: ChatLinks) {
     const probabilities = h('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Show how probable each token is, and what else was likely',
       onclick: () => change({ probabilities: !settings.get().probabilities }) }, icon('bars'), 'Probabilities');
+    const legend = h('span', { class: 'legend', hidden: true }, 'likely', h('i'), 'surprising');
     const composer = h('form', { class: 'composer', onsubmit: (event: Event) => {
       event.preventDefault();
       if (this.is_busy()) this.stop();
       else this.send();
-    } }, this.input, h('div', { class: 'composer-row' }, probabilities, h('span', { class: 'hint' }, 'Enter sends · Shift+Enter new line · Ctrl+K new chat'), this.send_button));
+    } }, this.input, h('div', { class: 'composer-row' }, probabilities, legend, h('span', { class: 'hint' }, 'Enter sends · Shift+Enter new line · Ctrl+K new chat'), this.send_button));
     this.element = h('section', { class: 'chat', 'aria-label': 'Chat' }, this.scroller, h('div', { class: 'composer-area' }, this.to_end, composer));
 
     this.input.addEventListener('input', () => this.fit());
@@ -61,13 +66,24 @@ export class ChatView {
       this.pinned = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 48;
       this.to_end.hidden = this.pinned;
     }, { passive: true });
+    // An answer under way keeps what it has when the page closes.
+    addEventListener('pagehide', () => {
+      for (const conversation of conversations.get()) if (running.get().has(conversation.id)) keep(conversation);
+    });
     current.watch(() => this.render());
     running.watch(() => this.render());
     models.watch(() => this.render());
     settings.watch(({ probabilities: on }) => {
       probabilities.setAttribute('aria-pressed', String(on));
+      legend.hidden = !on;
       this.render();
     });
+  }
+
+  /** After another view was shown. */
+  open(): void {
+    this.render();
+    this.focus();
   }
 
   focus(): void {
@@ -145,10 +161,10 @@ export class ChatView {
     });
     try {
       await complete({
-        model: message.model, messages: request_messages(conversation, message), ...sampling(),
-        ...(with_probabilities ? { logprobs: true, top_logprobs: 5 } : {}),
-        ...(message.text === '' ? {} : { continue_final_message: true }),
-      }, answer, abort.signal, () => {
+        model: message.model, messages: request_messages(conversation, message), sampling: sampling(),
+        alternatives: with_probabilities ? kAlternatives : 0,
+      }, answer, abort.signal, (progress) => {
+        this.live.set(message.id, live_text(progress));
         refresh();
         if (performance.now() - saved > kSaveInterval) {
           saved = performance.now();
@@ -163,8 +179,11 @@ export class ChatView {
     if (!answer.reasoning) delete message.reasoning;
     if (!answer.tokens.length) delete message.tokens;
     conversation.changed = Date.now();
+    this.live.delete(message.id);
     running.get().delete(conversation.id);
     running.notify();
+    // A model that was loaded for this has facts now.
+    if (!meta_of(message.model)?.loaded) load_models(true).catch(() => {});
     // The user may have deleted the conversation meanwhile.
     if (conversations.get().includes(conversation)) await keep(conversation);
   }
@@ -174,6 +193,7 @@ export class ChatView {
       const conversation = current.get();
       if (text === message.text && message.role === 'assistant') return;
       const edited = add_message(conversation, message.parent, message.role, text);
+      if (message.role === 'assistant') edited.finish = 'stop';
       if (message.role === 'user') this.answer(conversation, edited);
       else keep(conversation).then(() => this.render());
     },
@@ -219,13 +239,15 @@ export class ChatView {
     this.views = views;
     this.shown = conversation;
     for (const message of path) this.show(message, conversation);
+    this.input.placeholder = continues_text(settings.get().model) ? 'Begin a text' : 'Write a message';
     const busy = this.is_busy();
     this.send_button.replaceChildren(icon(busy ? 'stop' : 'send'));
     this.send_button.setAttribute('aria-label', busy ? 'Stop' : 'Send');
     this.send_button.title = busy ? 'Stop (Esc)' : 'Send (Enter)';
     this.send_button.classList.toggle('busy', busy);
     if (is_new) this.pinned = true;
-    if (this.pinned) this.scroll_to_end();
+    if (path.length === 0) this.scroller.scrollTop = 0;
+    else if (this.pinned) this.scroll_to_end();
   }
 
   private show(message: Message, conversation: Conversation): void {
@@ -233,13 +255,14 @@ export class ChatView {
     const is_busy = this.is_busy();
     const is_last = message.id === conversation.leaf;
     this.views.get(message.id)?.show({
-      is_busy, is_last, is_running: is_busy && is_last, with_probabilities: settings.get().probabilities,
+      is_busy, is_last, is_running: is_busy && is_last, live: this.live.get(message.id) ?? '', with_probabilities: settings.get().probabilities,
       position: siblings.indexOf(message), count: siblings.length,
     });
   }
 
   /** After a piece of an answer: only its message changes. */
   private update(message: Message): void {
+    if (!this.element.isConnected) return;  // another view is shown
     this.show(message, current.get());
     if (this.pinned) this.scroll_to_end();
   }
@@ -250,10 +273,17 @@ export class ChatView {
 
   private welcome(): HTMLElement {
     const id = settings.get().model;
-    const meta = models.get().find((model) => model.id === id)?.meta;
-    const facts = meta ? [meta.architecture, meta.type, meta.bytes && format_bytes(meta.bytes),
-      meta.parameters && `${format_count(meta.parameters)} parameters`, meta.context && `context ${format_count(meta.context)}`].filter(Boolean).join(' · ') : '';
-    return welcome(id, facts, [
+    const meta = meta_of(id);
+    const facts = meta ? [meta.architecture, size_text(meta), meta.parameters && `${format_count(meta.parameters)} parameters`,
+      meta.context && `context ${format_count(meta.context)}`].filter(Boolean).join(' · ') : '';
+    const is_text = continues_text(id);
+    const suggest = (text: string) => {
+      this.input.value = text;
+      this.fit();
+      this.focus();
+    };
+    const help = meta && is_text ? 'This model continues texts: write how one begins.' : '';
+    return welcome(id, facts, help, { texts: is_text ? kBeginnings : kQuestions, choose: suggest }, [
       { icon: 'bars', title: 'Probabilities', text: 'See how sure the model was of every token, and continue from another one.',
         open: () => {
           change({ probabilities: true });

@@ -1,17 +1,29 @@
 // One answer of the server, streamed.
 
-import { ApiError, ConnectionError, events, message_of, request } from './api';
+import { ApiError, ConnectionError, events, message_of, meta_of, request } from './api';
+import { settings } from './settings';
 import type { Finish, Stats, Token } from './store';
+
+const kPlainTokens = 256;  // models that only continue a text seldom end it
+
+export interface Prompt {
+  model: string;
+  messages: { role: string; content: string }[];
+  sampling: Record<string, unknown>;
+  alternatives?: number;  // likeliest tokens to tell for each token; none: no probabilities
+}
 
 interface LogProb { token?: string; logprob?: number; bytes?: number[] | null; top_logprobs?: LogProb[] }
 interface Chunk {
   choices?: {
+    text?: string;  // of plain completions, instead of a delta
     delta?: { content?: string | null; reasoning_content?: string | null };
     logprobs?: { content?: LogProb[] | null } | null;
     finish_reason?: string | null;
   }[];
   usage?: { prompt_tokens?: number; completion_tokens?: number; prompt_tokens_details?: { cached_tokens?: number } | null } | null;
   timings?: { cache_n?: number; prompt_n?: number; prompt_per_second?: number; predicted_n?: number; predicted_per_second?: number } | null;
+  prompt_progress?: { total?: number; processed?: number } | null;
   error?: unknown;
 }
 
@@ -23,14 +35,46 @@ export interface Answer {
   stats?: Stats;
 }
 
-/** Sends `body` and adds what arrives to `answer`, calling `changed` each time. Throws like `request`. */
-export async function complete(body: Record<string, unknown>, answer: Answer, signal: AbortSignal, changed: () => void): Promise<void> {
-  const response = await request('/v1/chat/completions',
-    { ...body, stream: true, stream_options: { include_usage: true } }, signal);
+/** How far an answer under way has come, by our clock. */
+export interface Progress {
+  prompt_done: number;  // 0: unknown
+  prompt_total: number;
+  tokens: number;
+  per_second: number;
+}
+
+/** Whether prompts to this model are texts to continue, not conversations. */
+export function continues_text(model: string): boolean {
+  const { format } = settings.get();
+  return format === 'auto' ? meta_of(model)?.chat === false : format === 'text';
+}
+
+/** The path and the body that ask for the answer. An answer at the end of the messages is continued. */
+export function request_of({ model, messages, sampling, alternatives }: Prompt): [path: string, body: Record<string, unknown>] {
+  const body = { model, ...sampling, stream: true, stream_options: { include_usage: true }, return_progress: true };
+  if (continues_text(model)) {
+    let prompt = '';
+    for (const { role, content } of messages) {
+      if (role === 'system') continue;
+      // Answers continue what stands before them; what the user writes begins a paragraph.
+      prompt += (role === 'user' && prompt !== '' && !prompt.endsWith('\n') ? '\n\n' : '') + content;
+    }
+    return ['/v1/completions', { max_tokens: kPlainTokens, ...body, prompt, ...(alternatives ? { logprobs: alternatives } : {}) }];
+  }
+  return ['/v1/chat/completions', {
+    ...body, messages, ...(alternatives ? { logprobs: true, top_logprobs: alternatives } : {}),
+    ...(messages[messages.length - 1]?.role === 'assistant' ? { continue_final_message: true } : {}),
+  }];
+}
+
+/** Asks for an answer and adds what arrives to `answer`, calling `changed` each time. Throws like `request`. */
+export async function complete(prompt: Prompt, answer: Answer, signal: AbortSignal, changed: (progress: Progress) => void): Promise<void> {
+  const [path, body] = request_of(prompt);
+  const response = await request(path, body, signal);
+  const progress: Progress = { prompt_done: 0, prompt_total: 0, tokens: 0, per_second: NaN };
   const text_of_bytes = new TokenText();
   let first = 0;
   let last = 0;
-  let pieces = 0;
   let is_done = false;
   let chunk: Chunk = {};
   let usage: Chunk['usage'];
@@ -49,12 +93,21 @@ export async function complete(body: Record<string, unknown>, answer: Answer, si
     usage = chunk.usage ?? usage;
     timings = chunk.timings ?? timings;
     const choice = chunk.choices?.[0];
-    if (!choice) continue;
-    const { content, reasoning_content } = choice.delta ?? {};
+    if (!choice) {
+      if (chunk.prompt_progress) {
+        progress.prompt_done = chunk.prompt_progress.processed ?? 0;
+        progress.prompt_total = chunk.prompt_progress.total ?? 0;
+        changed(progress);
+      }
+      continue;
+    }
+    const content = choice.delta?.content ?? choice.text;
+    const reasoning_content = choice.delta?.reasoning_content;
     if (content || reasoning_content) {
       last = performance.now();
       first ||= last;
-      pieces++;
+      progress.tokens++;
+      if (last > first) progress.per_second = (1000 * (progress.tokens - 1)) / (last - first);
     }
     if (reasoning_content) answer.reasoning += reasoning_content;
     if (content) answer.text += content;
@@ -65,20 +118,19 @@ export async function complete(body: Record<string, unknown>, answer: Answer, si
       }
     }
     if (choice.finish_reason) answer.finish = choice.finish_reason === 'length' ? 'length' : 'stop';
-    changed();
+    changed(progress);
   }
   if (!is_done && !answer.finish) throw new ConnectionError('The answer ended before it was complete.');
-  const tokens = timings?.predicted_n ?? usage?.completion_tokens ?? pieces;
+  const tokens = timings?.predicted_n ?? usage?.completion_tokens ?? progress.tokens;
   answer.stats = {
     tokens,
-    // Servers without timings: what arrived after the first piece, by our clock.
-    per_second: timings?.predicted_per_second ?? (tokens > 1 && last > first ? (1000 * (tokens - 1)) / (last - first) : NaN),
+    per_second: timings?.predicted_per_second || progress.per_second,
     prompt: usage?.prompt_tokens ?? timings?.prompt_n ?? NaN,
     prompt_per_second: timings?.prompt_per_second ?? NaN,
     cached: timings?.cache_n ?? usage?.prompt_tokens_details?.cached_tokens ?? NaN,
   };
   answer.finish ??= 'stop';
-  changed();
+  changed(progress);
 }
 
 /** The text of tokens in a row. A character that several tokens share goes to the last of them. */

@@ -61,6 +61,12 @@ export function icon(name: Icon): SVGElement {
   return svg('svg', { viewBox: '0 0 24 24', class: 'icon', 'aria-hidden': 'true' }, svg('path', { d: kIcons[name] }));
 }
 
+/** The butterfly of the page's icon. */
+export function logo(): SVGElement {
+  return svg('svg', { viewBox: '0 0 32 32', class: 'logo', 'aria-hidden': 'true' }, svg('path', { d:
+    'M16 9c-3-5-10-4-10 1 0 4 4 6 8 6-4 0-6 3-5 6 2 3 6 1 7-4 1 5 5 7 7 4 1-3-1-6-5-6 4 0 8-2 8-6 0-5-7-6-10-1z' }));
+}
+
 /** A button with an icon; `label` is its name for screen readers and its tooltip. */
 export function icon_button(name: Icon, label: string, onclick: (event: MouseEvent) => void, attributes: Attributes = {}) {
   return h('button', { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick, ...attributes }, icon(name));
@@ -89,20 +95,24 @@ export class Signal<T> {
   }
 }
 
-/** A function that runs `work` at most once per animation frame. Hidden tabs have no frames, so a timer backs them. */
+/** A function that runs `work` at most once per animation frame, and at most half of the time. Hidden tabs have no frames, so a timer backs them. */
 export function once_per_frame(work: () => void): () => void {
   let frame = 0;
   let timer = 0;
+  let free_at = 0;
   const run = () => {
     cancelAnimationFrame(frame);
     clearTimeout(timer);
     frame = timer = 0;
+    const begun = performance.now();
     work();
+    free_at = 2 * performance.now() - begun;
   };
   return () => {
-    if (frame) return;
-    frame = requestAnimationFrame(run);
-    timer = setTimeout(run, 500);
+    if (timer) return;
+    const wait = free_at - performance.now();
+    if (wait <= 0) frame = requestAnimationFrame(run);
+    timer = setTimeout(run, wait > 0 ? wait : 500);
   };
 }
 
@@ -154,6 +164,11 @@ export function format_bytes(bytes: number): string {
   return `${bytes.toFixed(unit === 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2)} ${units[unit]}`;
 }
 
+/** "q4_k · 0.56 GiB", as far as it is known. */
+export function size_text({ type, bytes }: { type?: string; bytes?: number }): string {
+  return [type, bytes && format_bytes(bytes)].filter(Boolean).join(' · ');
+}
+
 export function format_count(value: number): string {
   if (!Number.isFinite(value)) return '–';
   for (const [size, unit] of [[1e9, ' B'], [1e6, ' M']] as const) {
@@ -164,7 +179,7 @@ export function format_count(value: number): string {
 
 export function format_rate(per_second: number): string {
   if (!Number.isFinite(per_second)) return '–';
-  return per_second >= 1000 ? format_count(per_second) : per_second.toFixed(per_second >= 100 ? 0 : 1);
+  return per_second >= 1000 ? format_count(per_second) : String(Number(per_second.toFixed(per_second >= 100 ? 0 : 1)));
 }
 
 export function format_change(before: number, after: number): string {

@@ -1,14 +1,14 @@
 // The page: sidebar, header, the three views and the panel at the side.
 
-import { keep_watch, load_models, models, online } from './api';
+import { keep_watch, load_models, meta_of, models, online } from './api';
 import { ChatView } from './chat';
 import { CompareView } from './compare';
 import { conversation_list, conversations, create, current, start } from './conversations';
-import { append, format_bytes, format_count, h, icon, icon_button, Signal, type Icon } from './dom';
+import { append, format_count, h, icon, icon_button, logo, Signal, size_text, type Icon } from './dom';
 import { has_precision, PrecisionPanel } from './precision';
 import { close_popover } from './probabilities';
 import { has_state, ServerView } from './server';
-import { change, settings, settings_panel } from './settings';
+import { change, is_dark, settings, settings_panel } from './settings';
 
 type ViewName = 'chat' | 'compare' | 'server';
 type PanelName = 'settings' | 'precision';
@@ -17,7 +17,7 @@ const panel = new Signal<PanelName | null>(null);
 const narrow = matchMedia('(max-width: 800px)');
 
 const precision = new PrecisionPanel();
-const chat = new ChatView({ open_precision: () => panel.set('precision'), open_compare: () => go('compare') });
+const chat = new ChatView({ open_precision: () => open_panel('precision'), open_compare: () => go('compare') });
 const compare = new CompareView();
 const server = new ServerView();
 
@@ -60,21 +60,12 @@ function view_button(name: ViewName, picture: Icon, label: string) {
 
 const server_button = view_button('server', 'pulse', 'Server');
 has_state.watch((has) => (server_button.hidden = !has));
-const theme_button = h('button', { type: 'button', class: 'view-button', onclick: () => {
-  const is_dark = settings.get().theme === 'dark' || (settings.get().theme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
-  change({ theme: is_dark ? 'light' : 'dark' });
-} });
-const show_theme = () => {
-  const { theme } = settings.get();
-  const is_dark = theme === 'dark' || (theme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
-  theme_button.replaceChildren(icon(is_dark ? 'sun' : 'moon'), is_dark ? 'Light' : 'Dark');
-};
-settings.watch(show_theme);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show_theme);
+const theme_button = h('button', { type: 'button', class: 'view-button', onclick: () => change({ theme: is_dark.get() ? 'light' : 'dark' }) });
+is_dark.watch((dark) => theme_button.replaceChildren(icon(dark ? 'sun' : 'moon'), dark ? 'Light' : 'Dark'));
 
 const sidebar = h('aside', { class: 'sidebar', id: 'sidebar', 'aria-label': 'Conversations and views' },
-  h('div', { class: 'sidebar-head' }, h('span', { class: 'brand' }, 'imago'),
-    icon_button('close', 'Close the sidebar', () => app.classList.remove('sidebar-open'), { class: 'icon-button only-narrow' })),
+  h('div', { class: 'sidebar-head' }, h('span', { class: 'brand' }, logo(), 'imago'),
+    icon_button('close', 'Close the sidebar', () => close_sidebar(), { class: 'icon-button only-narrow' })),
   h('button', { type: 'button', class: 'button new-chat', title: 'New chat (Ctrl+K)', onclick: new_chat }, icon('plus'), 'New chat'),
   conversation_list(() => go('chat')),
   h('nav', { class: 'views', 'aria-label': 'Views' }, view_button('chat', 'chat', 'Chat'), view_button('compare', 'columns', 'Side by side'), server_button, theme_button));
@@ -93,24 +84,49 @@ function show_models(): void {
   picker.replaceChildren(...list.map(({ id }) => h('option', { value: id }, id)));
   picker.value = model;
   picker.disabled = list.length === 0;
-  const meta = list.find((other) => other.id === model)?.meta;
-  facts.textContent = meta ? [meta.type, meta.bytes && format_bytes(meta.bytes), meta.context && `context ${format_count(meta.context)}`].filter(Boolean).join(' · ') : '';
+  const meta = meta_of(model);
+  facts.textContent = meta ? [size_text(meta), meta.context && `context ${format_count(meta.context)}`].filter(Boolean).join(' · ') : '';
+}
+
+// The focus goes into a panel with its opening, and back to where it was.
+let focused_before: HTMLElement | null = null;
+function open_panel(name: PanelName | null): void {
+  const had_focus = side_panel.contains(document.activeElement);
+  if (name !== null && !had_focus) focused_before = document.activeElement as HTMLElement | null;
+  panel.set(name);
+  if (name !== null) close_panel.focus();
+  else if (had_focus || narrow.matches) focused_before?.focus();
 }
 
 function panel_button(name: PanelName, picture: Icon, label: string) {
   const button = h('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', 'aria-label': label, title: label,
-    onclick: () => panel.set(panel.get() === name ? null : name) }, icon(picture), h('span', { class: 'only-wide' }, label));
+    onclick: () => open_panel(panel.get() === name ? null : name) }, icon(picture), h('span', { class: 'only-wide' }, label));
   panel.watch((shown) => button.setAttribute('aria-pressed', String(shown === name)));
   return button;
 }
 const precision_button = panel_button('precision', 'layers', 'Precision');
 has_precision.watch((has) => {
   precision_button.hidden = !has;
-  if (!has && panel.get() === 'precision') panel.set(null);
+  if (!has && panel.get() === 'precision') open_panel(null);
 });
 
+const menu_button = icon_button('menu', 'Conversations', () => {
+  if (narrow.matches) {
+    app.classList.add('sidebar-open');
+    sidebar.querySelector<HTMLElement>('button')?.focus();
+  } else {
+    app.classList.toggle('sidebar-closed');
+  }
+}, { 'aria-controls': 'sidebar' });
+const close_sidebar = () => {
+  if (!app.classList.contains('sidebar-open')) return false;
+  app.classList.remove('sidebar-open');
+  menu_button.focus();
+  return true;
+};
+
 const header = h('header', { class: 'header' },
-  icon_button('menu', 'Conversations', () => app.classList.toggle(narrow.matches ? 'sidebar-open' : 'sidebar-closed'), { 'aria-controls': 'sidebar' }),
+  menu_button,
   picker, facts, h('span', { class: 'space' }), precision_button, panel_button('settings', 'gear', 'Settings'));
 
 const banner = h('div', { class: 'banner', role: 'alert', hidden: true }, 'The server does not answer. Trying to reconnect…');
@@ -126,35 +142,40 @@ online.watch((is_online) => {
 
 // --- panel ---
 
-const panel_title = h('h2', {});
+const panel_title = h('h2', { id: 'panel-title' });
+const close_panel = icon_button('close', 'Close', () => open_panel(null));
 const panel_content = h('div', { class: 'panel-content' });
 const side_panel = h('aside', { class: 'panel', hidden: true, 'aria-labelledby': 'panel-title' },
-  h('div', { class: 'panel-head' }, panel_title, icon_button('close', 'Close', () => panel.set(null))), panel_content);
-panel_title.id = 'panel-title';
+  h('div', { class: 'panel-head' }, panel_title, close_panel), panel_content);
 const settings_body = settings_panel();
 
 const main = h('main', { class: 'main', 'aria-label': 'View' });
 const app = h('div', { class: 'app' }, sidebar,
   h('div', { class: 'scrim', onclick: () => {
-    app.classList.remove('sidebar-open');
-    panel.set(null);
+    close_sidebar();
+    open_panel(null);
   } }),
   h('div', { class: 'column' }, header, banner, main), side_panel);
-append(document.body, [app, h('div', { id: 'announcer', class: 'offscreen', role: 'status', 'aria-live': 'polite' })]);
+append(document.body, [h('a', { class: 'skip', href: '#prompt', onclick: (event: Event) => {
+  event.preventDefault();
+  go('chat');
+  chat.focus();
+} }, 'Write a message'), app, h('div', { id: 'announcer', class: 'offscreen', role: 'status', 'aria-live': 'polite' })]);
 
 panel.watch((name) => {
   side_panel.hidden = name === null;
   app.classList.toggle('panel-open', name !== null);
   if (name === null) return;
   panel_title.textContent = name === 'settings' ? 'Settings' : 'Precision live';
-  panel_content.replaceChildren(name === 'settings' ? settings_body : precision.element);
+  panel_content.replaceChildren(name === 'settings' ? settings_body.element : precision.element);
   if (name === 'precision') precision.refresh();
+  else settings_body.refresh();
 });
 view.watch((name) => {
   main.replaceChildren({ chat, compare, server }[name].element);
   server.open(name === 'server');
   if (name === 'compare') compare.refresh();
-  if (name === 'chat') chat.focus();
+  if (name === 'chat') chat.open();
 });
 models.watch(show_models);
 let shown_model = '';
@@ -165,9 +186,12 @@ settings.watch(({ model }) => {
   if (panel.get() === 'precision') precision.refresh();
   if (view.get() === 'compare') compare.refresh();
 });
-current.watch((conversation) => {
-  document.title = conversation.messages.length ? `${conversation.title} · imago` : 'imago';
-});
+const show_title = () => {
+  const { messages, title } = current.get();
+  document.title = messages.length ? `${title} · imago` : 'imago';
+};
+current.watch(show_title);
+conversations.watch(show_title);
 
 document.addEventListener('keydown', (event) => {
   if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === 'k') {
@@ -176,9 +200,9 @@ document.addEventListener('keydown', (event) => {
   } else if (event.key === 'Escape' && !document.querySelector('dialog[open]')) {
     // The nearest thing first: what lies on top, then what is running.
     if (close_popover()) return;
-    if (app.classList.contains('sidebar-open')) app.classList.remove('sidebar-open');
-    else if (view.get() === 'chat' ? chat.stop() : view.get() === 'compare' && compare.stop()) return;
-    else if (panel.get()) panel.set(null);
+    if (close_sidebar()) return;
+    if (view.get() === 'chat' ? chat.stop() : view.get() === 'compare' && compare.stop()) return;
+    else if (panel.get()) open_panel(null);
   }
 });
 addEventListener('popstate', follow_address);

@@ -15,12 +15,14 @@ export type Block = (Paragraph | Heading | Code | Quote | List | Table | Rule) &
 const kMaxDepth = 10;         // of quotes and lists; deeper ones stay text
 const kMaxEmphasis = 12;
 const kMaxLinkText = 1000;    // characters that are searched for the end of a link
+const kMaxColumns = 100;      // of a table
 const kHighlighted = 30_000;  // longer code keeps one colour
 
 const kFence = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
 const kHeading = /^ {0,3}(#{1,6})(?:\s+(.*))?$/;
 const kRule = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
-const kItem = /^( *)([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
+// A number alone is an answer, not an empty item.
+const kItem = /^( *)([-*+](?= |$)|\d{1,9}[.)](?= +\S))( *)(.*)$/;
 const kQuote = /^ {0,3}> ?/;
 
 const indent_of = (line: string) => line.length - line.trimStart().length;
@@ -76,7 +78,10 @@ function parse_lines(lines: string[], depth: number): Block[] {
     if (align && line.includes('|') && cells(line).length === align.length) {
       let end = at + 2;
       while (end < lines.length && !is_blank(lines[end]) && lines[end]!.includes('|')) end++;
-      const rows = lines.slice(at + 2, end).map((l) => align.map((_, i) => cells(l)[i] ?? ''));
+      const rows = lines.slice(at + 2, end).map((l) => {
+        const texts = cells(l);
+        return align.map((_, i) => texts[i] ?? '');
+      });
       add({ kind: 'table', head: cells(line), align, rows }, end);
       continue;
     }
@@ -138,7 +143,7 @@ function parse_list(lines: string[], begin: number, depth: number): { list: List
 function alignments(line: string | undefined): string[] | null {
   if (line === undefined || !line.includes('-') || !/^[\s|:-]+$/.test(line) || !line.includes('|')) return null;
   const parts = cells(line);
-  if (!parts.every((part) => /^:?-+:?$/.test(part))) return null;
+  if (parts.length > kMaxColumns || !parts.every((part) => /^:?-+:?$/.test(part))) return null;
   return parts.map((part) => (part.endsWith(':') ? (part.startsWith(':') ? 'center' : 'right') : 'left'));
 }
 
@@ -184,6 +189,7 @@ export function inline(text: string, depth = 0): Node[] {
   const nodes: Node[] = [];
   let plain = '';
   let at = 0;
+  let no_link_before = 0;  // brackets that stay open up to here begin no link
   const missing = new Set<string>();  // closing delimiters that the rest does not contain, so no search is repeated
   const flush = () => {
     if (plain) nodes.push(document.createTextNode(plain));
@@ -242,8 +248,10 @@ export function inline(text: string, depth = 0): Node[] {
         continue;
       }
     }
-    if (c === '[' || (c === '!' && text[at + 1] === '[')) {
-      const found = link_at(text, c === '!' ? at + 1 : at);
+    if (at >= no_link_before && (c === '[' || (c === '!' && text[at + 1] === '['))) {
+      const begin = c === '!' ? at + 1 : at;
+      const found = link_at(text, begin);
+      if (!found && !text.slice(begin, begin + kMaxLinkText).includes(']')) no_link_before = begin + kMaxLinkText;
       const url = found && safe_url(found.url);
       if (found && url && depth < kMaxEmphasis) {
         // Pictures become links: fetching them would tell other servers about this conversation.
@@ -274,7 +282,7 @@ export function inline(text: string, depth = 0): Node[] {
       }
     }
     if ((c === '*' || c === '_' || c === '~') && depth < kMaxEmphasis) {
-      const run = new RegExp(`^\\${c}{1,3}`).exec(text.slice(at, at + 3))![0];
+      const run = c.repeat(text[at + 1] !== c ? 1 : text[at + 2] !== c ? 2 : 3);
       const word = /[\p{L}\p{N}]/u;
       const opens = /\S/.test(text[at + run.length] ?? ' ') && !(c === '_' && word.test(text[at - 1] ?? ' ')) && (c !== '~' || run.length === 2);
       const end = opens

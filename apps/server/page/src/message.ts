@@ -1,8 +1,9 @@
 // One message of a conversation.
 
-import { copy_button, format_count, format_rate, h, icon, icon_button } from './dom';
+import { copy_button, format_count, format_rate, h, icon, icon_button, logo } from './dom';
 import { MarkdownView } from './markdown';
 import { ProbabilityView } from './probabilities';
+import type { Progress } from './complete';
 import type { Message, Stats } from './store';
 
 /** What a message can ask of the conversation it is in. */
@@ -18,6 +19,7 @@ export interface MessageActions {
 
 export interface MessageState {
   is_running: boolean;
+  live: string;  // while it runs
   is_last: boolean;
   is_busy: boolean;  // some answer of the conversation is running
   with_probabilities: boolean;
@@ -37,6 +39,12 @@ export function stats_text(stats: Stats): string[] {
   return parts;
 }
 
+/** How far an answer under way is. */
+export function live_text({ prompt_done, prompt_total, tokens, per_second }: Progress): string {
+  if (tokens === 0) return prompt_done < prompt_total ? `prompt: ${format_count(prompt_done)} of ${format_count(prompt_total)} tokens` : '';
+  return `${format_count(tokens)} tokens` + (tokens > 4 && Number.isFinite(per_second) ? ` · ${format_rate(per_second)} tokens/s` : '');
+}
+
 export class MessageView {
   readonly element: HTMLElement;
   private readonly markdown = new MarkdownView();
@@ -46,6 +54,7 @@ export class MessageView {
   private readonly reasoning_text = h('div', { class: 'reasoning-text' });
   private readonly reasoning_label = h('span', {}, 'Reasoning');
   private readonly footer = h('div', { class: 'message-footer' });
+  private readonly live = h('span', { class: 'stats' });
   private footer_key = '';
   private was_thinking = false;
 
@@ -93,11 +102,12 @@ export class MessageView {
 
   private show_footer(state: MessageState): void {
     const { message, actions } = this;
-    const key = JSON.stringify([state, message.stats, message.error, message.finish, message.text === '']);
+    this.live.textContent = state.live;
+    const key = JSON.stringify([{ ...state, live: '' }, message.stats, message.error, message.finish, message.text === '']);
     if (key === this.footer_key) return;
     this.footer_key = key;
     if (state.is_running) {
-      this.footer.replaceChildren(h('span', { class: 'waiting', role: 'img', 'aria-label': 'The answer is coming' }, h('i'), h('i'), h('i')));
+      this.footer.replaceChildren(h('span', { class: 'waiting', role: 'img', 'aria-label': 'The answer is coming' }, h('i'), h('i'), h('i')), this.live);
       return;
     }
     const buttons: (HTMLElement | false)[] = [
@@ -116,7 +126,8 @@ export class MessageView {
     const error = message.error && h('div', { class: 'error', role: 'alert' }, h('span', {}, message.error),
       state.is_last && h('button', { type: 'button', class: 'button', disabled: state.is_busy, onclick: () => actions.retry(message) }, 'Try again'));
     const ended = message.finish === 'length' ? 'cut off at the limit' : message.finish === 'cancelled' ? 'stopped' : '';
-    const facts = [...(message.stats ? stats_text(message.stats) : []), ended].filter((part) => part !== '');
+    const untold = state.with_probabilities && message.role === 'assistant' && message.text !== '' && !message.tokens?.length ? 'answered without probabilities' : '';
+    const facts = [...(message.stats ? stats_text(message.stats) : []), ended, untold].filter((part) => part !== '');
     this.footer.replaceChildren(...[
       error || null,
       h('div', { class: 'message-tools' }, ...buttons.filter((b) => b !== false),
@@ -161,10 +172,14 @@ export class MessageView {
   }
 }
 
+interface Card { icon: 'bars' | 'layers' | 'columns'; title: string; text: string; open: () => void }
+
 /** What a conversation without messages shows. */
-export function welcome(model: string, facts: string, cards: { icon: 'bars' | 'layers' | 'columns'; title: string; text: string; open: () => void }[]) {
+export function welcome(model: string, facts: string, help: string, suggestions: { texts: string[]; choose: (text: string) => void }, cards: Card[]): HTMLElement {
   return h('div', { class: 'welcome' },
-    h('h1', {}, model || 'imago'), h('p', { class: 'facts' }, facts),
+    logo(), h('h1', {}, model || 'imago'), h('p', { class: 'facts' }, facts), help !== '' && h('p', { class: 'facts' }, help),
+    h('div', { class: 'suggestions', role: 'group', 'aria-label': 'Suggestions' }, ...suggestions.texts.map((text) =>
+      h('button', { type: 'button', class: 'suggestion', onclick: () => suggestions.choose(text) }, text))),
     h('div', { class: 'cards' }, ...cards.map((card) =>
       h('button', { type: 'button', class: 'card', onclick: card.open }, icon(card.icon), h('strong', {}, card.title), h('span', {}, card.text)))));
 }

@@ -39,7 +39,7 @@ export class Plot {
     });
     this.element = h('figure', { class: 'plot' },
       h('figcaption', {}, h('span', {}, title), h('span', { class: 'plot-value' }, this.value, ` ${unit}`)),
-      h('div', { class: 'plot-frame' }, picture, this.top, this.when));
+      h('div', { class: 'plot-frame' }, picture, this.top, this.when, h('span', { class: 'plot-begin' }, `${seconds / 60} min ago`)));
   }
 
   show(samples: Sample[]): void {

@@ -1,12 +1,13 @@
 // Precision live: the types of a running model's matrices, and changing them.
 
-import { is_absent, load_models, models, request_json, text_of } from './api';
+import { is_absent, load_models, meta_of, models, request_json, text_of } from './api';
 import { complete, type Answer } from './complete';
 import { format_bytes, format_change, format_count, format_rate, h, icon, Signal } from './dom';
 import { settings } from './settings';
 
 interface Role { role: string; type: string; matrices: number; weights: number; bytes: number }
-interface Types { type: string; bytes: number; can_undo: boolean; formats: string[]; roles: Role[] }
+export interface Format { name: string; bits: number; block: boolean }
+interface Types { type: string; bytes: number; can_undo: boolean; formats: Format[]; roles: Role[] }
 interface Morphed { changed: number; misfits?: unknown[]; bytes_before: number; bytes_after: number; type: string; seconds: number }
 
 /** False once the server has said that it has no such endpoint. */
@@ -24,21 +25,39 @@ export async function load_types(model: string): Promise<Types | null> {
   }
 }
 
-const kSpeedTokens = 32;
-
-/** Tokens per second of a short greedy answer. */
-async function measure_speed(model: string, signal: AbortSignal): Promise<number> {
-  const answer: Answer = { text: '', reasoning: '', tokens: [] };
-  await complete({ model, temperature: 0, max_tokens: kSpeedTokens, messages: [{ role: 'user', content: 'Count from one to fifty in words.' }] },
-    answer, signal, () => {});
-  return answer.stats?.per_second ?? NaN;
+/** Choices of a type, those of files first; `value` makes what a choice stands for. */
+export function format_options(formats: Format[], value: (name: string) => string): HTMLElement[] {
+  return ([['Block formats', true], ['Dtypes', false]] as const).map(([label, block]) => h('optgroup', { label },
+    ...formats.filter((format) => format.block === block).map(({ name, bits }) =>
+      h('option', { value: value(name) }, `${name} (${Number(bits.toFixed(2))})`))));
 }
+
+const kSpeedTokens = 64;
+const kSpeedSeconds = 0.5;  // of generation; fast models answer several times
+
+/** Tokens per second of short greedy answers: of the fastest, which was disturbed least. */
+async function measure_speed(model: string, signal: AbortSignal): Promise<number> {
+  let best = NaN;
+  for (let seconds = 0; seconds < kSpeedSeconds;) {
+    const answer: Answer = { text: '', reasoning: '', tokens: [] };
+    await complete({ model, messages: [{ role: 'user', content: 'Count from one to a hundred in words: one, two, three,' }],
+      sampling: { temperature: 0, max_tokens: kSpeedTokens, ignore_eos: true } }, answer, signal, () => {});
+    const { per_second = NaN, tokens = 0 } = answer.stats ?? {};
+    if (!(per_second > 0)) break;
+    best = best >= per_second ? best : per_second;
+    seconds += tokens / per_second;
+  }
+  return best;
+}
+
+/** The pattern that means a role. */
+const pattern_of = (role: string) => (role === 'token_embedding' ? 'embedding' : role);
 
 export class PrecisionPanel {
   readonly element = h('div', { class: 'panel-body precision' });
   private readonly about = h('dl', { class: 'about' });
   private readonly table = h('div', { class: 'roles' });
-  private readonly what = h('input', { type: 'text', id: 'morph-what', list: 'morph-roles', placeholder: 'ffn, query, blk.0, …', required: true, autocomplete: 'off', spellcheck: 'false' });
+  private readonly what = h('input', { type: 'text', id: 'morph-what', list: 'morph-roles', placeholder: 'ffn, query, blk.0', required: true, autocomplete: 'off', spellcheck: 'false' });
   private readonly suggestions = h('datalist', { id: 'morph-roles' });
   private readonly type = h('select', { id: 'morph-type' });
   private readonly measure = h('input', { type: 'checkbox', checked: true, id: 'morph-measure' });
@@ -58,7 +77,7 @@ export class PrecisionPanel {
         this.run('/imago/morph');
       } },
         h('div', { class: 'field' }, h('label', { for: 'morph-what' }, 'Role, block or pattern'), this.what, this.suggestions),
-        h('div', { class: 'field' }, h('label', { for: 'morph-type' }, 'Type'), this.type),
+        h('div', { class: 'field' }, h('label', { for: 'morph-type' }, 'Type (bits a weight)'), this.type),
         h('label', { class: 'check' }, this.measure, 'Measure the speed before and after'),
         h('div', { class: 'morph-buttons' }, this.apply_button, this.undo_button)),
       this.progress, this.results, this.table);
@@ -80,32 +99,33 @@ export class PrecisionPanel {
 
   private show(types: Types): void {
     const { model } = settings.get();
-    const meta = models.get().find((m) => m.id === model)?.meta;
+    const meta = meta_of(model);
     const speed = this.speeds.get(model);
     this.about.replaceChildren(...([
-      ['Type', types.type], ['Size', format_bytes(types.bytes)],
+      ['Type', types.roles.some((row) => row.type !== types.type) ? `${types.type}, mixed` : types.type], ['Size', format_bytes(types.bytes)],
       ['Parameters', meta?.parameters ? format_count(meta.parameters) : '–'],
       ['Speed', speed ? `${format_rate(speed)} tokens/s` : 'not measured'],
     ] as const).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
     const roles = [...new Set(types.roles.map((row) => row.role))];
-    this.suggestions.replaceChildren(...['ffn', 'attention', ...roles, 'blk.0'].map((value) => h('option', { value })));
-    const chosen = this.type.value;
-    this.type.replaceChildren(...types.formats.map((value) => h('option', { value }, value)));
-    if (types.formats.includes(chosen)) this.type.value = chosen;
+    const rows = roles.flatMap((role) => types.roles.filter((row) => row.role === role));
+    this.suggestions.replaceChildren(...['ffn', 'attention', ...roles.map(pattern_of), 'blk.0'].map((value) => h('option', { value })));
+    const chosen = this.type.value || 'q4_k';
+    this.type.replaceChildren(...format_options(types.formats, (name) => name));
+    if (types.formats.some(({ name }) => name === chosen)) this.type.value = chosen;
     this.undo_button.disabled = !types.can_undo;
     const most = Math.max(...types.roles.map((row) => row.bytes), 1);
     this.table.replaceChildren(h('table', {},
       h('caption', { class: 'offscreen' }, 'Types by role'),
       h('thead', {}, h('tr', {}, h('th', {}, 'Role'), h('th', {}, 'Type'), h('th', { class: 'align-right' }, 'Matrices'), h('th', { class: 'align-right' }, 'Size'))),
-      h('tbody', {}, ...types.roles.map((row) => {
+      h('tbody', {}, ...rows.map((row, i) => {
         const size = h('td', { class: 'align-right size' }, format_bytes(row.bytes));
         size.style.setProperty('--share', String(row.bytes / most));
         return h('tr', {},
-          h('td', {}, h('button', { type: 'button', class: 'link-button', title: 'Choose this role',
+          h('td', {}, rows[i - 1]?.role !== row.role && h('button', { type: 'button', class: 'link-button', title: 'Choose this role',
             onclick: () => {
-              this.what.value = row.role;
+              this.what.value = pattern_of(row.role);
               this.type.focus();
-            } }, row.role)),
+            } }, row.role.replaceAll('_', ' '))),
           h('td', {}, h('code', {}, row.type)), h('td', { class: 'align-right' }, String(row.matrices)), size);
       }))));
   }

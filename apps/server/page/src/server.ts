@@ -7,13 +7,13 @@ import { Plot, type Sample } from './plot';
 interface Running { id: string | number; prompt_tokens: number; prompt_done: number; generated: number; max_tokens: number; seconds: number }
 interface ModelState {
   id: string; loaded: boolean; type: string; bytes: number; parameters: number; context: number; architecture: string;
-  running?: Running[]; waiting: number; page_tokens: number; pages: number; pages_used: number; pages_cached: number; last_batch: number;
+  running?: Running[]; waiting: number; page_tokens: number; pages: number; pages_used: number; pages_cached: number;
   requests: number; cancelled: number; refused: number; preemptions: number; steps: number; prompt_tokens: number; cached_tokens: number;
   generated_tokens: number; prompt_seconds: number; generate_seconds: number;
 }
 interface State { version: string; uptime_seconds: number; connections: number; models?: ModelState[] }
 
-const kHistorySeconds = 300;
+const kHistorySeconds = 120;
 /** False once the server has said that it has no such endpoint. */
 export const has_state = new Signal(true);
 
@@ -27,14 +27,16 @@ class ModelCard {
     generation: new Plot('Generation', 'tokens/s', kHistorySeconds, format_rate),
     prompt: new Plot('Prompt', 'tokens/s', kHistorySeconds, format_rate),
     requests: new Plot('Requests running and waiting', '', kHistorySeconds, (value) => String(Math.round(value))),
+    batch: new Plot('Batch', 'tokens a step', kHistorySeconds, format_rate),
+    reused: new Plot('Prompt from the cache', 'tokens/s', kHistorySeconds, format_rate),
     cache: new Plot('Cache in use', '%', kHistorySeconds, (value) => value.toFixed(0)),
   };
-  private readonly history: Record<keyof ModelCard['plots'], Sample[]> = { generation: [], prompt: [], requests: [], cache: [] };
+  private readonly history: Record<keyof ModelCard['plots'], Sample[]> = { generation: [], prompt: [], requests: [], batch: [], reused: [], cache: [] };
   private last: { time: number; state: ModelState } | null = null;
 
   constructor(id: string) {
-    this.element = h('section', { class: 'model-state', 'aria-label': id }, h('h2', {}, id), this.facts, this.numbers,
-      h('div', { class: 'plots' }, ...Object.values(this.plots).map((plot) => plot.element)), this.cache, this.running);
+    this.element = h('section', { class: 'model-state', 'aria-label': id }, h('h2', {}, id), this.facts,
+      h('div', { class: 'plots' }, ...Object.values(this.plots).map((plot) => plot.element)), this.cache, this.running, this.numbers);
   }
 
   show(state: ModelState, time: number): void {
@@ -43,8 +45,9 @@ class ModelCard {
     const running = state.running ?? [];
     const seconds = this.last ? (time - this.last.time) / 1000 : 0;
     // Counters are totals; a smaller one means that the server was started anew.
-    const rate = (name: 'generated_tokens' | 'prompt_tokens') =>
-      this.last && seconds > 0 ? Math.max(0, (state[name] - this.last.state[name]) / seconds) : 0;
+    const grown = (name: 'generated_tokens' | 'prompt_tokens' | 'cached_tokens' | 'steps') =>
+      this.last ? Math.max(0, state[name] - this.last.state[name]) : 0;
+    const rate = (name: Parameters<typeof grown>[0]) => (seconds > 0 ? grown(name) / seconds : 0);
     const add = (name: keyof ModelCard['plots'], value: number) => {
       const samples = this.history[name];
       if (this.last) samples.push({ time, value });
@@ -54,14 +57,15 @@ class ModelCard {
     add('generation', rate('generated_tokens'));
     add('prompt', rate('prompt_tokens'));
     add('requests', running.length + state.waiting);
+    add('batch', grown('steps') > 0 ? (grown('generated_tokens') + grown('prompt_tokens')) / grown('steps') : 0);
+    add('reused', rate('cached_tokens'));
     add('cache', state.pages ? (100 * state.pages_used) / state.pages : 0);
     this.last = { time, state };
 
     const per_second = (tokens: number, of: number) => (of > 0 ? `${format_rate(tokens / of)} tokens/s` : '–');
     const seen = state.prompt_tokens + state.cached_tokens;
     this.numbers.replaceChildren(...([
-      ['Running', String(running.length)], ['Waiting', String(state.waiting)], ['Last batch', format_count(state.last_batch)],
-      ['Requests', format_count(state.requests)], ['Cancelled', format_count(state.cancelled)], ['Refused', format_count(state.refused)],
+      ['Waiting', String(state.waiting)], ['Requests', format_count(state.requests)], ['Cancelled', format_count(state.cancelled)], ['Refused', format_count(state.refused)],
       ['Preemptions', format_count(state.preemptions)], ['Generated', `${format_count(state.generated_tokens)}`],
       ['Prompt tokens', `${format_count(state.prompt_tokens)}`], ['From the cache', seen ? `${((100 * state.cached_tokens) / seen).toFixed(0)} %` : '–'],
       ['Mean prompt speed', per_second(state.prompt_tokens, state.prompt_seconds)], ['Mean generation', per_second(state.generated_tokens, state.generate_seconds)],

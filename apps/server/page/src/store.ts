@@ -192,6 +192,7 @@ function read_message(data: unknown): Message | null {
   if (typeof m.model === 'string') message.model = m.model;
   if (typeof m.error === 'string') message.error = m.error;
   if (['stop', 'length', 'cancelled', 'error'].includes(m.finish ?? '')) message.finish = m.finish!;
+  else if (m.role === 'assistant') message.finish = 'cancelled';  // the page was closed meanwhile
   if (m.stats && typeof m.stats === 'object') {
     const s = m.stats as Partial<Stats>;
     message.stats = {
