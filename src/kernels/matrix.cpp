@@ -9,6 +9,7 @@
 #include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "imago/numeric.h"
 #include "kernels/codec.h"
 #include "kernels/folder_table.h"
 #include "kernels/ops_table.h"
@@ -100,14 +101,23 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);
   data_ = host_device()->allocate(checked_mul(panels(), panel_bytes, "a matrix"));
   const MatrixSource plain{
-      source.packed.data(), source.first, source.format.has_scales() ? source.scales.values.data() : nullptr,
-      source.scales.group,  rows_,        cols_};
+      source.packed.data(),         source.first, source.format.has_scales() ? source.scales.values.data() : nullptr,
+      source.scales.group,          rows_,        cols_,
+      zero_points_of(source.scales)};
   // In small pieces: who meets pages that the system must clear first is late, and the others need not wait.
   constexpr std::size_t kPieceBytes = 512 << 10;
   parallel_for_dynamic(panels(), std::max<std::size_t>(1, kPieceBytes / panel_bytes),
                        [&](std::size_t begin, std::size_t end) {
                          kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
                        });
+  if (kernel.functions.centre == 0 || scale_group_ != 0) return;
+  row_offsets_.resize(rows_);
+  for (std::size_t row = 0; row < rows_; ++row) {
+    const std::size_t i = (source.first + row * cols_) / source.scales.group;
+    const float zero_point = source.scales.zero_points.empty() ? 0.0f : source.scales.zero_points[i];
+    row_offsets_[row] =
+        imago::detail::effective_scale(source.scales.values[i]) * (kernel.functions.centre - zero_point);
+  }
 }
 
 std::size_t RunMatrix::panels() const noexcept { return (rows_ + kernel_->panel_rows - 1) / kernel_->panel_rows; }
@@ -119,19 +129,21 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
   const bool by_tiles = in.tiles != nullptr && functions.tile_matmul != nullptr;
   const std::size_t batch = many ? std::max(in.batch, kManyTokens) : in.batch;
   const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, batch);
-  const ProductArgs args{.run = data_.address(),
-                         .rows = rows_,
-                         .cols = cols_,
-                         .scale_group = scale_group_,
-                         .first_panel = begin,
-                         .last_panel = end,
-                         .in = in,
-                         .y = y,
-                         .y_stride = rows_,
-                         .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
-                         .far_ahead = prefetch_distance(),
-                         .scratch = sized(memory, scratch).data(),
-                         .many = many};
+  ProductArgs args{.run = data_.address(),
+                   .rows = rows_,
+                   .cols = cols_,
+                   .scale_group = scale_group_,
+                   .first_panel = begin,
+                   .last_panel = end,
+                   .in = in,
+                   .y = y,
+                   .y_stride = rows_,
+                   .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
+                   .row_offsets = row_offsets_.empty() ? nullptr : row_offsets_.data(),
+                   .far_ahead = prefetch_distance(),
+                   .scratch = sized(memory, scratch).data(),
+                   .many = many};
+  if (by_tiles) args.in.totals = in.tile_totals;
   (by_tiles ? functions.tile_matmul : batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());
