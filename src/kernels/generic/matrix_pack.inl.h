@@ -18,7 +18,8 @@ inline float zero_point_of(const MatrixSource& s, std::size_t row, std::size_t c
 template <class T>
 struct RowPiece {
   std::uint8_t codes[256];
-  float scales[8], offsets[8];  // per 32 columns; offsets of types with zero points
+  float scales[8];       // per 32 columns
+  std::int8_t zeros[8];  // likewise, less kCentre, of types with zero points
 };
 template <class T>
 requires kIsBlock<T>
@@ -91,7 +92,7 @@ inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first
       const std::size_t column = first + b * 32;
       piece.scales[b] = scale_of(s, row, column) * kPackedUnit<T>;
       if constexpr (kHasZeroPoints<T>) {
-        piece.offsets[b] = piece.scales[b] * (zero_point_of(s, row, column) - static_cast<float>(kCentre<T>));
+        piece.zeros[b] = static_cast<std::int8_t>(static_cast<int>(zero_point_of(s, row, column)) - kCentre<T>);
       }
     }
   }
@@ -135,9 +136,9 @@ template <bool kOffsets, class Piece>
 inline void put_scales(FloatScales<kOffsets> layout, const Piece& p, int lane, std::byte* super, std::byte*,
                        int b) noexcept {
   if (layout.blocks_per_scale == 0) return;
-  std::byte* const at = super + b / layout.blocks_per_scale * FloatScales<kOffsets>::kGroupBytes + lane * 4;
-  __builtin_memcpy(at, &p.scales[b], 4);
-  if (kOffsets) __builtin_memcpy(at + 4 * kLanes, &p.offsets[b], 4);
+  std::byte* const at = super + b / layout.blocks_per_scale * FloatScales<kOffsets>::kGroupBytes;
+  __builtin_memcpy(at + lane * 4, &p.scales[b], 4);
+  if (kOffsets) at[4 * kLanes + lane] = static_cast<std::byte>(p.zeros[b]);
 }
 
 template <class T, class Format>
