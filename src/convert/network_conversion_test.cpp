@@ -77,6 +77,7 @@ TEST_F(NetworkConversion, ScalesAreTheBestUnlessAskedForOtherwise) {
 }
 
 TEST_F(NetworkConversion, ZeroPointsTravelThroughEveryForm) {
+  save_network(Network(layer_list(dense(64, 96, Activation::relu), dense(96, 32)), 7), file("net.json"));
   for (const DType dtype : {DType::uint8, DType::uint2}) {
     for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
       ConvertOptions options = to(dtype);

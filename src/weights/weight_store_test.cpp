@@ -563,7 +563,9 @@ TEST(ZeroPoints, UnsignedVersionsAreAsGoodAsSignedOnes) {
       scheme.calibrator = Calibrator::mse;
       const double got = store.distortion(scheme).relative_rmse;
       scheme.format = with_sign;
-      EXPECT_LE(got, 1.05 * store.distortion(scheme).relative_rmse) << name(without_sign);
+      // Of 32 and 64 bits those with a sign have twice as many codes.
+      EXPECT_LE(got, (bits(with_sign) < 32 ? 1.05 : 2.1) * store.distortion(scheme).relative_rmse)
+          << name(without_sign);
     }
     EXPECT_LT(store.morph(without_sign)->zero_point(), info(without_sign).scale_divisor);
     EXPECT_GT(store.morph(without_sign)->zero_point(), 0);
