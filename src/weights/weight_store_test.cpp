@@ -32,6 +32,13 @@ std::vector<float> random_weights(std::size_t count, std::uint64_t seed = 1) {
   return copy(store.master());
 }
 
+/// What remains of a weight, by the definition of its type.
+float rounded(float w, DType dtype, const AsymmetricScale& by) {
+  return visit(dtype, [&]<class T>(std::type_identity<T>) {
+    return dequantize_value<T>(quantize_value<T>(w, by.scale, by.zero_point), by.scale, by.zero_point);
+  });
+}
+
 Scheme grouped(DType dtype, int group, Calibrator calibrator = Calibrator::absmax) {
   Scheme scheme(dtype);
   scheme.granularity = Granularity::group;
@@ -117,10 +124,10 @@ TEST(Morph, EveryTypeQuantizesLikeItsDefinition) {
   const WeightStore store = store_of(weights);
   for (const DTypeInfo& type : kDTypes) {
     const std::vector<float> active = store.active(type.id);
-    const float scale = store.scale(type.id);
-    EXPECT_EQ(scale, derive_scale(type.id, weights)) << type.name;
+    const AsymmetricScale by{store.scale(type.id), store.zero_point(type.id)};
+    EXPECT_EQ(by, derive_asymmetric_scale(type.id, weights)) << type.name;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      ASSERT_EQ(active[i], simulate_precision(weights[i], type.id, scale)) << type.name << " weight " << i;
+      ASSERT_EQ(active[i], rounded(weights[i], type.id, by)) << type.name << " weight " << i;
     }
   }
 }
@@ -449,7 +456,7 @@ TEST(WeightStore, EmptyStoresWork) {
 TEST(WeightStore, OneWeightWorks) {
   WeightStore store = store_of({-0.75f});
   for (const DTypeInfo& type : kDTypes) {
-    const float expected = simulate_precision(-0.75f, type.id, derive_scale(type.id, store.master()));
+    const float expected = rounded(-0.75f, type.id, derive_asymmetric_scale(type.id, store.master()));
     EXPECT_EQ(store.active(type.id), std::vector<float>{expected}) << type.name;
   }
   EXPECT_THROW(store.morph(grouped(DType::int4, 32)), ShapeError);
