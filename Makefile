@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 # AUTO: GPU code is built where a GPU and nvcc are found, for that GPU. ON: built anyway. OFF: never.
 CUDA ?= AUTO
 
-.PHONY: all help test test-clone test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz tidy test-apart format install deb clean
+.PHONY: all help test test-clone test-threads test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz tidy test-apart format install deb clean
 
 all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -23,6 +23,12 @@ test-clone: ## after `make test`: the tests that use reference data again, as in
 	@rm -rf build/tests/results
 	@IMAGO_REFERENCE=none ctest --preset release -j $(JOBS) -LE '^(check|fuzz|kernels)$$' -E '@ref$$'
 	@tests/summary.sh build/tests/results
+
+test-threads: ## the thread pool, the engine and the server under clang's thread sanitizer
+	@scripts/setup.sh build test
+	@cmake --preset threads >/dev/null
+	@cmake --build --preset threads -j $(JOBS)
+	@ctest --preset threads
 
 test-arm: ## cross-build for 64-bit Arm and run its kernels' tests under QEMU
 	@scripts/setup.sh build test arm
@@ -95,7 +101,7 @@ deb: ## make a Debian package of what `make install` installs, with GPU code for
 	@ls build-deb/imago_*.deb
 
 clean: ## remove everything that was built
-	@rm -rf build build-apart build-asan build-cuda build-deb build-debug build-fuzz build-arm
+	@rm -rf build build-apart build-asan build-threads build-cuda build-deb build-debug build-fuzz build-arm
 
 # Ninja runs CMake again by itself when a CMake file changes; only the presets are not among those it watches.
 # Tests and benchmarks stay out until `make test` or `make bench` has installed what they need.

@@ -20,6 +20,8 @@ std::size_t parse_gpu_layers(const std::string& text) {
   return layers;
 }
 
+constexpr const char* kModelForms = "A GGUF file, a Hugging Face folder, or a network that is a language model";
+
 }  // namespace
 
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what) {
@@ -27,11 +29,13 @@ void add_model_argument(CLI::App& command, std::string& path, const std::string&
 }
 
 void add_model(CLI::App& command, ModelOptions& options) {
-  add_model_argument(command, options.path, "A GGUF file or a Hugging Face folder");
+  add_model_argument(command, options.path, kModelForms);
   add_model_settings(command, options);
 }
 
 void add_model_settings(CLI::App& command, ModelOptions& options) {
+  add_file(command, "--tokenizer", options.tokenizer,
+           "Folder, GGUF file or tokenizer.json with the tokenizer (default: that of the model)");
   add_parsed(command, "--type", options.type, parse_format, "TYPE",
              "Convert matrices to this type while loading; rows that fit no block of it take one with smaller blocks "
              "(default: as stored)");
@@ -42,7 +46,10 @@ void add_model_settings(CLI::App& command, ModelOptions& options) {
 }
 
 LanguageModel load_model(const ModelOptions& options) {
-  LanguageModelOptions load{.type = options.type, .fast = options.fast, .device = open_chosen(options.device)};
+  LanguageModelOptions load{.type = options.type,
+                            .fast = options.fast,
+                            .tokenizer = options.tokenizer,
+                            .device = open_chosen(options.device)};
   if (options.gpu_layers && !load.device) throw UsageError("--gpu-layers needs a GPU: add --device cuda");
   load.gpu_layers = options.gpu_layers.value_or(load.gpu_layers);
   auto progress = std::make_unique<Progress>(options.quiet);
@@ -59,6 +66,10 @@ LanguageModel load_model(const ModelOptions& options) {
     for (const std::string& note : model.notes()) fmt::print(stderr, "imago: note: {}\n", printable(note));
   }
   return model;
+}
+
+std::vector<TokenId> encode_text(const std::string& path, std::string_view text) {
+  return Tokenizer::load(path).encode(text);
 }
 
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
@@ -89,7 +100,7 @@ std::pair<TokenId, float> parse_bias(const std::string& text) {
 void add_generation(CLI::App& command, GenerationOptions& options, long long predict) {
   options.predict = predict;
   SamplerOptions& sampler = options.generate.sampler;
-  add_model_argument(command, options.model.path, "A GGUF file or a Hugging Face folder");
+  add_model_argument(command, options.model.path, kModelForms);
   add_number(command, "-n,--predict,--n-predict", options.predict, -1LL, 1LL << 40,
              fmt::format("Most tokens to generate; -1: until the model stops (default: {})", predict));
   add_number(command, "-c,--ctx-size", options.sequence.context, 0, 1 << 24,

@@ -10,8 +10,8 @@
 namespace imago::cli {
 
 struct ModelOptions {
-  std::string path;
-  std::optional<Format> type;  ///< none: as stored
+  std::string path, tokenizer;  ///< empty: the default model; that of the model
+  std::optional<Format> type;   ///< none: as stored
   bool fast = true;
   std::string device;                     ///< empty: the CPU
   std::optional<std::size_t> gpu_layers;  ///< none: all, and the option was not given
@@ -20,7 +20,7 @@ struct ModelOptions {
 
 /// `MODEL`, also as `-m`. If it is not given, `path` stays empty and model_path finds the default.
 void add_model_argument(CLI::App& command, std::string& path, const std::string& what);
-/// `MODEL`, `--type`, `--fast` and `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
+/// `MODEL`, `--tokenizer`, `--type`, `--fast` and `--exact`, `--device`, `--gpu-layers`, but not `--quiet`.
 void add_model(CLI::App& command, ModelOptions& options);
 /// The same without MODEL.
 void add_model_settings(CLI::App& command, ModelOptions& options);
@@ -28,6 +28,9 @@ void add_model_settings(CLI::App& command, ModelOptions& options);
 /// Loads the model, or the default model, with a progress bar. Throws like LanguageModel::load, and UsageError or
 /// DeviceError for an invalid device before anything is read.
 LanguageModel load_model(const ModelOptions& options);
+
+/// The tokens of a text, by the tokenizer at `path`. Throws like Tokenizer::load.
+std::vector<TokenId> encode_text(const std::string& path, std::string_view text);
 
 /// Warns, unless `quiet`, that the model was not trained for so long a context.
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);

@@ -69,7 +69,10 @@ std::size_t context_for(const RunCommand& options, const LanguageModel& model, s
 }
 
 Json describe(const Tokenizer& tokenizer, const TokenProbability& entry) {
-  return {{"id", entry.id}, {"text", tokenizer.piece(entry.id, true)}, {"logprob", entry.log_probability}};
+  const bool spelled = static_cast<std::size_t>(entry.id) < tokenizer.size();
+  return {{"id", entry.id},
+          {"text", spelled ? tokenizer.piece(entry.id, true) : std::string()},
+          {"logprob", entry.log_probability}};
 }
 
 std::string_view end_name(EndReason reason) {

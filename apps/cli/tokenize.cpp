@@ -37,7 +37,8 @@ void tokenize(const TokenizeCommand& options) {
 Command add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand("tokenize", "Show the tokens of a text");
   const auto options = std::make_shared<TokenizeCommand>();
-  add_model_argument(*command, options->model, "A GGUF file, a Hugging Face folder or a tokenizer.json");
+  add_model_argument(*command, options->model,
+                     "A GGUF file, a Hugging Face folder, a tokenizer.json, or a network with a tokenizer");
   add_value(*command, "--text,-p,--prompt", options->text, "TEXT", "The text (default: none)");
   add_file(*command, "-f,--file", options->file, "A file with the text, read byte for byte (default: none)");
   command->add_flag("--special", options->special,

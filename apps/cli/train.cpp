@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "command.h"
+#include "model_options.h"
 
 namespace imago::cli {
 
@@ -28,8 +28,10 @@ void add_data_options(CLI::App& command, TrainCommand& options) {
       add_file(command, "--data", options.data.path, "CSV, IDX images, safetensors with 'x' and 'y', or a text");
   add_data_columns(command, options.data.columns, data->required());
   add_number(command, "--text-context", options.text_context, 1, 1 << 24,
-             "The data is a text: tokens per example (default: none)");
-  command.add_flag("--text-bytes", options.text_bytes, "Tokens of a text are its bytes (default: its characters)");
+             "The data is a text: tokens per example, by the tokenizer that the network has, else characters (default: "
+             "none)");
+  command.add_flag("--text-bytes", options.text_bytes,
+                   "Tokens of a text are its bytes (default: those of the network's tokenizer, else its characters)");
   add_number(command, "--validation", options.training.validation_share, 0.0, 1.0,
              "Share of the examples held back to measure the loss (default: 0)", "SHARE");
   add_number(command, "--patience", options.training.patience, 0, 1 << 30,
@@ -129,8 +131,14 @@ struct Outcome {
   std::optional<double> accuracy;
 };
 
-Dataset load_examples(const TrainCommand& command) {
+Dataset load_examples(const TrainCommand& command, const Network& network) {
   if (command.text_context == 0) return *load_data(command.data);
+  const bool tokenizes =
+      std::ranges::any_of(network.files, [](const auto& file) { return file.first == "tokenizer.json"; });
+  if (tokenizes && !command.text_bytes) {
+    const std::string text = read_text(command.data.path);
+    return make_token_dataset(encode_text(command.spec, text), {.context = command.text_context}, command.data.path);
+  }
   const TextUnit unit = command.text_bytes ? TextUnit::byte : TextUnit::character;
   return blame(command.data.path, [&] {
     return load_text_dataset(command.data.path, {.context = command.text_context, .unit = unit}).data;
@@ -192,7 +200,7 @@ Outcome run(const TrainCommand& command) {
   static_cast<void>(Optimizer(network, options.optimizer));  // checks its settings before data is loaded
   std::optional<TrainState> resumed;
   if (!command.resume.empty()) resumed = load_train_state(command.resume, network);
-  const Dataset data = load_examples(command);
+  const Dataset data = load_examples(command, network);
 
   const std::string state = state_path(command);
   if (!state.empty()) options.checkpoint = [&](const TrainState& now) { save_train_state(state, network, now); };

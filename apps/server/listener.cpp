@@ -400,11 +400,9 @@ void Connections::cut_off_one() {
 }
 
 void Connections::leave() {
-  {
-    const std::scoped_lock lock(mutex_);
-    --places_;
-  }
-  changed_.notify_all();
+  const std::scoped_lock lock(mutex_);
+  --places_;
+  changed_.notify_all();  // under the lock: whoever waits until all have left may destroy this then
 }
 
 void Connections::add(Connection& connection) {

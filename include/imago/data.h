@@ -380,6 +380,9 @@ struct TextDataset {
   Dataset data;
   TextVocabulary vocabulary;
 };
+/// The same of tokens that are numbered already; `unit` means nothing. Throws UsageError if they are not more than the
+/// context; `file` is the name that errors give.
+Dataset make_token_dataset(std::span<const int> ids, const TextOptions& options = {}, std::string_view file = "text");
 /// Throws UsageError if the text is not longer than the context.
 TextDataset make_text_dataset(std::string_view text, const TextOptions& options = {}, std::string_view file = "text");
 TextDataset load_text_dataset(const std::string& path, const TextOptions& options = {});

@@ -38,34 +38,26 @@ void save_network(const Network& network, const std::string& path);
 
 /// How tensors become layers.
 struct ImportOptions {
-  std::optional<DType> dtype = std::nullopt;  ///< decoders: of attention and SwiGLU; norms stay float32
+  std::optional<DType> dtype = std::nullopt;  ///< decoders: of attention and SwiGLU; the others keep their own
   int heads = 1;                              ///< of attention that is found by its shapes alone
   /// Tensors, by their place in the order of their names, and the types of the layers they begin.
   std::vector<std::pair<std::size_t, LayerType>> hints = {};
   bool eager = false;  ///< as in LoadOptions
 };
 
-/// A network made of tensors. Block b of a decoder is the layers 4b … 4b+3: RMSNorm, attention, RMSNorm, SwiGLU. The
-/// caller embeds tokens, adds the residual sums (h += attention(norm(h)), h += SwiGLU(norm(h))), and applies the final
-/// norm and the head.
+/// A network made of tensors. A decoder becomes one that takes token ids and gives logits: an Embedding, a Sequential
+/// with residual sums for each block, an RMSNorm and a Dense; its `files` are those of the tokenizer.
 struct ImportedNetwork {
   Network network;
   std::vector<std::string> unmatched = {};  ///< tensors that are in no layer
   std::vector<std::string> notes = {};      ///< what was left out or guessed, a sentence each
-  bool is_decoder = false;
-  Tensor<float> embeddings{Shape{0}};  ///< [vocabulary, width]; these three are of decoders
-  Tensor<float> final_norm{Shape{0}};  ///< [width]; empty if there is none
-  Tensor<float> head{Shape{0}};        ///< [vocabulary, width]; empty if it is the embeddings
 };
 
 /// A Hugging Face folder or GGUF file with a decoder in the style of Llama; a file that save_network wrote; or a
-/// safetensors or GGUF file of tensors, from whose names and shapes layers are guessed. All weights become float32
-/// masters; layers of one tensor keep its type. Throws IoError, FormatError; UnsupportedError for other forms and for
-/// models that these layers cannot compute, UsageError for options that do not fit the tensors.
+/// safetensors or GGUF file of tensors, from whose names and shapes layers are guessed. Layers whose
+/// tensors are of one dtype keep it; others are float32. Throws IoError, FormatError; UnsupportedError for other forms
+/// and for models that these layers cannot compute, UsageError for options that do not fit the tensors.
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options = {});
-
-/// As save_network; `.entity` files hold what a decoder has beside its blocks, too.
-void save_network(const ImportedNetwork& imported, const std::string& path);
 
 /// A checkpoint as text, in memory. `file` is the name that errors give.
 Network deserialize_network(std::string_view json, const LoadOptions& options = {},

@@ -104,7 +104,9 @@ struct LayerConfig {
   bool is_disabled = false;
 
   double rms_norm_eps = 0;
-  int max_seq_len = 0;
+  int max_seq_len = 0;   ///< positions that a decoder was made for; forward takes any number
+  bool no_rope = false;  ///< of attention: queries and keys are not rotated
+  bool no_bias = false;  ///< of attention and SwiGLU: the biases in the array are neither added nor trained
   std::vector<float> q_norm, k_norm, inner_norm;
   std::vector<bool> mask;
   std::vector<int> hierarchy_levels;

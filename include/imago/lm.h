@@ -26,7 +26,8 @@ using TokenId = std::int32_t;
 /// Text to token ids and back, as the model's own tokenizer does it. Immutable; safe from many threads.
 class Tokenizer {
  public:
-  /// From a Hugging Face folder, a tokenizer.json, or a GGUF file. Throws IoError, FormatError, UnsupportedError.
+  /// From a Hugging Face folder, a tokenizer.json, a GGUF file, or a network that was saved with one. Throws IoError,
+  /// FormatError, UnsupportedError.
   static Tokenizer load(const std::string& path);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -159,6 +160,8 @@ struct LanguageModelOptions {
   /// Activations in int8 or bfloat16 for types of 8 bits and fewer and block formats; else float32 throughout.
   bool fast = true;
   bool eager = false;  ///< read the file first instead of mapping it
+  /// Where the tokenizer is, as for Tokenizer::load; empty: in the model itself.
+  std::string tokenizer = {};
   /// Where the last `gpu_layers` blocks and the output run, and with all of them the token embedding too; null or the
   /// host: everything here.
   std::shared_ptr<Device> device = nullptr;
@@ -190,7 +193,8 @@ struct MorphedMatrices {
 /// each; nothing but `morph` and `undo` changes it.
 class LanguageModel {
  public:
-  /// From a GGUF file or a Hugging Face folder. Throws IoError, FormatError, UnsupportedError; DeviceError if it does
+  /// From a GGUF file, a Hugging Face folder, or a network of layers in any form that is one (import_network makes
+  /// such networks). Throws IoError, FormatError, UnsupportedError; DeviceError if it does
   /// not fit the device, saying how many layers would.
   static LanguageModel load(const std::string& path, const LanguageModelOptions& options = {});
   LanguageModel(LanguageModel&&) noexcept;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "imago/device.h"
@@ -31,6 +32,9 @@ class Network {
   Network copy() const;
 
   std::string id = "network";
+  /// Texts that are saved with it, by name, such as the "tokenizer.json" of a language model; nothing computes with
+  /// them.
+  std::vector<std::pair<std::string, std::string>> files;
   int depth() const noexcept;
   int rows() const noexcept;
   int cols() const noexcept;

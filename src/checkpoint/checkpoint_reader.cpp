@@ -74,6 +74,11 @@ class NetworkReader {
     Network network(depth, rows, cols, per_cell);
     if (const std::optional<JsonValue> id = object.find("id")) network.id = id->string("id");
     if (list) grid_layers(network, *list, path);
+    if (const std::optional<JsonValue> files = object.find("files")) {
+      for (const JsonMember& member : files->members("files")) {
+        network.files.emplace_back(member.key, member.value.string(member.key));
+      }
+    }
     return network;
   }
 

@@ -266,6 +266,12 @@ void write_network(JsonWriter& json, const Network& network, LayerContent conten
     }
   }
   json.end_array();
+  if (!network.files.empty()) {
+    json.key("files");
+    json.begin_object();
+    for (const auto& [name, text] : network.files) json.member(name, text);
+    json.end_object();
+  }
   json.end_object();
 }
 

@@ -1,6 +1,6 @@
 // Decoders in the style of Llama out of Hugging Face folders, and out of GGUF files by way of the folder that they
-// would become. What these layers cannot compute (other norms, scaled rotary angles, experts, windows) is refused by
-// the field of config.json that asks for it: a network that answers wrongly is worse than none.
+// would become. What these layers cannot compute (scaled rotary angles, experts, windows) is refused by name: a network
+// that answers wrongly is worse than none.
 
 #include <fmt/format.h>
 
@@ -11,10 +11,13 @@
 #include <map>
 
 #include "base/checked.h"
+#include "checkpoint/decoder_network.h"
 #include "checkpoint/network_import.h"
 #include "files/hugging_face.h"
+#include "imago/codec.h"
 #include "imago/error.h"
 #include "models/recipe_parts.h"
+#include "models/traits_reading.h"
 
 namespace imago::checkpoint {
 
@@ -25,12 +28,13 @@ using models::TensorRecipe;
 
 // ---- sources
 
-/// A folder, or the one that a GGUF file would become: config.json, and how each of its tensors is made. Both must
-/// outlive it.
+/// A folder, or the one that a GGUF file would become. The tensors point into the file, which must outlive it.
 struct ImportSource {
   std::string path;
-  files::JsonValue config;
+  files::JsonFile config;
   std::vector<TensorRecipe> tensors;
+  std::vector<std::pair<std::string, std::string>> side_files;  // of the tokenizer
+  std::vector<std::string> notes;
 };
 
 const files::StoredTensor& stored(const TensorRecipe& tensor) { return *tensor.parts.front().tensor; }
@@ -62,6 +66,7 @@ enum Slot : std::size_t {
   kUp,
   kDown,
   kFeedForwardNorm,
+  kNorm3,
   kSlots
 };
 enum Part : std::size_t { kWeightPart, kBiasPart, kScalePart, kParts };
@@ -109,6 +114,7 @@ std::optional<Name> parse_name(std::string_view name) {
                              {"attn", "k_norm", kKeyNorm},
                              {"", "post_attention_layernorm", kNorm2},
                              {"", "ln_2", kNorm2},
+                             {"", "post_feedforward_layernorm", kNorm3},
                              {"mlp", "gate_proj", kGate},
                              {"mlp", "w1", kGate},
                              {"mlp", "up_proj", kUp},
@@ -184,7 +190,7 @@ void apply_scale(const TensorRecipe& tensor, const TensorRecipe& scale_tensor, s
   }
 }
 
-/// What config.json says about a slot. Vectors are one row.
+/// What config.json says about a slot. Vectors are one row; a slot without elements must be empty.
 struct SlotShape {
   std::string_view name;  // empty: the slot may be empty
   std::size_t rows = 0, cols = 0;
@@ -195,7 +201,11 @@ struct SlotShape {
 std::array<SlotShape, kSlots> slot_shapes(const ImportSizes& sizes) {
   const std::size_t d = sizes.width, q = sizes.queries(), k = sizes.keys(), m = sizes.inner, h = sizes.head_values;
   std::array<SlotShape, kSlots> shapes;
-  shapes[kNorm1] = {"input_layernorm", 1, d};
+  if (sizes.post_norms) {
+    shapes[kNorm3] = {"post_feedforward_layernorm", 1, d};
+  } else {
+    shapes[kNorm1] = {"input_layernorm", 1, d};
+  }
   shapes[kQuery] = {"q_proj", q, d};
   shapes[kKey] = {"k_proj", k, d};
   shapes[kValue] = {"v_proj", k, d};
@@ -208,6 +218,23 @@ std::array<SlotShape, kSlots> slot_shapes(const ImportSizes& sizes) {
   shapes[kDown] = {"down_proj", d, m};
   shapes[kFeedForwardNorm] = {"", 1, m};
   return shapes;
+}
+
+/// The type of most of what such a layer holds, if it is a wide one that holds the rest too: what is read is then kept.
+std::optional<DType> native_type(const WeightStore& weights, std::span<const TensorRecipe* const> matrices) {
+  const std::optional<Format> format = stored(*matrices.front()).format;
+  if (format != Format(DType::float16) && format != Format(DType::bfloat16)) return std::nullopt;
+  if (!std::ranges::all_of(matrices, [&](const TensorRecipe* m) { return stored(*m).format == format; })) {
+    return std::nullopt;
+  }
+  std::size_t exact = 0;
+  for (const TensorRecipe* matrix : matrices) exact += matrix->shape.elements();
+  const std::span<const float> rest = weights.master().subspan(exact);
+  std::vector<std::byte> codes(packed_bytes(*format, rest.size()));
+  std::vector<float> back(rest.size());
+  encode(*format, rest, {}, codes);
+  decode(*format, codes, {}, back);
+  return std::ranges::equal(rest, back) ? std::optional(format->dtype()) : std::nullopt;
 }
 
 class DecoderImport {
@@ -225,13 +252,14 @@ class DecoderImport {
     if (sizes_.blocks == 0) sizes_.blocks = blocks.rbegin()->first + 1;
     shapes_ = slot_shapes(sizes_);
     check(blocks);
-    ImportedNetwork result{.network = Network(1, 1, 1, checked_cast<int>(4 * sizes_.blocks, "layers of a decoder"))};
-    result.is_decoder = true;
-    result.network.id = "decoder";
-    notes_ = &result.notes;
-    for (const auto& [index, block] : blocks) make_block(result.network, index, block);
-    read_globals(result, others);
+    const Globals globals = find_globals(others);
+    std::vector<Layer> made;
+    for (const auto& [index, block] : blocks) made.push_back(make_block(index, block));
+    ImportedNetwork result{.network = decoder_network(sizes_.id, make_ends(globals), std::move(made))};
+    result.network.files = std::move(source_.side_files);
     result.unmatched = std::move(others);
+    result.notes = std::move(notes_);
+    result.notes.insert(result.notes.end(), source_.notes.begin(), source_.notes.end());
     return result;
   }
 
@@ -250,6 +278,9 @@ class DecoderImport {
         if (weight == nullptr && !shape.name.empty()) {
           throw FormatError(source_.path, 0, fmt::format("block {} has no {}", index, shape.name));
         }
+        if (weight != nullptr && shape.cols == 0) {
+          fail(*weight, fmt::format("tensor '{}' has no place in such a block", weight->name));
+        }
         const bool packed = weight != nullptr && is_matrix(slot) && is_packed(*weight, shape.rows, shape.cols);
         if (weight != nullptr && !packed) expect_count(*weight, shape.count());
         if (bias != nullptr) expect_count(*bias, shape.rows);
@@ -265,33 +296,41 @@ class DecoderImport {
     } else {
       models::apply_recipe(tensor, to);
     }
-    if (const TensorRecipe* scale = block[slot][kScalePart]) apply_scale(tensor, *scale, to, *notes_);
+    if (const TensorRecipe* scale = block[slot][kScalePart]) apply_scale(tensor, *scale, to, notes_);
   }
 
   /// A layer whose master is what `slots` hold: all weights, then the biases of matrices, zeros if there are none
-  /// (docs/layers.md).
-  void fill(Layer& layer, LayerConfig config, const Block& block, std::initializer_list<Slot> slots) {
+  /// (docs/layers.md). Matrices keep 16 bits; norms are float32, as the original has them.
+  Layer make_layer(LayerConfig config, const Block& block, std::initializer_list<Slot> slots) {
     config.rms_norm_eps = sizes_.eps;
-    WeightStore store(1, weight_shape(config).count());
+    const WeightShape shape = weight_shape(config);
+    WeightStore store(shape.rows, shape.cols);
     std::span<float> rest = store.edit_master();
     const auto next = [&](std::size_t count) {
       const std::span<float> part = rest.first(count);
       rest = rest.subspan(count);
       return part;
     };
-    for (const Slot slot : slots) read_weights(block, slot, next(shapes_[slot].count()));
+    std::vector<const TensorRecipe*> matrices;
+    config.no_bias = std::ranges::any_of(slots, is_matrix) &&
+                     std::ranges::none_of(slots, [&](Slot slot) { return block[slot][kBiasPart] != nullptr; });
+    for (const Slot slot : slots) {
+      read_weights(block, slot, next(shapes_[slot].count()));
+      if (is_matrix(slot)) matrices.push_back(block[slot][kWeightPart]);
+    }
     for (const Slot slot : slots) {
       if (!is_matrix(slot)) continue;
       const std::span<float> to = next(shapes_[slot].rows);
       if (const TensorRecipe* bias = block[slot][kBiasPart]) models::apply_recipe(*bias, to);
     }
-    layer.config = std::move(config);
+    if (!matrices.empty()) config.dtype = options_.dtype.value_or(native_type(store, matrices).value_or(config.dtype));
+    Layer layer(std::move(config));
     layer.weights = std::move(store);
+    return layer;
   }
 
-  void make_block(Network& network, std::size_t index, const Block& block) {
+  Layer make_block(std::size_t index, const Block& block) {
     const auto as_int = [](std::size_t size) { return checked_cast<int>(size, "a size of a decoder"); };
-    const std::span<Layer> layers = network.layers().subspan(4 * index, 4);
     LayerConfig attention;
     attention.type = LayerType::multi_head_attention;
     attention.activation = Activation::linear;
@@ -301,20 +340,26 @@ class DecoderImport {
     attention.head_dim = as_int(sizes_.head_values);
     attention.query_dim = as_int(sizes_.queries());
     attention.rope_freq_base = sizes_.rope_base;
+    attention.max_seq_len = as_int(sizes_.context);
+    attention.no_rope = !sizes_.rope_in_block.empty() && !sizes_.rope_in_block[index];
     attention.q_norm = values_of(block[kQueryNorm][kWeightPart]);
     attention.k_norm = values_of(block[kKeyNorm][kWeightPart]);
     attention.inner_norm = values_of(block[kAttentionNorm][kWeightPart]);
-    if (options_.dtype) attention.dtype = *options_.dtype;
     LayerConfig feed_forward = swiglu(as_int(sizes_.width), as_int(sizes_.inner)).config;
     feed_forward.activation = sizes_.activation;
     feed_forward.inner_norm = values_of(block[kFeedForwardNorm][kWeightPart]);
-    if (options_.dtype) feed_forward.dtype = *options_.dtype;
-    const LayerConfig norm = rms_norm(as_int(sizes_.width)).config;
-    fill(layers[0], norm, block, {kNorm1});
-    fill(layers[1], std::move(attention), block, {kQuery, kKey, kValue, kOutput});
-    fill(layers[2], norm, block, {kNorm2});
-    fill(layers[3], std::move(feed_forward), block, {kGate, kUp, kDown});
+    const auto branch = [&](LayerConfig config, std::initializer_list<Slot> slots, Slot norm) {
+      Layer layer = make_layer(std::move(config), block, slots);
+      Layer normed = make_layer(rms_norm(as_int(sizes_.width)).config, block, {norm});
+      return sizes_.post_norms ? layer_list(std::move(layer), std::move(normed))
+                               : layer_list(std::move(normed), std::move(layer));
+    };
+    return decoder_block(branch(std::move(attention), {kQuery, kKey, kValue, kOutput}, post(kNorm1)),
+                         branch(std::move(feed_forward), {kGate, kUp, kDown}, post(kNorm2)));
   }
+
+  /// Where a norm is that comes after its layer and not before it.
+  Slot post(Slot before) const { return !sizes_.post_norms ? before : before == kNorm1 ? kNorm2 : kNorm3; }
 
   /// The first of `names` that a tensor outside the blocks has, as a whole or as its end.
   const TensorRecipe* find_global(std::vector<std::string>& others, std::initializer_list<std::string_view> names) {
@@ -332,53 +377,135 @@ class DecoderImport {
     return nullptr;
   }
 
-  Tensor<float> read_global(const TensorRecipe* tensor, std::string_view what, bool is_table) const {
-    if (tensor == nullptr) return Tensor<float>(Shape{0});
+  struct Globals {
+    const TensorRecipe *embeddings, *norm, *head;
+  };
+
+  void check_global(const TensorRecipe* tensor, std::string_view what, bool is_table) const {
+    if (tensor == nullptr) return;
     const bool fits = tensor->shape.rank() == (is_table ? 2u : 1u) && tensor->shape.last() == sizes_.width;
     if (!fits) {
       fail(*tensor, fmt::format("the {} '{}' have the shape {}, but hidden_size is {}", what, tensor->name,
                                 tensor->shape.to_string(), sizes_.width));
     }
-    return Tensor<float>(tensor->shape, values_of(tensor));
   }
 
-  void read_globals(ImportedNetwork& result, std::vector<std::string>& others) {
-    const TensorRecipe* embeddings = find_global(
+  Globals find_globals(std::vector<std::string>& others) {
+    Globals found{};
+    found.embeddings = find_global(
         others, {"model.embed_tokens.weight", "transformer.wte.weight", "embeddings.weight", "embed_tokens.weight"});
-    if (embeddings == nullptr) throw FormatError(source_.path, 0, "there are no embeddings: no 'embed_tokens.weight'");
-    result.embeddings = read_global(embeddings, "embeddings", true);
-    const TensorRecipe* norm =
-        find_global(others, {"model.norm.weight", "transformer.ln_f.weight", "ln_f.weight", "norm.weight"});
-    result.final_norm = read_global(norm, "weights of the final norm", false);
-    result.head = read_global(find_global(others, {"lm_head.weight", "output.weight"}), "weights of the head", true);
-    if (result.head.size() != 0 && result.head.shape()[0] != result.embeddings.shape()[0]) {
-      throw FormatError(source_.path, 0,
-                        fmt::format("the head is for {} tokens, the embeddings are of {}", result.head.shape()[0],
-                                    result.embeddings.shape()[0]));
+    if (found.embeddings == nullptr) {
+      throw FormatError(source_.path, 0, "there are no embeddings: no 'embed_tokens.weight'");
     }
+    check_global(found.embeddings, "embeddings", true);
+    found.norm = find_global(others, {"model.norm.weight", "transformer.ln_f.weight", "ln_f.weight", "norm.weight"});
+    check_global(found.norm, "weights of the final norm", false);
+    found.head = find_global(others, {"lm_head.weight", "output.weight"});
+    check_global(found.head, "weights of the head", true);
+    if (found.head == nullptr && sizes_.own_head) {
+      throw FormatError(source_.path, 0, "there is no head: no 'lm_head.weight', and the embeddings are not tied");
+    }
+    if (found.head != nullptr && found.head->shape[0] != found.embeddings->shape[0]) {
+      throw FormatError(source_.path, 0,
+                        fmt::format("the head is for {} tokens, the embeddings are of {}", found.head->shape[0],
+                                    found.embeddings->shape[0]));
+    }
+    return found;
   }
 
-  const ImportSource source_;
+  Layer make_global(const TensorRecipe& tensor, LayerConfig config) const {
+    const WeightShape shape = weight_shape(config);
+    WeightStore store(shape.rows, shape.cols);
+    models::apply_recipe(tensor, store.edit_master());
+    const TensorRecipe* const matrix = &tensor;
+    if (shape.rows > 1) config.dtype = native_type(store, {&matrix, 1}).value_or(config.dtype);
+    Layer layer(std::move(config));
+    layer.weights = std::move(store);
+    return layer;
+  }
+
+  DecoderEnds make_ends(const Globals& globals) const {
+    const int vocabulary = checked_cast<int>(globals.embeddings->shape[0], "the vocabulary of a decoder");
+    const int width = checked_cast<int>(sizes_.width, "the width of a decoder");
+    DecoderEnds ends{.embedding = make_global(*globals.embeddings, embedding(vocabulary, width).config)};
+    if (globals.norm != nullptr) ends.norm = make_global(*globals.norm, rms_norm(width, sizes_.eps).config);
+    ends.head =
+        make_global(globals.head == nullptr ? *globals.embeddings : *globals.head, dense(width, vocabulary).config);
+    return ends;
+  }
+
+  ImportSource source_;
   const ImportOptions& options_;
   ImportSizes sizes_;
   std::array<SlotShape, kSlots> shapes_;
-  std::vector<std::string>* notes_ = nullptr;
+  std::vector<std::string> notes_;
 };
+
+/// The ends of texts, from a config.json of a folder that has no generation_config.json.
+std::string generation_config(const files::JsonValue& config) {
+  std::string text;
+  for (const std::string_view key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto value = config.find(key);
+    if (value) text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", files::quote_json(key), value->source());
+  }
+  return text.empty() ? text : "{" + text + "}";
+}
+
+ImportSource open_folder(const files::TensorFile& file) {
+  const files::HuggingFaceFolder& folder = *file.folder();
+  ImportSource source{file.path(), folder.config(), {}, {}, {}};
+  for (const files::StoredTensor& tensor : file.tensors()) source.tensors.push_back(models::kept_tensor(tensor));
+  const auto add = [&](const char* name, const std::optional<files::JsonFile>& json) {
+    if (json) source.side_files.emplace_back(name, json->text());
+  };
+  if (!folder.tokenizer()) return source;
+  add("tokenizer.json", folder.tokenizer());
+  add("tokenizer_config.json", folder.tokenizer_config());
+  add("generation_config.json", folder.generation_config());
+  if (!folder.generation_config()) {
+    const std::string ids = generation_config(folder.config().root());
+    if (!ids.empty()) source.side_files.emplace_back("generation_config.json", ids);
+  }
+  if (folder.chat_template()) source.side_files.emplace_back("chat_template.jinja", *folder.chat_template());
+  return source;
+}
+
+ImportSource open_gguf(const files::TensorFile& file) {
+  const GgufValue* kind = file.gguf()->find("tokenizer.ggml.model");
+  const bool tokenizer = kind != nullptr && kind->string() != models::kNoTokenizer;
+  models::ModelRecipe recipe;
+  std::optional<std::string> problem;
+  try {
+    recipe = models::folder_recipe(file, tokenizer);
+  } catch (const UnsupportedError& error) {
+    if (!tokenizer) throw;
+    recipe = models::folder_recipe(file, false);  // again, unless it was the tokenizer
+    problem = fmt::format("the tokenizer is left out: {}", error.what());
+  }
+  std::optional<files::JsonFile> config;
+  std::vector<std::pair<std::string, std::string>> others;
+  for (files::SideFile& side : recipe.side_files) {
+    if (side.name == "config.json") {
+      config = files::JsonFile::parse(std::move(side.text), file.path());
+    } else {
+      others.emplace_back(std::move(side.name), std::move(side.text));
+    }
+  }
+  ImportSource source{file.path(), config.value(), std::move(recipe.tensors), std::move(others), recipe.notes};
+  if (problem) source.notes.push_back(std::move(*problem));
+  return source;
+}
 
 }  // namespace
 
 ImportedNetwork import_decoder(const TensorFile& file, const ImportOptions& options) {
-  if (file.folder() != nullptr) {
-    ImportSource source{file.path(), file.folder()->config().root(), {}};
-    for (const files::StoredTensor& tensor : file.tensors()) source.tensors.push_back(models::kept_tensor(tensor));
-    return DecoderImport(std::move(source), options).run();
+  ImportSource source = file.folder() != nullptr ? open_folder(file) : open_gguf(file);
+  const std::optional<models::Traits> traits = known_traits(source.config);
+  if (traits && models::usual_naming(*traits, false).fused_qkv) {
+    read_import_sizes(source.config, source.path);  // before tensors are asked for that such a model may not have
+    source.tensors = models::decoder_recipes(*traits, models::DecoderTensors(file, *traits), {});
   }
-  const models::ModelRecipe recipe = models::folder_recipe(file, false);
-  const auto text = std::ranges::find(recipe.side_files, "config.json", &files::HuggingFaceWriter::SideFile::name);
-  const files::JsonDocument config = files::JsonDocument::parse(text->text, file.path());
-  ImportedNetwork imported = DecoderImport({file.path(), config.root(), recipe.tensors}, options).run();
-  imported.notes.insert(imported.notes.end(), recipe.notes.begin(), recipe.notes.end());
-  return imported;
+  return DecoderImport(std::move(source), options).run();
 }
 
 }  // namespace imago::checkpoint

@@ -80,6 +80,8 @@ constexpr LayerField kLayerFields[] = {
     {"granularity", &C::granularity},
     {"group", &C::group},
     {"scales", WeightKey::scales},
+    {"no_rope", &C::no_rope},
+    {"no_bias", &C::no_bias},
     {"zero_point", WeightKey::zero_point},
     {"zeros", WeightKey::zeros},
 };

@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/entity.h"
 #include "checkpoint/network_tensors.h"
-#include "files/json_writer.h"
 #include "imago/error.h"
+#include "models/architectures.h"
+#include "models/traits_reading.h"
 
 namespace imago::checkpoint {
 
@@ -33,9 +32,66 @@ double positive(const JsonValue& value, std::string_view key) {
 
 [[noreturn]] void cannot(const std::string& path, std::string_view what) {
   throw UnsupportedError(
-      fmt::format("{}: config.json: {}, which layers of a network cannot compute; 'imago run' "
-                  "and 'imago convert' take the model as it is",
+      fmt::format("{}: {}, which layers of a network cannot compute; 'imago run' and 'imago convert' take the model as "
+                  "it is",
                   path, what));
+}
+
+/// What a model has that layers do not, in the words of config.json where there are some.
+std::vector<std::string> beyond_layers(const models::Traits& traits) {
+  std::vector<std::string> list;
+  const auto add = [&](bool has, std::string what) {
+    if (has) list.push_back(std::move(what));
+  };
+  const auto scaled = [&](float factor, std::string_view what, std::string_view key) {
+    add(factor != 1, fmt::format("{} multiplied by {} ({})", what, factor, key));
+  };
+  add(traits.learned_positions, "learned positions");
+  add(traits.experts != 0, fmt::format("{} experts (num_experts)", traits.experts));
+  add(!traits.gated, "a feed-forward layer without a gate");
+  add(traits.activation != kernels::Activation::silu && traits.activation != kernels::Activation::relu2,
+      "another activation than silu or relu2 (hidden_act)");
+  add(traits.query_norm == models::QueryNorm::row, "norms of whole rows of queries and keys");
+  add(traits.rotary != traits.head_values && !traits.learned_positions,
+      fmt::format("{} of {} values of a head that rotate (partial_rotary_factor)", traits.rotary, traits.head_values));
+  constexpr std::string_view kScalings[] = {"", "linear", "llama3", "yarn"};
+  add(traits.rope_scaling.kind != models::RopeScaling::Kind::none,
+      fmt::format("rotary angles scaled by {} (rope_scaling)",
+                  kScalings[static_cast<std::size_t>(traits.rope_scaling.kind)]));
+  // A window as long as the context hides nothing.
+  const auto window =
+      std::ranges::find_if(traits.block_window, [&](std::size_t keys) { return keys != 0 && keys < traits.context; });
+  if (window != traits.block_window.end()) list.push_back(fmt::format("windows of {} keys (sliding_window)", *window));
+  add(traits.attention_cap != 0, fmt::format("attn_logit_softcapping {}", traits.attention_cap));
+  add(traits.logit_cap != 0, fmt::format("final_logit_softcapping {}", traits.logit_cap));
+  scaled(traits.embedding_scale, "embeddings", "embedding_multiplier");
+  scaled(traits.residual_scale, "branches", "residual_multiplier");
+  add(traits.logit_scale != 1, fmt::format("logits divided by {} (logits_scaling)", 1 / traits.logit_scale));
+  add(traits.attention_scale != models::usual_attention_scale(traits),
+      fmt::format("attention multiplied by {} (attention_multiplier)", traits.attention_scale));
+  add(traits.pre_norms && traits.post_norms, "norms before and after attention");
+  return list;
+}
+
+/// Of a model that imago knows. Throws UnsupportedError, with all that stands in the way.
+ImportSizes sizes_of(const models::Traits& traits, const std::string& path) {
+  std::string beyond;
+  for (const std::string& what : beyond_layers(traits)) beyond += (beyond.empty() ? "" : ", ") + what;
+  if (!beyond.empty()) cannot(path, fmt::format("a model of type {} has {}", name(traits.architecture), beyond));
+  return {.id = std::string(name(traits.architecture)),
+          .blocks = traits.blocks,
+          .width = traits.width,
+          .heads = traits.heads,
+          .kv_heads = traits.kv_heads,
+          .head_values = traits.head_values,
+          .inner = traits.feed_forward,
+          .context = traits.context,
+          .eps = traits.norm_eps,
+          .rope_base = traits.rope_base,
+          .activation = traits.activation == kernels::Activation::silu ? Activation::silu : Activation::relu2,
+          .own_head = !traits.tied_output,
+          .post_norms = traits.post_norms,
+          .rope_in_block = traits.rope_in_block};
 }
 
 /// Fields that change what a decoder computes, and the value with which they change nothing.
@@ -53,13 +109,13 @@ void refuse_other_kinds(const JsonValue& config, const std::string& path) {
       const std::optional<JsonValue> used = config.find("use_sliding_window");
       if (used && !used->boolean("use_sliding_window")) continue;
     }
-    cannot(path, fmt::format("{} is {}", key, value->source()));
+    cannot(path, fmt::format("config.json: {} is {}", key, value->source()));
   }
-  if (config.find("no_rope_layers")) cannot(path, "no_rope_layers is set");
+  if (config.find("no_rope_layers")) cannot(path, "config.json: no_rope_layers is set");
   const std::optional<JsonValue> type = config.find("model_type");
   const std::string kind = type ? type->string("model_type") : "";
   for (const std::string_view other : {"gemma", "olmo", "gpt2"}) {
-    if (kind.starts_with(other)) cannot(path, fmt::format("model_type is '{}'", kind));
+    if (kind.starts_with(other)) cannot(path, fmt::format("config.json: model_type is '{}'", kind));
   }
 }
 
@@ -88,7 +144,7 @@ double rope_base(const JsonValue& config, const std::string& path) {
     for (const std::string_view key : {"rope_type", "type"}) {
       const std::optional<JsonValue> type = scaling->find(key);
       if (type && type->string(key) != "default") {
-        cannot(path, fmt::format("the rotary angles are scaled by '{}'", type->string(key)));
+        cannot(path, fmt::format("config.json: the rotary angles are scaled by '{}'", type->string(key)));
       }
     }
   }
@@ -101,7 +157,17 @@ double rope_base(const JsonValue& config, const std::string& path) {
 
 }  // namespace
 
-ImportSizes read_import_sizes(const JsonValue& config, const std::string& path) {
+std::optional<models::Traits> known_traits(const files::JsonFile& config) {
+  const JsonValue root = config.root();
+  const std::optional<JsonValue> type = root.find("model_type");
+  if (!type || models::find_model_type(type->string("model_type")) == nullptr) return std::nullopt;
+  const bool complete = root.find("vocab_size") && (root.find("max_position_embeddings") || root.find("n_positions"));
+  return complete ? std::optional(models::config_traits(config)) : std::nullopt;
+}
+
+ImportSizes read_import_sizes(const files::JsonFile& file, const std::string& path) {
+  if (const std::optional<models::Traits> traits = known_traits(file)) return sizes_of(*traits, path);
+  const JsonValue config = file.root();
   if (!is_llama_style(config)) config.fail("neither architectures nor model_type names a decoder like Llama");
   refuse_other_kinds(config, path);
   ImportSizes sizes;
@@ -124,7 +190,7 @@ ImportSizes read_import_sizes(const JsonValue& config, const std::string& path) 
     if (text == "relu2") {
       sizes.activation = Activation::relu2;
     } else if (text != "silu" && text != "swish") {
-      cannot(path, fmt::format("hidden_act is '{}'", text));
+      cannot(path, fmt::format("config.json: hidden_act is '{}'", text));
     }
   }
   return sizes;
@@ -152,55 +218,10 @@ ImportedNetwork import_network(const files::TensorFile& file, const ImportOption
                   name(file.form())));
 }
 
-std::string transformer_json(const ImportedNetwork& imported) {
-  const std::span<const Layer> layers = imported.network.layers();
-  const LayerConfig attention = layers[1].config, feed_forward = layers[3].config;
-  files::StringSink sink;
-  files::JsonWriter json(sink, files::JsonStyle::compact);
-  json.begin_object();
-  json.member("architecture", "llama_style_decoder");
-  json.member("hidden_size", attention.d_model);
-  json.member("vocab_size", imported.embeddings.shape()[0]);
-  json.member("lm_head_tied", imported.head.size() == 0);
-  json.member("has_final_norm", imported.final_norm.size() != 0);
-  json.member("weight_dtype", name(attention.dtype));
-  json.key("dims");
-  json.begin_object();
-  json.member("num_layers", layers.size() / 4);
-  json.member("num_heads", attention.num_heads);
-  json.member("num_kv_heads", attention.num_kv_heads);
-  json.member("head_dim", attention.head_dim);
-  json.member("query_dim", attention.query_dim);
-  json.member("kv_dim", attention.num_kv_heads * attention.head_dim);
-  json.member("intermediate_size", feed_forward.output_height);
-  json.member("rms_norm_eps", attention.rms_norm_eps);
-  json.member("rope_freq_base", attention.rope_freq_base);
-  json.member("activation", name(feed_forward.activation));
-  json.end_object();
-  json.end_object();
-  return std::move(sink.text());
-}
-
 }  // namespace checkpoint
 
 ImportedNetwork import_network(const std::string& path, const ImportOptions& options) {
   return checkpoint::import_network(files::TensorFile::open(path, options.eager), options);
-}
-
-void save_network(const ImportedNetwork& imported, const std::string& path) {
-  if (!imported.is_decoder || std::filesystem::path(path).extension() != ".entity") {
-    return save_network(imported.network, path);
-  }
-  std::vector<checkpoint::EntityBlob> blobs;
-  const auto add = [&](std::string_view what, const Tensor<float>& values) {
-    if (values.size() == 0) return;
-    blobs.push_back({fmt::format("transformer.{}", what), std::string(name(DType::float32)), 0, false,
-                     std::as_bytes(values.values())});
-  };
-  add("embeddings", imported.embeddings);
-  add("lm_head", imported.head);
-  add("final_norm", imported.final_norm);
-  checkpoint::save_entity(path, imported.network, checkpoint::transformer_json(imported), blobs);
 }
 
 }  // namespace imago

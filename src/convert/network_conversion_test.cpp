@@ -1,14 +1,19 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <span>
 
 #include "files/tensor_file.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/models.h"
+#include "models/traits.h"
+#include "testing/original_decoder.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
@@ -232,6 +237,7 @@ TEST_F(NetworkConversion, TheTableOfAllPairsIsTrue) {
   const auto folder = testing::find_torch_model("llama_tied_f32");
   ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
   for (const char* form : {"n.json", "n.entity", "n.safetensors", "n.gguf"}) save_network(odd_network(), file(form));
+  convert_model(*folder, file("l.json"));
   SafetensorsWriter writer(file("t.safetensors"), {{"fc.weight", SafetensorsType::f32, {16, 8}}});
   writer.write("fc.weight", std::vector<float>(16 * 8, 0.5f));
   writer.commit();
@@ -241,6 +247,7 @@ TEST_F(NetworkConversion, TheTableOfAllPairsIsTrue) {
                                                          {"network `.entity`", file("n.entity")},
                                                          {"network `.safetensors`", file("n.safetensors")},
                                                          {"network `.gguf`", file("n.gguf")},
+                                                         {"network that is a language model", file("l.json")},
                                                          {"tensors `.safetensors`", file("t.safetensors")},
                                                          {"tensors `.gguf`", file("t.gguf")},
                                                          {"language model, folder", *folder},
@@ -297,7 +304,7 @@ TEST_F(NetworkConversion, ADecoderIsTheSameOutOfBothForms) {
 
 TEST_F(NetworkConversion, WhatLayersOfADecoderCannotDoIsRefusedInGgufToo) {
   for (const auto& [model, words] : {std::pair("gemma2_softcap_f32", "softcapping"), std::pair("granite_f32", "multip"),
-                                     std::pair("qwen3_moe_f32", "_experts is 4")}) {
+                                     std::pair("qwen3_moe_f32", "4 experts")}) {
     const auto folder = testing::find_torch_model(model);
     ASSERT_TRUE(folder) << testing::missing_torch_model(model);
     convert_model(*folder, file("m.gguf"));
@@ -315,43 +322,78 @@ TEST_F(NetworkConversion, WhatLayersOfADecoderCannotDoIsRefusedInGgufToo) {
   EXPECT_THROW(convert_model(file("bag.gguf"), file("out.json")), Error) << "no decoder";
 }
 
-TEST_F(NetworkConversion, ACheckpointOfADecoderSaysWhatItLacks) {
-  const auto folder = testing::find_torch_model("llama_tied_f32");
-  ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
-  const auto notes = [&](const char* name) {
-    std::string text;
-    for (const std::string& note : convert_model(*folder, file(name)).notes) text += note + "\n";
-    return text;
-  };
-  EXPECT_NE(notes("d.json").find("the embeddings, the final norm and the head of the decoder are left out"),
-            std::string::npos);
-  EXPECT_NE(notes("d.json").find(".entity"), std::string::npos);
-  EXPECT_EQ(notes("d.entity"), "");
-  const ImportedNetwork imported = import_network(*folder);
-  // .entity keeps them: the embeddings are there byte by byte.
-  const std::string bytes = bytes_of("d.entity");
-  const std::string_view embeddings(reinterpret_cast<const char*>(imported.embeddings.values().data()),
-                                    imported.embeddings.size() * sizeof(float));
-  EXPECT_NE(bytes.find(embeddings), std::string::npos);
+/// A folder as float32, tensor by tensor.
+std::map<std::string, std::vector<float>> tensors_of(const std::string& path) {
+  std::map<std::string, std::vector<float>> found;
+  const files::TensorFile file = files::TensorFile::open(path);
+  for (const files::StoredTensor& tensor : file.tensors()) {
+    std::vector<float> values(tensor.shape.elements());
+    files::decode_tensor(tensor, 0, values);
+    found[tensor.name] = std::move(values);
+  }
+  return found;
 }
 
-TEST_F(NetworkConversion, ADecoderInAnEntityFileStaysOne) {
+TEST_F(NetworkConversion, ALanguageModelComesBackFromEveryFormOfNetwork) {
+  for (const std::string model : {"llama_tied_f32", "llama_untied_bf16", "phi3_fused_f32", "qwen2_bias_f32",
+                                  "qwen3_qknorm_f32", "smollm3_nope_f32"}) {
+    const auto folder = testing::find_torch_model(model);
+    if (!folder) continue;
+    const files::TensorFile wanted = files::TensorFile::open(*folder);
+    for (const std::string form : {"m.json", "m.entity", "m.safetensors", "m.gguf"}) {
+      std::filesystem::remove_all(file("back"));
+      ConvertReport report = convert_model(*folder, file("first.entity"));
+      EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+      convert_model(file("first.entity"), file(form));
+      report = convert_model(file(form), file("back/"));
+      EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+      EXPECT_TRUE(tensors_of(file("back")) == tensors_of(*folder)) << model << " " << form;
+      const files::TensorFile back = files::TensorFile::open(file("back"));
+      EXPECT_EQ(models::read_traits(back), models::read_traits(wanted)) << model << " " << form;
+      for (const files::StoredTensor& tensor : wanted.tensors()) {  // norms are float32 in networks
+        if (tensor.shape.rank() < 2) continue;
+        EXPECT_EQ(back.require(tensor.name).type, tensor.type) << tensor.name;
+      }
+    }
+  }
+}
+
+TEST_F(NetworkConversion, AMorphedNetworkComesBackWithItsCodes) {
   const auto folder = testing::find_torch_model("llama_tied_f32");
   ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
-  convert_model(*folder, file("d.entity"));
+  ConvertOptions options;
+  options.tensor_types = {{"^layers\\.2\\..*layers\\.1$", DType::int4}};  // attention and SwiGLU of the second block
+  convert_model(*folder, file("m.json"), options);
+  convert_model(file("m.json"), file("back/"));
+  const files::TensorFile back = files::TensorFile::open(file("back"));
+  EXPECT_EQ(back.require("model.layers.0.mlp.up_proj.weight").type, "F32");
+  const files::StoredTensor& up = back.require("model.layers.1.mlp.up_proj.weight");
+  EXPECT_EQ(up.type, "int4");
+  const Network network = load_network(file("m.json"));
+  const Layer& swiglu = network.layers()[2].sub_layers[2].sub_layers[1];
+  const std::vector<float> all = swiglu.weights->active(swiglu.config.scheme());
+  std::vector<float> values(up.shape.elements());
+  files::decode_tensor(up, 0, values);
+  EXPECT_TRUE(std::ranges::equal(values, std::span(all).subspan(values.size(), values.size())));
+}
+
+TEST_F(NetworkConversion, ADecoderOfTheOriginalStaysOneInItsOwnFormAndIsWholeInOthers) {
+  const auto folder = testing::find_torch_model("llama_tied_f32");
+  ASSERT_TRUE(folder) << testing::missing_torch_model("llama_tied_f32");
+  convert_model(*folder, file("whole.json"));
+  testing::write_original_decoder(file("d.entity"), load_network(file("whole.json")), true);
   convert_model(file("d.entity"), file("copy.entity"));
   EXPECT_TRUE(bytes_of("copy.entity") == bytes_of("d.entity"));
-  convert_model(*folder, file("d8.entity"), to(DType::int8));
-  convert_model(file("d.entity"), file("by_entity.entity"), to(DType::int8));
-  EXPECT_TRUE(bytes_of("by_entity.entity") == bytes_of("d8.entity"));
-  for (const char* name : {"out.gguf", "folder"}) {
-    EXPECT_THROW(convert_model(file("d.entity"), file(name)), UnsupportedError);
-  }
-  for (const char* name : {"out.json", "out.safetensors"}) {
+  EXPECT_EQ(load_network(file("d.entity")).layers().size(), 8u);
+  for (const char* name : {"out.json", "out.safetensors", "out.gguf"}) {
     const ConvertReport report = convert_model(file("d.entity"), file(name));
-    ASSERT_EQ(report.notes.size(), 1u) << name;
-    EXPECT_NE(report.notes[0].find("are left out"), std::string::npos);
+    EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+    Network out = load_network(file(name)), whole = load_network(file("whole.json"));
+    const Tensor<float> ids({5}, {1, 7, 2, 200, 7});
+    EXPECT_TRUE(std::ranges::equal(out.forward(ids).values(), whole.forward(ids).values())) << name;
   }
+  convert_model(file("d.entity"), file("back/"));
+  EXPECT_TRUE(tensors_of(file("back")) == tensors_of(*folder));
 }
 
 TEST_F(NetworkConversion, ScalesSitWhereTheyAreAskedForAndAreFoundAsAskedFor) {

@@ -7,6 +7,7 @@
 
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "checkpoint/decoder_network.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/network_import.h"
 #include "checkpoint/network_tensors.h"
@@ -21,10 +22,6 @@
 namespace imago::convert {
 
 namespace {
-
-constexpr std::string_view kLeftOut =
-    "the embeddings, the final norm and the head of the decoder are left out: this format holds layers only; write "
-    ".entity to keep them";
 
 // ---- networks
 
@@ -101,22 +98,6 @@ void save_decoder(const checkpoint::Entity& entity, const std::string& out) {
   file.commit();
 }
 
-/// A folder describes a decoder; says what this network has that no decoder of Hugging Face has.
-[[noreturn]] void refuse_folder(const Network& network, const std::string& path) {
-  using enum LayerType;
-  std::string reason = "it has no config.json and no tokenizer";
-  for (const auto& [place, layer] : named_layers(network)) {
-    const auto parts = {embedding, dense, multi_head_attention, swiglu, rms_norm, layer_norm, sequential, residual};
-    if (std::ranges::find(parts, layer->config.type) != parts.end()) continue;
-    reason = fmt::format("{} is of type {}, which no such model has", place, name(layer->config.type));
-    break;
-  }
-  throw UnsupportedError(fmt::format(
-      "{}: a network of layers cannot become a Hugging Face folder, which holds a language model: {}; write "
-      ".json, .entity, .safetensors or .gguf",
-      path, reason));
-}
-
 void open_network(const ConvertOptions& options, Source& source) {
   const auto open = std::make_shared<OpenNetwork>();
   open->path = source.path;
@@ -134,21 +115,16 @@ void open_network(const ConvertOptions& options, Source& source) {
   } catch (const Error& error) {
     throw FormatError(source.path, 0, error.what());
   }
-  const bool decoder = !open->entity->transformer.empty();
-  if (decoder && (target == FileForm::huggingface || target == FileForm::gguf)) {
-    throw UnsupportedError(
-        fmt::format("{}: a decoder in an .entity file has no tokenizer and lacks settings that a {} model needs; "
-                    "convert the model that it was made from, or write .entity, .json or .safetensors",
-                    source.path, name(target)));
+  // The original's file keeps its layout; other formats have no place for what belongs to no layer.
+  const bool decoder = !open->entity->transformer.empty() && target == FileForm::entity;
+  if (!open->entity->transformer.empty() && !decoder) {
+    network = checkpoint::decoder_network(std::move(*open->entity), source.path);
   }
-  if (target == FileForm::huggingface) refuse_folder(network, source.path);
   source.sketch = [&network] { return guided::sketch_network(network); };
   describe_layers(*open, network, source);
-  if (decoder && target != FileForm::entity) source.recipe.notes.emplace_back(kLeftOut);
   source.network = {&network, [state = open.get(), decoder, target](const std::string& out, const auto& blocks) {
                       if (!is_network(target)) return checkpoint::save_tensors(out, state->entity->network, blocks);
-                      decoder&& target == FileForm::entity ? save_decoder(*state->entity, out)
-                                                           : save_network(state->entity->network, out);
+                      decoder ? save_decoder(*state->entity, out) : save_network(state->entity->network, out);
                     }};
 }
 
@@ -167,15 +143,15 @@ void import_layers(const files::TensorFile& file, const ImportOptions& options, 
     notes.push_back(fmt::format("{} tensors belong to no layer and are left out, the first is '{}'",
                                 imported.unmatched.size(), imported.unmatched.front()));
   }
-  if (imported.is_decoder && source.recipe.target != FileForm::entity) notes.emplace_back(kLeftOut);
   source.sketch = [&imported] { return guided::sketch_network(imported.network); };
   describe_layers(*open, imported.network, source);
   source.network = {&imported.network,
-                    [&imported](const std::string& out, const auto&) { save_network(imported, out); }};
+                    [&imported](const std::string& out, const auto&) { save_network(imported.network, out); }};
 }
 
 void open_tensors(const ConvertOptions& options, Source& source) {
-  const auto file = std::make_shared<files::TensorFile>(files::TensorFile::open(source.path, options.load.eager));
+  // A network that becomes a folder must be a language model.
+  const auto file = std::make_shared<files::TensorFile>(checkpoint::open_model(source.path, options.load));
   const FileForm target = source.recipe.target;
   if (is_network(target)) return import_layers(*file, options.import, source);
   source.owner = file;
@@ -203,7 +179,7 @@ Source open_source(const std::string& path, FileForm target, const ConvertOption
   if (!imports && (options.import.heads != 1 || !options.import.hints.empty())) {
     throw UsageError("a number of heads and hints are for tensors that become a network of layers");
   }
-  network ? open_network(options, source) : open_tensors(options, source);
+  network&& target != FileForm::huggingface ? open_network(options, source) : open_tensors(options, source);
   return source;
 }
 

@@ -40,8 +40,8 @@ struct Source {
 ///
 /// | source | gguf, safetensors | huggingface | checkpoint, entity |
 /// |---|---|---|---|
-/// | network | its layers by path | refused | its layers by path |
-/// | decoder in an .entity file | as above; gguf refused | refused | checkpoint leaves out what is not a layer |
+/// | network | its layers by path | the language model that it is, else refused | its layers by path |
+/// | decoder in an .entity file of the original | as a network with its ends | likewise | entity: as it is |
 /// | tensors by name | models::make_recipe | models::make_recipe | layers made by import_network, with options.import |
 ///
 /// What is left out is a note of the recipe. Throws IoError, FormatError, UnsupportedError where the table says

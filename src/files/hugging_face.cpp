@@ -261,4 +261,23 @@ HuggingFaceFolder HuggingFaceFolder::open(const std::string& path, bool eager) {
   return folder;
 }
 
+HuggingFaceFolder HuggingFaceFolder::make(const std::string& path, std::vector<SideFile> files) {
+  const auto text_of = [&](std::string_view name) -> const std::string* {
+    const auto found = std::ranges::find(files, name, &SideFile::name);
+    return found == files.end() ? nullptr : &found->text;
+  };
+  const auto parse = [&](std::string_view name) {
+    const std::string* text = text_of(name);
+    return text == nullptr ? std::nullopt : std::optional(JsonFile::parse(*text, fmt::format("{}, {}", path, name)));
+  };
+  HuggingFaceFolder folder(path, parse("config.json").value());
+  check_config(folder.config_);
+  folder.generation_config_ = parse("generation_config.json");
+  folder.tokenizer_ = parse("tokenizer.json");
+  folder.tokenizer_config_ = parse("tokenizer_config.json");
+  if (const std::string* chat = text_of("chat_template.jinja")) folder.chat_template_ = *chat;
+  folder.made_of_ = std::move(files);
+  return folder;
+}
+
 }  // namespace imago::files

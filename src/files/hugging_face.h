@@ -32,15 +32,26 @@ class JsonFile {
   std::shared_ptr<const JsonDocument> document_;
 };
 
+/// A file beside the weights.
+struct SideFile {
+  std::string name;  ///< "config.json"
+  std::string text;
+};
+
 /// An open folder, checked as a whole: every shard, and the index against the shards where there is one.
 /// `model.safetensors.index.json` decides which files belong to it; without it all `*.safetensors` do.
 class HuggingFaceFolder {
  public:
   static HuggingFaceFolder open(const std::string& path, bool eager = false);
+  /// A folder in memory, without shards: what the model in a file of another form would be as one. `path` names that
+  /// file. Throws FormatError; REQUIRES: there is a config.json.
+  static HuggingFaceFolder make(const std::string& path, std::vector<SideFile> files);
 
   const std::string& path() const noexcept { return path_; }
   const JsonFile& config() const noexcept { return config_; }
   std::span<const SafetensorsFile> shards() const noexcept { return shards_; }
+  /// What it was made of; empty for one that was opened.
+  std::span<const SideFile> made_of() const noexcept { return made_of_; }
   /// Files beside the weights; none if absent.
   const std::optional<JsonFile>& generation_config() const noexcept { return generation_config_; }
   const std::optional<JsonFile>& tokenizer() const noexcept { return tokenizer_; }
@@ -59,6 +70,7 @@ class HuggingFaceFolder {
   std::optional<JsonFile> generation_config_, tokenizer_, tokenizer_config_;
   std::optional<std::string> chat_template_;
   std::vector<std::string> notes_;
+  std::vector<SideFile> made_of_;
 };
 
 /// Throws FormatError that says why a folder is not a model, with advice: it holds a GGUF file, weights of PyTorch,
@@ -72,10 +84,6 @@ class HuggingFaceFolder {
 /// it is an IoError: those of a Hugging Face cache lead to files that others share.
 class HuggingFaceWriter {
  public:
-  struct SideFile {
-    std::string name;  ///< "config.json"
-    std::string text;
-  };
   HuggingFaceWriter(const std::string& path, std::vector<SafetensorsEntry> entries, std::vector<SideFile> side_files,
                     std::vector<std::pair<std::string, std::string>> metadata, std::uint64_t shard_bytes);
   HuggingFaceWriter(HuggingFaceWriter&&) noexcept;

@@ -365,7 +365,7 @@ TEST_F(Folder, WithoutACommitNothingIsLeft) {
 }
 
 TEST_F(Folder, WhatCannotBeWrittenIsToldAtOnce) {
-  const auto make = [&](Entries entries, std::vector<HuggingFaceWriter::SideFile> files, std::uint64_t bytes = 9) {
+  const auto make = [&](Entries entries, std::vector<files::SideFile> files, std::uint64_t bytes = 9) {
     HuggingFaceWriter writer(path("m"), std::move(entries), std::move(files), {}, bytes);
   };
   expect_problem([&] { make({}, {{"../config.json", ""}}); }, "'../config.json' is not a valid file name");

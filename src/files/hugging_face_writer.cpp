@@ -101,9 +101,9 @@ std::string index_text(const std::vector<std::vector<SafetensorsEntry>>& shards)
   return std::move(sink.text()) + "\n";
 }
 
-void check_side_files(const std::vector<HuggingFaceWriter::SideFile>& files) {
+void check_side_files(const std::vector<SideFile>& files) {
   std::unordered_set<std::string_view> seen;
-  for (const HuggingFaceWriter::SideFile& file : files) {
+  for (const SideFile& file : files) {
     const bool bare = !file.name.empty() && file.name != "." && file.name != ".." &&
                       file.name.find('/') == std::string::npos && file.name.find('\0') == std::string::npos;
     if (!bare) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));

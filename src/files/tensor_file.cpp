@@ -21,6 +21,7 @@ struct TensorFile::State {
   std::optional<SafetensorsFile> safetensors;
   std::optional<GgufFile> gguf;
   std::optional<HuggingFaceFolder> folder;
+  std::shared_ptr<const void> owner;  // of what the tensors view, if no file does
   std::vector<StoredTensor> tensors;
   NameIndex<StoredTensor> by_name;
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -108,6 +109,19 @@ TensorFile TensorFile::open(const std::string& path, bool eager) {
       throw UnsupportedError(fmt::format(
           "{}: this is a network ({}), not a file of tensors by name as language models are", path, name(state->form)));
   }
+  state->by_name = {state->tensors, &StoredTensor::name};
+  return TensorFile(std::move(state));
+}
+
+TensorFile TensorFile::make(HuggingFaceFolder folder, std::vector<StoredTensor> tensors,
+                            std::shared_ptr<const void> owner) {
+  auto state = std::make_unique<State>();
+  state->form = FileForm::huggingface;
+  state->path = folder.path();
+  state->folder = std::move(folder);
+  state->owner = std::move(owner);
+  state->tensors = std::move(tensors);
+  for (StoredTensor& tensor : state->tensors) tensor.file = state->path;
   state->by_name = {state->tensors, &StoredTensor::name};
   return TensorFile(std::move(state));
 }

@@ -74,6 +74,9 @@ class TensorFile {
  public:
   /// By content. Throws IoError, FormatError; UnsupportedError for networks (checkpoint, architecture, entity).
   static TensorFile open(const std::string& path, bool eager = false);
+  /// The tensors of `folder`, which is made. `owner` keeps alive what they view.
+  static TensorFile make(HuggingFaceFolder folder, std::vector<StoredTensor> tensors,
+                         std::shared_ptr<const void> owner);
   TensorFile(TensorFile&&) noexcept;
   TensorFile& operator=(TensorFile&&) noexcept;
   ~TensorFile();

@@ -78,26 +78,29 @@ std::string TextVocabulary::decode(std::span<const int> ids) const {
   return text;
 }
 
-TextDataset make_text_dataset(std::string_view text, const TextOptions& options, std::string_view file) {
+Dataset make_token_dataset(std::span<const int> ids, const TextOptions& options, std::string_view file) {
   if (options.context == 0) throw UsageError("a text dataset needs a context of at least one token");
   const std::size_t stride = options.stride == 0 ? options.context : options.stride;
-  TextDataset result;
-  result.vocabulary = TextVocabulary(text, options.unit, file);
-  const std::vector<int> ids = result.vocabulary.encode(text, file);
   if (ids.size() <= options.context) {
     throw UsageError(fmt::format("{}: {} tokens are too few for a context of {} and the token after it", file,
                                  ids.size(), options.context));
   }
   const std::size_t count = (ids.size() - 1 - options.context) / stride + 1;
   checked_mul(checked_mul(count, options.context, "a text dataset"), sizeof(float), "a text dataset");
-  result.data.x = Tensor<float>({count, options.context});
-  result.data.y = Tensor<float>({count, options.context});
+  Dataset data{Tensor<float>({count, options.context}), Tensor<float>({count, options.context})};
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t t = 0; t < options.context; ++t) {
-      result.data.x[i * options.context + t] = static_cast<float>(ids[i * stride + t]);
-      result.data.y[i * options.context + t] = static_cast<float>(ids[i * stride + t + 1]);
+      data.x[i * options.context + t] = static_cast<float>(ids[i * stride + t]);
+      data.y[i * options.context + t] = static_cast<float>(ids[i * stride + t + 1]);
     }
   }
+  return data;
+}
+
+TextDataset make_text_dataset(std::string_view text, const TextOptions& options, std::string_view file) {
+  TextDataset result;
+  result.vocabulary = TextVocabulary(text, options.unit, file);
+  result.data = make_token_dataset(result.vocabulary.encode(text, file), options, file);
   return result;
 }
 

@@ -56,6 +56,8 @@ AttentionDims attention_dims(const LayerConfig& c) {
   check_norm(c.k_norm, "k_norm", dims.head_values, dims.keys);
   check_norm(c.inner_norm, "inner_norm", dims.queries, dims.queries);
   if (std::isinf(c.rope_freq_base)) refuse("rope_freq_base is infinite");
+  dims.biased = !c.no_bias;
+  dims.turns = !c.no_rope && dims.head_values > 1;
   dims.rope_base = c.rope_freq_base > 0 ? c.rope_freq_base : 10000;
   dims.eps = effective_eps(c.rms_norm_eps);
   return dims;
@@ -63,12 +65,12 @@ AttentionDims attention_dims(const LayerConfig& c) {
 
 Linear attention_projection(const AttentionDims& dims) {
   return {.matrix = {.first = 0, .rows = dims.projected(), .cols = dims.width},
-          .bias_first = (dims.projected() + dims.queries) * dims.width};
+          .bias_first = dims.biased ? dims.matrix_values() : kNoBias};
 }
 
 Linear attention_output(const AttentionDims& dims) {
   return {.matrix = {.first = dims.projected() * dims.width, .rows = dims.width, .cols = dims.queries},
-          .bias_first = (dims.projected() + dims.queries) * dims.width + dims.projected()};
+          .bias_first = dims.biased ? dims.matrix_values() + dims.projected() : kNoBias};
 }
 
 AttentionBatch attention_batch(const Layer& layer, const AttentionDims& dims, const Shape& shape) {
@@ -100,11 +102,11 @@ WeightShape weight_shape_of(const LayerConfig& config) {
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {
-  initialize_uniform(weights, seed, 0, attention_projection(attention_dims(config)).bias_first);
+  initialize_uniform(weights, seed, 0, attention_dims(config).matrix_values());
 }
 
 const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, LayerState& state) {
-  if (dims.head_values < 2) return nullptr;  // nothing to turn
+  if (!dims.turns) return nullptr;
   const AttentionTable* const table = state.attention_table.get();
   if (table == nullptr || table->head_values != dims.head_values || table->base != dims.rope_base ||
       table->rope.positions() < steps) {

@@ -29,9 +29,10 @@ Doubles reference(const LayerConfig& c, std::size_t sequences, std::span<const d
   const double base = c.rope_freq_base > 0 ? c.rope_freq_base : 10000;
   const double *wq = w.data(), *wk = wq + Q * D, *wv = wk + K * D, *wo = wv + K * D;
   const double *bq = wo + D * Q, *bk = bq + Q, *bv = bk + K, *bo = bv + K;
-  const auto linear = [](const double* matrix, const double* bias, const double* v, std::size_t rows,
-                         std::size_t cols) {
-    Doubles y(bias, bias + rows);
+  const auto linear = [&c](const double* matrix, const double* bias, const double* v, std::size_t rows,
+                           std::size_t cols) {
+    Doubles y(rows);
+    if (!c.no_bias) y.assign(bias, bias + rows);
     for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t i = 0; i < cols; ++i) y[r] += matrix[r * cols + i] * v[i];
     }
@@ -47,7 +48,7 @@ Doubles reference(const LayerConfig& c, std::size_t sequences, std::span<const d
     for (std::size_t n = 0; n < heads; ++n) {
       double* const head = row.data() + n * d;
       if (!weights.empty()) norm(head, d, weights.data() + (weights.size() == d ? 0 : n * d));
-      for (std::size_t j = 0; j < d / 2; ++j) {
+      for (std::size_t j = 0; j < d / 2 && !c.no_rope; ++j) {
         const double angle =
             static_cast<double>(t) / std::pow(base, 2 * static_cast<double>(j) / static_cast<double>(d));
         const double a = head[j], b = head[j + d / 2];
@@ -130,6 +131,7 @@ struct GradientCase {
   AttentionShape shape;
   std::size_t sequences, steps;
   std::size_t q_norm = 0, k_norm = 0, inner_norm = 0;  // lengths
+  bool no_rope = false, no_bias = false;
 };
 
 class AttentionGradients : public ::testing::TestWithParam<GradientCase> {};
@@ -140,6 +142,8 @@ TEST_P(AttentionGradients, AgreeWithDifferences) {
   layer.config.q_norm = norm_weights(c.q_norm);
   layer.config.k_norm = norm_weights(c.k_norm);
   layer.config.inner_norm = norm_weights(c.inner_norm);
+  layer.config.no_rope = c.no_rope;
+  layer.config.no_bias = c.no_bias;
   const Tensor<float> x = random_tensor({c.sequences, c.steps, static_cast<std::size_t>(c.shape.width)}, 3, 1.5f);
   testing::GradientCheck check;
   check.tolerance = 2e-4;
@@ -164,6 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"own_norms", {.width = 8, .heads = 4, .kv_heads = 2, .head_dim = 3}, 2, 5, 12, 6},
         GradientCase{"query_norm_only", {.width = 8, .heads = 2, .kv_heads = 2, .head_dim = 4}, 1, 5, 4, 0},
         GradientCase{"inner_norm", {.width = 8, .heads = 3, .kv_heads = 1, .head_dim = 4}, 2, 5, 0, 0, 12},
+        GradientCase{"no_rope", {.width = 8, .heads = 4, .kv_heads = 2, .head_dim = 4}, 2, 5, 4, 4, 0, true},
+        GradientCase{"no_bias", {.width = 8, .heads = 2, .kv_heads = 1, .head_dim = 4}, 2, 5, 0, 0, 0, false, true},
         GradientCase{"all_norms", {.width = 5, .heads = 2, .kv_heads = 2, .head_dim = 3}, 2, 4, 3, 6, 6}),
     [](const auto& test) { return std::string(test.param.name); });
 

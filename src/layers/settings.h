@@ -21,9 +21,13 @@ Linear dense_matrix(const LayerConfig& config);
 struct AttentionDims {
   std::size_t width, heads, kv_heads, head_values;
   std::size_t queries, keys;  ///< values of all heads of a token
+  bool turns;                 ///< queries and keys by their positions
+  bool biased;                ///< it adds the biases in its array
   double rope_base, eps;
 
   std::size_t projected() const noexcept { return queries + 2 * keys; }
+  /// Of all matrices; the biases follow them.
+  std::size_t matrix_values() const noexcept { return (projected() + queries) * width; }
   std::size_t group() const noexcept { return heads / kv_heads; }
 };
 AttentionDims attention_dims(const LayerConfig& config);
@@ -46,6 +50,9 @@ struct SwiGluParts {
   Linear gate, up, down;
   kernels::Activation function;  ///< of the gate: silu or relu2
   bool normed;                   ///< an RMS norm before `down`
+
+  /// Of all matrices; the biases follow them.
+  std::size_t matrix_values() const noexcept { return 3 * width * inner; }
 };
 SwiGluParts swiglu_parts(const LayerConfig& config);
 

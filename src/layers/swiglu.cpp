@@ -20,11 +20,12 @@ SwiGluParts swiglu_parts(const LayerConfig& config) {
     throw UsageError(fmt::format("SwiGLU: inner_norm has {} values, not {}", config.inner_norm.size(), inner));
   }
   const std::size_t matrix = width * inner;  // of sizes below 2^31: nothing overflows
+  const auto bias_at = [&](std::size_t first) { return config.no_bias ? kNoBias : 3 * matrix + first; };
   return {.width = width,
           .inner = inner,
-          .gate = {.matrix = {.first = 0, .rows = inner, .cols = width}, .bias_first = 3 * matrix},
-          .up = {.matrix = {.first = matrix, .rows = inner, .cols = width}, .bias_first = 3 * matrix + inner},
-          .down = {.matrix = {.first = 2 * matrix, .rows = width, .cols = inner}, .bias_first = 3 * matrix + 2 * inner},
+          .gate = {.matrix = {.first = 0, .rows = inner, .cols = width}, .bias_first = bias_at(0)},
+          .up = {.matrix = {.first = matrix, .rows = inner, .cols = width}, .bias_first = bias_at(inner)},
+          .down = {.matrix = {.first = 2 * matrix, .rows = width, .cols = inner}, .bias_first = bias_at(2 * inner)},
           .function = config.activation == Activation::relu2 ? kernels::Activation::relu2 : kernels::Activation::silu,
           .normed = !config.inner_norm.empty()};
 }
@@ -38,11 +39,11 @@ enum Scratch : std::size_t { kGradGate, kGradUp, kGradProduct, kScratchCount };
 
 WeightShape weight_shape_of(const LayerConfig& config) {
   const SwiGluParts parts = swiglu_parts(config);
-  return {.rows = 1, .cols = parts.down.bias_first + parts.width};
+  return {.rows = 1, .cols = parts.matrix_values() + 2 * parts.inner + parts.width};
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {
-  initialize_uniform(weights, seed, 0, swiglu_parts(config).gate.bias_first);
+  initialize_uniform(weights, seed, 0, swiglu_parts(config).matrix_values());
 }
 
 /// grad_gate = grad · up · f'(gate), grad_up = grad · f(gate).

@@ -33,7 +33,7 @@ std::vector<double> reference(const LayerConfig& c, std::span<const double> x, s
     std::vector<double> m(M);
     double squares = 0;
     for (std::size_t j = 0; j < M; ++j) {
-      double g = bg[j], u = bu[j];
+      double g = c.no_bias ? 0 : bg[j], u = c.no_bias ? 0 : bu[j];
       for (std::size_t i = 0; i < I; ++i) {
         g += wg[j * I + i] * x[row * I + i];
         u += wu[j * I + i] * x[row * I + i];
@@ -46,7 +46,7 @@ std::vector<double> reference(const LayerConfig& c, std::span<const double> x, s
       m[j] *= static_cast<double>(c.inner_norm[j]) / std::sqrt(squares / static_cast<double>(M) + eps);
     }
     for (std::size_t i = 0; i < I; ++i) {
-      double y = bd[i];
+      double y = c.no_bias ? 0 : bd[i];
       for (std::size_t j = 0; j < M; ++j) y += wd[i * M + j] * m[j];
       out.push_back(y);
     }
@@ -68,14 +68,17 @@ TEST(SwiGlu, GradientsAgreeWithDifferences) {
     Activation activation;
     bool norm;
     double eps;
+    bool no_bias = false;
   };
   for (const Case& c : {Case{5, 7, Activation::linear, false, 0}, Case{7, 3, Activation::relu, false, 0},
                         Case{1, 1, Activation::silu, false, 0}, Case{5, 9, Activation::relu2, false, 0},
-                        Case{5, 9, Activation::silu, true, 0}, Case{6, 5, Activation::relu2, true, 0.2}}) {
+                        Case{5, 9, Activation::silu, true, 0}, Case{6, 5, Activation::relu2, true, 0.2},
+                        Case{5, 7, Activation::silu, false, 0, true}}) {
     SCOPED_TRACE(std::string(name(c.activation)) + (c.norm ? " with norm" : ""));
     Layer layer = layer_of(c.width, c.intermediate);
     layer.config.activation = c.activation;
     layer.config.rms_norm_eps = c.eps;
+    layer.config.no_bias = c.no_bias;
     if (c.norm) {
       for (int i = 0; i < c.intermediate; ++i) layer.config.inner_norm.push_back(0.6f + 0.1f * static_cast<float>(i));
     }

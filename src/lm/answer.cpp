@@ -26,7 +26,9 @@ std::optional<GeneratedToken> Answer::take(TokenId id, bool full, std::span<cons
     return token.text.empty() ? std::nullopt : std::optional(std::move(token));
   }
   result_.ids.push_back(id);
-  if (tokenizer_ != nullptr) token.text = stream_.push(tokenizer_->piece(id));
+  // Models may have rows beyond the tokens that there are, to fill up their vocabulary: those spell nothing.
+  const bool spelled = tokenizer_ != nullptr && static_cast<std::size_t>(id) < tokenizer_->size();
+  if (spelled) token.text = stream_.push(tokenizer_->piece(id));
   if (enough() || full) token.text += stream_.finish();
   if (log_probabilities_ > 0) token.top = top_log_probabilities(logits, log_probabilities_, id);
   if (stream_.stopped()) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "checkpoint/decoder_network.h"
 #include "files/hugging_face.h"
 #include "imago/error.h"
 #include "imago/lm.h"
@@ -21,8 +22,28 @@ std::optional<models::Vocabulary> read_vocabulary(const files::TensorFile& file,
   if (const GgufFile* gguf = file.gguf()) return models::read_vocabulary(*gguf);
   const files::HuggingFaceFolder* folder = file.folder();
   if (folder != nullptr && folder->tokenizer()) return models::read_vocabulary(*folder);
-  if (folder != nullptr) {
+  if (folder != nullptr && !folder->made_of().empty()) {
+    problem =
+        fmt::format("{} was saved without a tokenizer: name a file or folder that has it (--tokenizer)", file.path());
+  } else if (folder != nullptr) {
     problem = fmt::format("{} has no tokenizer: put its tokenizer.json beside config.json", file.path());
+  }
+  return std::nullopt;
+}
+
+/// The tokenizer at `path`, or if that is empty that of the model; none, with the reason, where there is none.
+std::optional<Tokenizer> load_tokenizer(const files::TensorFile& file, const std::string& path, std::string& problem) {
+  if (!path.empty()) {
+    Tokenizer tokenizer = Tokenizer::load(path);
+    const std::size_t known = models::read_traits(file).vocabulary;
+    if (tokenizer.size() <= known) return tokenizer;
+    throw UsageError(fmt::format("{} has {} tokens, but {} knows {}: they do not belong together", path,
+                                 tokenizer.size(), file.path(), known));
+  }
+  try {
+    if (auto vocabulary = read_vocabulary(file, problem)) return TokenizerMaker::make(std::move(*vocabulary));
+  } catch (const UnsupportedError& error) {
+    problem = error.what();
   }
   return std::nullopt;
 }
@@ -86,15 +107,10 @@ LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOp
 
 LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptions& options,
                                const MatrixEncoder& encoder) {
-  files::TensorFile file = files::TensorFile::open(path, options.eager);
+  files::TensorFile file = checkpoint::open_model(path, {.eager = options.eager});
   // The vocabulary first: a mistake in it is told before gigabytes are packed.
-  std::optional<Tokenizer> tokenizer;
   std::string problem;
-  try {
-    if (auto vocabulary = read_vocabulary(file, problem)) tokenizer = TokenizerMaker::make(std::move(*vocabulary));
-  } catch (const UnsupportedError& error) {
-    problem = error.what();
-  }
+  std::optional<Tokenizer> tokenizer = load_tokenizer(file, options.tokenizer, problem);
   return LanguageModelAccess::assemble(load_decoder(std::move(file), options, encoder), std::move(tokenizer), problem,
                                        options.kept_bytes);
 }

@@ -230,8 +230,8 @@ void check_gguf_names(const TensorFile& file) {
   }
 }
 
-std::vector<files::HuggingFaceWriter::SideFile> side_files_of(const std::string& folder) {
-  std::vector<files::HuggingFaceWriter::SideFile> files;
+std::vector<files::SideFile> side_files_of(const std::string& folder) {
+  std::vector<files::SideFile> files;
   for (const char* name : kSideFiles) {
     const std::filesystem::path path = std::filesystem::path(folder) / name;
     if (!std::filesystem::is_regular_file(path)) continue;
@@ -266,7 +266,9 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
       recipe.safetensors_metadata.assign(metadata.begin(), metadata.end());
     }
     if (target == FileForm::huggingface) {
-      recipe.side_files = side_files_of(folder->path());
+      const std::span<const files::SideFile> made = folder->made_of();
+      recipe.side_files =
+          made.empty() ? side_files_of(folder->path()) : std::vector<files::SideFile>(made.begin(), made.end());
     } else {
       recipe.notes.push_back("config.json and tokenizer are left out: a safetensors file holds tensors only");
     }

@@ -132,9 +132,9 @@ struct ModelRecipe {
   FileForm target = FileForm::gguf;
   bool is_network = false;  ///< the tensors are the weights of layers, by path
   std::vector<TensorRecipe> tensors;
-  std::vector<std::shared_ptr<const MadeTensor>> made;         ///< sources of parts besides the tensors of the file
-  std::vector<GgufMetadata> gguf_metadata;                     ///< for GGUF, without general.file_type
-  std::vector<files::HuggingFaceWriter::SideFile> side_files;  ///< for a folder
+  std::vector<std::shared_ptr<const MadeTensor>> made;  ///< sources of parts besides the tensors of the file
+  std::vector<GgufMetadata> gguf_metadata;              ///< for GGUF, without general.file_type
+  std::vector<files::SideFile> side_files;              ///< for a folder
   std::vector<std::pair<std::string, std::string>> safetensors_metadata;
   std::vector<std::string> notes;  ///< what is lost or left out, one sentence each
 };

@@ -306,6 +306,7 @@ Layer copy_layer(const Layer& layer) {
 Network Network::copy() const {
   Network copy(depth(), rows(), cols(), layers_per_cell());
   copy.id = id;
+  copy.files = files;
   copy.set_run_seed(state_->run_seed);
   std::ranges::transform(layers(), copy.layers().begin(), copy_layer);
   copy.restore_memory(memory());

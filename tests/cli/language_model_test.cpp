@@ -136,5 +136,76 @@ TEST_F(LanguageModelCommands, RandomModelsRunInEveryCommand) {
   expect_error(imago_run({"bench", file("q8_0.gguf"), "-p", "129"}), 2, "129 tokens do not fit the context of 128");
 }
 
+TEST_F(LanguageModelCommands, NetworksThatAreLanguageModelsRun) {
+  const std::string gguf = file("tiny.gguf");
+  ASSERT_EQ(imago_run({"synth",          gguf,  "--type",  "f16", "--width",    "64", "--blocks",     "2",
+                       "--feed-forward", "96",  "--heads", "4",   "--kv-heads", "2",  "--vocabulary", "512",
+                       "--ctx",          "128", "-t",      "1",   "-q"})
+                .exit_code,
+            0);
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the quick brown fox ";
+  folder_.write("text", text);
+  const auto perplexity = [&](const std::string& path, Words more = {}) {
+    Words words = {"eval", path, "--text", file("text"), "--ctx", "32", "--json", "-t", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return expect_json(imago_run(words)).at("perplexity").get<double>();
+  };
+  const double wanted = perplexity(gguf);
+  // Tokens beyond the tokenizer only fill up the vocabulary.
+  Words generation = {"-p", "fox", "-n", "6", "--temp", "0", "--exact", "-t", "1", "-q"};
+  for (int id = 259; id < 512; ++id) generation.insert(generation.end(), {"-l", std::to_string(id) + "=-inf"});
+  const auto continuation = [&](const std::string& path) {
+    Words words = {"run", path};
+    words.insert(words.end(), generation.begin(), generation.end());
+    const ProcessResult result = imago_run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  for (const char* name : {"m.entity", "m.json", "m.safetensors", "m.gguf"}) {
+    ASSERT_EQ(imago_run({"convert", gguf, file("first.json"), "-q"}).exit_code, 0);
+    ASSERT_EQ(imago_run({"convert", file("first.json"), file(name), "-q"}).exit_code, 0);
+    EXPECT_NEAR(perplexity(file(name)), wanted, 1e-6 * wanted) << name;
+    EXPECT_EQ(continuation(file(name)), continuation(gguf)) << name;
+    EXPECT_EQ(expect_json(imago_run({"tokenize", file(name), "--text", "quick", "--json"})),
+              expect_json(imago_run({"tokenize", gguf, "--text", "quick", "--json"})));
+  }
+  EXPECT_EQ(imago_run({"bench", file("m.entity"), "-p", "8", "-n", "2", "-r", "1", "-t", "1"}).exit_code, 0);
+
+  // Without a tokenizer of its own it takes another's.
+  const std::string mute = file("mute.json");
+  ASSERT_EQ(imago_run({"convert", model("llama_tied_f32"), mute, "-q"}).exit_code, 0);
+  expect_error(imago_run({"eval", mute, "--text", file("text")}), 1, "was saved without a tokenizer");
+  expect_error(imago_run({"eval", mute, "--text", file("text"), "--tokenizer", gguf}), 2,
+               "they do not belong together");
+  EXPECT_NEAR(perplexity(gguf, {"--tokenizer", file("m.entity")}), wanted, 1e-9);
+
+  // The network computes what the folder does, and what a network that is none says why.
+  std::vector<std::pair<std::string, Tensor<float>>> input;
+  input.emplace_back("x", Tensor<float>(Shape{4}, {3, 250, 7, 0}));
+  save_safetensors(file("x.safetensors"), input);
+  ASSERT_EQ(imago_run({"forward", mute, "--input", file("x.safetensors"), "-o", file("y.safetensors")}).exit_code, 0);
+  const auto logits = [&](const std::string& path, const std::string& out) {
+    EXPECT_EQ(imago_run({"logits", path, "--ids", "3,250,7,0", "-q", "-o", file(out)}).exit_code, 0);
+    return SafetensorsFile::open(file(out)).read_float32("logits");
+  };
+  const Tensor<float> direct = logits(model("llama_tied_f32"), "l.safetensors");
+  const Tensor<float> network = SafetensorsFile::open(file("y.safetensors")).read_float32("y");
+  ASSERT_EQ(network.shape(), direct.shape());
+  for (std::size_t i = 0; i < direct.size(); ++i) ASSERT_NEAR(network[i], direct[i], 1e-4);
+  folder_.write("dense.json", R"({"depth": 1, "rows": 1, "cols": 1, "layers_per_cell": 1, "layers": [
+    {"type": "Dense", "input_height": 2, "output_height": 2, "weights": "AAAAAAAAAAAAAAAAAAAAAA=="}]})");
+  expect_error(imago_run({"run", file("dense.json"), "-p", "a"}), 1, "is not a language model");
+
+  // Trained on a text by its own tokenizer it predicts that better, also as a folder.
+  ASSERT_EQ(imago_run({"train", file("m.entity"), "--data", file("text"), "--text-context", "16", "--epochs", "4",
+                       "--batch", "4", "--optimizer", "adam", "--lr", "0.003", "-o", file("t.entity"), "-q", "-t", "1"})
+                .exit_code,
+            0);
+  EXPECT_LT(perplexity(file("t.entity")), wanted / 2);
+  ASSERT_EQ(imago_run({"convert", file("t.entity"), file("trained/"), "-q"}).exit_code, 0);
+  EXPECT_NEAR(perplexity(file("trained")), perplexity(file("t.entity")), 1e-6 * wanted);
+}
+
 }  // namespace
 }  // namespace imago::testing

@@ -57,7 +57,7 @@ const float* setting(const std::vector<float>& values, DeviceTensor& to, DeviceR
 
 /// The table of angles, uploaded when the number of steps grows.
 const float* rope_of(const AttentionDims& dims, std::size_t steps, DeviceState& state, DeviceRun& run) {
-  if (dims.head_values < 2) return nullptr;
+  if (!dims.turns) return nullptr;
   if (state.rope_steps < steps || state.rope_values != dims.head_values || state.rope_base != dims.rope_base) {
     const kernels::RopeTable table = attention_rope(dims.head_values, dims.rope_base, steps);
     state.scratch[kRope].resize(*run.device, Shape{steps, table.rotary()});
