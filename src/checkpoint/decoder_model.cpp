@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <list>
 #include <utility>
 
@@ -370,16 +371,15 @@ class TensorMaker {
     if (!version) return tensor;
     if (const std::span<const float> scales = version->scales(); !scales.empty()) {
       const std::size_t group = version->scale_group();
-      if (scales.size() == 1) {
-        tensor.scale_values = {scales[0]};
-        tensor.scale_group = count;
-      } else if (place.first % group == 0 && cols % group == 0) {
-        const std::span<const float> own = scales.subspan(place.first / group, count / group);
-        tensor.scale_values.assign(own.begin(), own.end());
-        tensor.scale_group = group;
-      } else {
-        return std::nullopt;
-      }
+      const bool single = scales.size() == 1;
+      if (!single && (place.first % group != 0 || cols % group != 0)) return std::nullopt;
+      const std::size_t first = single ? 0 : place.first / group, own = single ? 1 : count / group;
+      const auto copy = [&](std::span<const float> all, std::vector<float>& to) {
+        if (!all.empty()) std::ranges::copy(all.subspan(first, own), std::back_inserter(to));
+      };
+      copy(scales, tensor.scale_values);
+      copy(version->zero_points(), tensor.zero_points);
+      tensor.scale_group = single ? count : group;
     }
     owner_.versions.push_back(version);
     return tensor;

@@ -38,6 +38,7 @@ struct EntityBlob {
   float scale = 0;    ///< 0: none was given
   bool native = false;
   std::span<const std::byte> bytes;
+  float zero_point = 0;
 };
 
 /// Embeddings, head and final norm of a decoder belong to no layer: they are kept as data.

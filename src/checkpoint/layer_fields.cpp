@@ -82,6 +82,8 @@ constexpr LayerField kLayerFields[] = {
     {"scales", WeightKey::scales},
     {"no_rope", &C::no_rope},
     {"no_bias", &C::no_bias},
+    {"zero_point", WeightKey::zero_point},
+    {"zeros", WeightKey::zeros},
 };
 
 constexpr RuleField kRuleFields[] = {

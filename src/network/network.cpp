@@ -285,7 +285,7 @@ void morph_network(Network& network, const Scheme& requested) {
     config.granularity = scheme.granularity;
     config.group = scheme.group;
     if (!scheme.format.has_scales() || checked_scheme(config.scheme()) == scheme) continue;
-    layers[i]->weights->set_scales(config.scheme(), versions[i]->scales());
+    layers[i]->weights->set_scales(config.scheme(), versions[i]->scales(), versions[i]->zero_points());
     layers[i]->weights->morph(config.scheme());
   }
 }

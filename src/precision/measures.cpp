@@ -75,7 +75,9 @@ std::uint64_t layer_bytes(const Layer& layer) { return layer.weights ? layer_byt
 
 std::uint64_t layer_bytes(const Layer& layer, const Scheme& scheme) {
   const ScaleLayout scales = scale_layout(scheme, layer.weights->rows(), layer.weights->cols());
-  return packed_bytes(scheme.format, layer.weights->count()) + scales.count * sizeof(float);
+  const std::shared_ptr<const Version> version = layer.weights->find(scheme);
+  const std::size_t zero_points = version ? version->zero_points().size() : has_zero_points(scheme) ? scales.count : 0;
+  return packed_bytes(scheme.format, layer.weights->count()) + (scales.count + zero_points) * sizeof(float);
 }
 
 Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t count) {

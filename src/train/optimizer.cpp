@@ -25,7 +25,7 @@ struct Slot {
 
   WeightStore* store = nullptr;     // these are of the current step
   std::span<const float> gradient;  // empty: nothing to do
-  DType dtype = DType::float32;
+  Scheme scheme;
   bool learns_scale = false;
 };
 
@@ -93,7 +93,7 @@ struct Optimizer::State {
         Slot& slot = slots[next++];
         slot.store = &*layer.weights;
         slot.gradient = gradient.weights;
-        slot.dtype = layer.config.dtype;
+        slot.scheme = layer.config.scheme();
         slot.learns_scale = imago::learns_scale(options, layer.config);
         // A layer that changed after the backward has no gradient until the next.
         if (slot.gradient.size() != slot.count) slot.gradient = {};
@@ -116,17 +116,18 @@ struct Optimizer::State {
   void apply(const UpdateRule& rule, Slot& slot) const {
     for (int i = 0; i < moment_count(options.kind); ++i) slot.moments[i].resize(slot.count);
     if (slot.learns_scale) learn_scale(rule, slot);  // before the master moves: it looks at how that was rounded
-    const bool not_negative = info(slot.dtype).kind == NumberKind::unsigned_integer;
+    const bool not_negative = slot.store->loses_negatives(slot.scheme);
     rule.apply(slot.store->edit_master(), slot.gradient, slot.moments[0], slot.moments[1], not_negative);
   }
 
   void learn_scale(const UpdateRule& rule, Slot& slot) const {
-    if (start_scale(*slot.store, slot.dtype)) return;  // this gradient belongs to the scale that was derived before
+    const DType dtype = slot.scheme.format.dtype();
+    if (start_scale(*slot.store, dtype)) return;  // this gradient belongs to the scale that was derived before
     for (int i = 0; i < moment_count(options.kind); ++i) slot.scale_moments[i].resize(1);
-    const float slope = log_scale_slope(*slot.store, slot.dtype, slot.gradient);
+    const float slope = log_scale_slope(*slot.store, dtype, slot.gradient);
     float step = 0;  // seen from where it is, so that weight decay has nothing to pull at
     rule.apply({&step, 1}, {&slope, 1}, slot.scale_moments[0], slot.scale_moments[1], false);
-    move_scale(*slot.store, slot.dtype, step);
+    move_scale(*slot.store, dtype, step);
   }
 };
 
