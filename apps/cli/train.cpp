@@ -12,7 +12,7 @@ struct TrainCommand : CommonOptions {
   std::string spec, output;
   DataOptions data;
   TrainOptions training;  ///< except its loss, unless --loss is given, and the device and the callbacks
-  std::optional<DType> dtype;
+  std::optional<Format> dtype;
   LoadOptions load;
   std::size_t text_context = 0;  ///< 0: the data is not a text
   bool text_bytes = false;
@@ -61,7 +61,7 @@ void add_update_options(CLI::App& command, TrainCommand& options) {
             "Steps over which the rate rises to its value (default: 0)");
   number("--clip", optimizer.clip_element, "Limit of each element of the gradient (default: 0, none)");
   number("--clip-norm", optimizer.clip_norm, "Limit of the norm of the whole gradient (default: 0, none)");
-  add_parsed(command, "--dtype", options.dtype, parse_dtype, "TYPE",
+  add_parsed(command, "--dtype", options.dtype, parse_format, "TYPE",
              "Type of all weights; training uses the rounded weights (default: as SPEC says, layer by layer)");
   const auto learn_scales = [&optimizer](std::int64_t count) { optimizer.learn_scales = count > 0; };
   command.add_flag_function("--learn-scales,!--no-learn-scales", learn_scales,

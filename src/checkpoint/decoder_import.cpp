@@ -272,7 +272,7 @@ class DecoderImport {
   /// (docs/layers.md).
   void fill(Layer& layer, LayerConfig config, const Block& block, std::initializer_list<Slot> slots) {
     config.rms_norm_eps = sizes_.eps;
-    WeightStore store(1, weight_shape(config).count());
+    WeightStore store(weight_shape(config));
     std::span<float> rest = store.edit_master();
     const auto next = [&](std::size_t count) {
       const std::span<float> part = rest.first(count);

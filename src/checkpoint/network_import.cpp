@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/network_tensors.h"
 #include "files/json_writer.h"
@@ -163,7 +164,7 @@ std::string transformer_json(const ImportedNetwork& imported) {
   json.member("vocab_size", imported.embeddings.shape()[0]);
   json.member("lm_head_tied", imported.head.size() == 0);
   json.member("has_final_norm", imported.final_norm.size() != 0);
-  json.member("weight_dtype", name(attention.dtype));
+  json.member("weight_dtype", name(dtype_beside(attention.dtype)));
   json.key("dims");
   json.begin_object();
   json.member("num_layers", layers.size() / 4);

@@ -56,7 +56,7 @@ void note_surprises(std::span<const PlannedTensor> plan, std::optional<Format> t
   const PlannedTensor* largest = nullptr;
   std::size_t grown = 0, added = 0, before_all = 0, after_all = 0;
   for (const PlannedTensor& planned : plan) {
-    if (planned.misfit) ++misfits[{planned.recipe->shape.last(), type_name(planned.type, planned.source())}];
+    if (planned.misfit) ++misfits[{row_length(*planned.recipe), type_name(planned.type, planned.source())}];
     const std::size_t before = original_bytes(planned);
     before_all += before;
     after_all += planned.bytes();

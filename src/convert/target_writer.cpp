@@ -131,15 +131,7 @@ class NetworkWriter {
       if (changed == changed_.end()) continue;
       const Scheme& scheme = changed->second->scheme;
       Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
-      const Format format = *changed->second->type.format;
-      if (format.is_block()) {
-        layer.config.dtype = DType::float32;
-        layer.config.granularity = Granularity::tensor;
-        layer.config.group = 0;
-        blocks_.insert_or_assign(named.path, std::pair(format, std::move(entries_[named.path])));
-        continue;
-      }
-      layer.config.dtype = format.dtype();
+      layer.config.dtype = *changed->second->type.format;
       if (changed->second->type.scaled) {
         layer.config.granularity = scheme.granularity;
         layer.config.group = scheme.group;
@@ -151,7 +143,7 @@ class NetworkWriter {
       // The scales become explicit ones: a file states scales, not how they were found.
       layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
     }
-    source_.network->save(path_, blocks_);
+    source_.network->save(path_);
   }
 
  private:
@@ -159,7 +151,6 @@ class NetworkWriter {
   const Source& source_;
   std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
   std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
-  checkpoint::BlockWeights blocks_;  // what layers cannot hold, but the file can
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "network/network_state.h"
 #include "quant/scheme.h"
+#include "weights/packed_array.h"
 #include "weights/random.h"
 
 namespace imago {
@@ -270,24 +271,43 @@ void morph_network(Network& network, DType dtype) {
   for (Layer* layer : layers) layer->config.dtype = dtype;
 }
 
-void morph_network(Network& network, const Scheme& requested) {
+std::vector<std::string> morph_network(Network& network, const Scheme& requested) {
   const Scheme scheme = checked_scheme(requested);
-  if (scheme.format.is_block()) {
-    throw UnsupportedError(fmt::format("layers cannot be {}: they have one of the 21 dtypes", scheme.format.name()));
-  }
+  struct Change {
+    Layer* layer;
+    Scheme scheme;
+    std::shared_ptr<const Version> version;
+  };
   std::vector<Layer*> layers;
   collect(network, layers);
-  std::vector<std::shared_ptr<const Version>> versions;  // first, as above
-  for (const Layer* layer : layers) versions.push_back(layer->weights->morph(scheme));
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    LayerConfig& config = layers[i]->config;
-    config.dtype = scheme.format.dtype();
-    config.granularity = scheme.granularity;
-    config.group = scheme.group;
-    if (!scheme.format.has_scales() || checked_scheme(config.scheme()) == scheme) continue;
-    layers[i]->weights->set_scales(config.scheme(), versions[i]->scales());
-    layers[i]->weights->morph(config.scheme());
+  std::vector<std::string> notes;
+  std::vector<Change> changes;  // versions first, as above
+  for (Layer* layer : layers) {
+    const WeightShape& shape = layer->weights->shape();
+    const std::optional<Format> fitting = fitting_type(scheme.format, shape);
+    if (fitting != scheme.format) {
+      notes.push_back(fmt::format(
+          "{} {} {}: {}", layers::describe(*layer), fitting ? "becomes" : "stays",
+          fitting.value_or(layer->config.dtype).name(),
+          shape.matrix_count() == 0
+              ? "it has no matrix"
+              : fmt::format("rows of {} fit no block of {}", shape.row_length(), scheme.format.name())));
+    }
+    if (!fitting) continue;
+    Scheme own = scheme;
+    own.format = *fitting;
+    changes.push_back({layer, own, layer->weights->morph(own)});
   }
+  for (const auto& [layer, own, version] : changes) {
+    LayerConfig& config = layer->config;
+    config.dtype = own.format;
+    config.granularity = own.granularity;
+    config.group = own.group;
+    if (!own.format.has_scales() || checked_scheme(config.scheme()) == own) continue;
+    layer->weights->set_scales(config.scheme(), version->scales());
+    layer->weights->morph(config.scheme());
+  }
+  return notes;
 }
 
 Layer copy_layer(const Layer& layer) {

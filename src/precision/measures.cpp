@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "quant/scheme.h"
+#include "weights/packed_array.h"
 
 namespace imago::precision {
 
@@ -74,8 +74,7 @@ std::optional<double> DistortionSums::relative_rmse() const noexcept {
 std::uint64_t layer_bytes(const Layer& layer) { return layer.weights ? layer_bytes(layer, layer.config.scheme()) : 0; }
 
 std::uint64_t layer_bytes(const Layer& layer, const Scheme& scheme) {
-  const ScaleLayout scales = scale_layout(scheme, layer.weights->rows(), layer.weights->cols());
-  return packed_bytes(scheme.format, layer.weights->count()) + scales.count * sizeof(float);
+  return stored_bytes(scheme, layer.weights->shape());
 }
 
 Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t count) {

@@ -150,6 +150,10 @@ std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
 
 bool is_master(const Scheme& scheme) noexcept { return scheme.format == Format(DType::float32); }
 
+bool is_unsigned(Format format) noexcept {
+  return format.has_scales() && info(format.dtype()).kind == NumberKind::unsigned_integer;
+}
+
 void check_scale(float scale) {
   if (!(scale >= 0) || !std::isfinite(scale)) {
     throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));

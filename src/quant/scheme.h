@@ -36,6 +36,9 @@ bool is_master(const Scheme& scheme) noexcept;
 /// scales do not depend on how many there are. REQUIRES: a checked scheme and its layout for these weights.
 std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights);
 
+/// An integer type without negative codes.
+bool is_unsigned(Format format) noexcept;
+
 /// Scales are finite and not negative; 0 stands for 1. Throws UsageError for any other.
 void check_scale(float scale);
 

@@ -81,6 +81,10 @@ void check_trainable(const Layer& layer) {
     throw UnsupportedError(fmt::format("{} is not trained on a GPU: train this network on the host", describe(layer)));
   }
   if (layer.config.type == LayerType::softmax) check_softmax_trainable(layer);
+  if (layer.weights && layer.config.dtype.is_block()) {
+    throw UnsupportedError(fmt::format("{} is in {}, and a GPU trains layers of the 21 dtypes: train this network on the host",
+                                       describe(layer), layer.config.dtype.name()));
+  }
   const auto check = [](const Layer& child) {
     if (!child.config.is_remote_link) check_trainable(child);
   };
