@@ -144,7 +144,13 @@ Network load_spec(const TrainCommand& command) {
   return blame(command.spec, [&] {
     Network network =
         form == FileForm::architecture ? load_network(command.spec, load) : load_runnable(command.spec, load);
-    if (command.dtype) morph_network(network, *command.dtype);
+    if (command.dtype && !command.dtype->is_block()) {
+      morph_network(network, command.dtype->dtype());  // scales stay where the layers have them
+    } else if (command.dtype) {
+      for (const std::string& note : morph_network(network, Scheme(*command.dtype))) {
+        if (!command.quiet) fmt::print(stderr, "imago: note: {}\n", printable(note));
+      }
+    }
     if (network.parameters() == 0) throw UnsupportedError("no layer has weights, so there is nothing to train");
     return network;
   });

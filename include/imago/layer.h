@@ -164,8 +164,8 @@ struct LayerGradient {
   std::vector<LayerGradient> children;
 };
 
-/// A layer's weight array: [O][I] for Dense, one row for arrays made of several parts; 0 × 0 for layers without weights.
-/// Throws UsageError, naming the layer, for invalid settings.
+/// A layer's weight array: [O][I] for Dense, one row for arrays made of several parts; 0 × 0 for layers without
+/// weights. Throws UsageError, naming the layer, for invalid settings.
 WeightShape weight_shape(const LayerConfig& config);
 
 /// Gives the layer and all inside it fresh weights: matrices uniform in [-0.1, 0.1], biases and beta 0, gamma 1. The

@@ -59,6 +59,9 @@ class Network {
   /// sparse results, still run on the host between the others. Throws UnsupportedError if this build has no kernels for
   /// it.
   void run_on(std::shared_ptr<Device> device);
+  /// With `fast`, products of `forward` round activations to int8 or bfloat16 where the type of a matrix allows it (8
+  /// bits and fewer, and block formats), as language models do. Otherwise, and until called, activations are float32.
+  void set_fast(bool fast) noexcept;
   /// As forward, keeping what `backward` needs and computing with decoded weights.
   const Tensor<float>& forward_training(const Tensor<float>& x);
   /// Gradients for the last forward_training: of its input, returned, and of the weights, added to `gradients()`.

@@ -46,7 +46,8 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
   const std::size_t float_bytes = checked_mul(count, sizeof(float), "the size of the weights");
   if (config.dtype.is_block()) {
     scale_layout(config.scheme(), shape);  // before the rows are said not to fit by a number of bytes
-    if (!stored.native || stored.scales != 0) throw UsageError("blocks have neither scales nor float32 values beside them");
+    if (!stored.native || stored.scales != 0)
+      throw UsageError("blocks have neither scales nor float32 values beside them");
   }
   const bool wide = config.dtype == DType::float16 || config.dtype == DType::bfloat16;
   // An older revision stored the 16-bit floats as float32: told by the length.

@@ -293,7 +293,8 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
   const std::vector<PlacedBlob> blobs = read_blobs(open);
   std::map<const EntityBlob*, TensorSummary> summaries;  // of weights; all other blobs are plain lists of numbers
   std::vector<EntityBlob> decoder_blobs;
-  assign_all(contents.network, blobs, decoder_blobs, [&](const std::string&, const LayerParts& parts) { measure(parts, summaries); });
+  assign_all(contents.network, blobs, decoder_blobs,
+             [&](const std::string&, const LayerParts& parts) { measure(parts, summaries); });
   for (const PlacedBlob& placed : blobs) {
     const EntityBlob& blob = placed.blob;
     const auto found = summaries.find(&blob);
@@ -317,8 +318,8 @@ void collect_blocks(const std::string& path, const Layer& layer, const EntityBlo
                     std::vector<OutgoingBlob>& blobs) {
   const EmittedWeights weights = emit_weights(layer);
   const auto add_floats = [&](std::string_view what, std::span<const std::byte> bytes) {
-    blobs.push_back({{fmt::format("{}.{}", path, what), std::string(name(DType::float32)), 0, false, bytes},
-                     weights.version});
+    blobs.push_back(
+        {{fmt::format("{}.{}", path, what), std::string(name(DType::float32)), 0, false, bytes}, weights.version});
   };
   const std::span<const std::size_t> words = read == nullptr ? std::span<const std::size_t>() : read->words;
   for (auto& [key, bytes] : emit_decoder_matrices(layer.config, weights.bytes, words)) {

@@ -298,7 +298,8 @@ class Guesser {
     const StoredTensor& tensor = *candidate.tensor;
     LayerConfig& config = layer.config;
     const WeightShape shape = weight_shape(config);
-    const bool has_blocks = tensor.format && tensor.format->is_block() && fitting_type(*tensor.format, shape) == tensor.format;
+    const bool has_blocks =
+        tensor.format && tensor.format->is_block() && fitting_type(*tensor.format, shape) == tensor.format;
     const bool has_codes = has_blocks || (tensor.format && tensor.format->has_scales());
     if (!has_codes) return add(std::move(layer), {&candidate}, read_values(tensor));
     config.dtype = *tensor.format;

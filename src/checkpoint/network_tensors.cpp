@@ -156,7 +156,8 @@ class OutgoingTensors {
     if (scheme.format.is_block() && array.vectors != 0) {
       const std::size_t blocks = block_bytes(scheme.format, array);
       add_weights(name, scheme, Shape{array.matrix_count()}, weights.bytes.first(blocks));
-      add(name + std::string(kBiasesSuffix), DType::float32, Shape{array.vector_count()}, weights.bytes.subspan(blocks));
+      add(name + std::string(kBiasesSuffix), DType::float32, Shape{array.vector_count()},
+          weights.bytes.subspan(blocks));
       return;
     }
     add_weights(name, scheme, shape_of(*layer.weights), weights.bytes);

@@ -114,8 +114,8 @@ class Executor {
       const PlannedTensor& planned = plan[i];
       jobs_.push_back(std::make_unique<Job>(planned, guides[i]));
       Job& job = *jobs_.back();
-      job.whole = !planned.copied && (planned.has_parts() || job.reader.needs_whole() || needs_all_weights(planned) || job.is_guided() ||
-                                      job.guide.changes_weights());
+      job.whole = !planned.copied && (planned.has_parts() || job.reader.needs_whole() || needs_all_weights(planned) ||
+                                      job.is_guided() || job.guide.changes_weights());
       if (planned.type.scaled)
         job.scales = planned.copied ? planned.source().scale_values : std::vector<float>(planned.scales.count);
       total_ += models::source_bytes(*planned.recipe);

@@ -99,7 +99,8 @@ void save_as_entity(const checkpoint::Entity& entity, const std::string& out) {
   const std::optional<files::JsonValue> stated = document.root().find("weight_dtype");
   if (stated && attention != layers.end()) {
     const DType dtype = checkpoint::dtype_beside(attention->config.dtype);
-    const bool is_same = stated->kind() == files::JsonKind::string && find_dtype(stated->string("weight_dtype")) == dtype;
+    const bool is_same =
+        stated->kind() == files::JsonKind::string && find_dtype(stated->string("weight_dtype")) == dtype;
     if (!is_same) {
       transformer.replace(stated->offset(), stated->source().size(), fmt::format("\"{}\"", name(dtype)));
     }
@@ -175,8 +176,7 @@ void import_layers(const files::TensorFile& file, const ImportOptions& options, 
   if (imported.is_decoder && source.recipe.target != FileForm::entity) notes.emplace_back(kLeftOut);
   source.sketch = [&imported] { return guided::sketch_network(imported.network); };
   describe_layers(*open, imported.network, source);
-  source.network = {&imported.network,
-                    [&imported](const std::string& out) { save_network(imported, out); }};
+  source.network = {&imported.network, [&imported](const std::string& out) { save_network(imported, out); }};
 }
 
 void open_tensors(const ConvertOptions& options, Source& source) {

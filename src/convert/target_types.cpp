@@ -87,9 +87,7 @@ bool is_network(FileForm format) noexcept {
   return format == FileForm::checkpoint || format == FileForm::architecture || format == FileForm::entity;
 }
 
-bool can_hold(FileForm target, Format format) noexcept {
-  return target != FileForm::gguf || format.in_gguf();
-}
+bool can_hold(FileForm target, Format format) noexcept { return target != FileForm::gguf || format.in_gguf(); }
 
 void require_holdable(FileForm target, Format format) {
   if (can_hold(target, format)) return;

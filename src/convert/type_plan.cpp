@@ -38,8 +38,9 @@ std::size_t rows_of(const Shape& shape) {
 
 }  // namespace
 
-std::size_t row_length(const TensorRecipe& recipe) {
-  return recipe.array ? recipe.array->row_length() : recipe.shape.last();
+std::string rows_text(const TensorRecipe& recipe) {
+  const WeightShape rows{.rows = rows_of(recipe.shape), .cols = recipe.shape.last()};
+  return imago::rows_text(recipe.array.value_or(rows));
 }
 
 namespace {
@@ -214,9 +215,8 @@ class Planner {
   TypeChoice as_planned(Format format, const TensorRecipe& recipe) const {
     require_decodable(*recipe.parts.front().tensor, format);
     if (fitting(format, recipe) != format) {
-      throw UsageError(fmt::format("{}: '{}' cannot be {}: its rows of {} are not a multiple of the block of {}",
-                                   options_.plan, recipe.known_as().name, format.name(), row_length(recipe),
-                                   format.block_values()));
+      throw UsageError(fmt::format("{}: '{}' cannot be {}: its {} are not a multiple of the block of {}", options_.plan,
+                                   recipe.known_as().name, format.name(), rows_text(recipe), format.block_values()));
     }
     return requested(format, recipe, "planned");
   }
@@ -235,7 +235,8 @@ class Planner {
   }
 
   TypeChoice keep(const TensorRecipe& recipe, std::string_view why = "kept") const {
-    if (recipe.scheme && recipe.scheme->format.is_block()) return {{recipe.scheme->format, false}, std::string(why), true};
+    if (recipe.scheme && recipe.scheme->format.is_block())
+      return {{recipe.scheme->format, false}, std::string(why), true};
     TypeChoice choice = keep_type(target_, *recipe.parts.front().tensor);
     if (choice.reason.empty()) choice = {choice.type, std::string(why), true};
     return choice;
@@ -291,7 +292,7 @@ class Planner {
   /// `format` if it fits. Only the mix of a decoder and the layers of a network fall back to another quantized type; in
   /// a bag of tensors and with `pure`, a tensor takes the requested type or keeps its own.
   TypeChoice fitted(Format format, const TensorRecipe& recipe, std::string reason) const {
-    const std::string misfit = fmt::format("rows of {} fit no block of {}", row_length(recipe), format.name());
+    const std::string misfit = fmt::format("{} fit no block of {}", rows_text(recipe), format.name());
     const std::optional<Format> nearest = fitting(format, recipe);
     if (nearest == format) return requested(format, recipe, std::move(reason));
     TypeChoice choice{{nearest, false}, fmt::format("{}; {}", reason, misfit)};

@@ -34,8 +34,9 @@ struct PlannedTensor {
   std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float); }
 };
 
-/// The rows that blocks must fit: those of the matrices of a network's layer.
-std::size_t row_length(const models::TensorRecipe& recipe);
+/// The rows that blocks must fit, for messages: "rows of 64", "rows of multiples of 32" of a layer with several
+/// matrices.
+std::string rows_text(const models::TensorRecipe& recipe);
 
 /// One planned tensor per tensor of the recipe, which must outlive the plan. The first rule that applies decides:
 ///
@@ -51,9 +52,9 @@ std::size_t row_length(const models::TensorRecipe& recipe);
 /// 8. `type`.
 ///
 /// A type whose blocks do not fit the rows is replaced in the mix of a decoder and in networks (fitting_type); if none
-/// fits, the tensor keeps a wide type, a layer its own. In a bag of tensors and with `pure` nothing replaces it: the tensor keeps its own type.
-/// Throws UnsupportedError if the target cannot hold a requested type, UsageError for options without meaning and for a
-/// plan of another model.
+/// fits, the tensor keeps a wide type, a layer its own. In a bag of tensors and with `pure` nothing replaces it: the
+/// tensor keeps its own type. Throws UnsupportedError if the target cannot hold a requested type, UsageError for
+/// options without meaning and for a plan of another model.
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options);
 
 /// The checks of plan_types that need no tensors.

@@ -164,7 +164,7 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
     kernels::copy(x.values(), input.values());
     current = &input;
   }
-  layers::Run run{this, for_backward, run_seed, observer};
+  layers::Run run{this, for_backward, run_seed, observer, fast};
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i].config.is_disabled) continue;
     layers::forward_layer(grid[i], *current, nullptr, states[i], run);
@@ -180,6 +180,8 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
   return *result;
 }
 
+void Network::set_fast(bool fast) noexcept { state_->fast = fast; }
+
 void Network::run_on(std::shared_ptr<Device> device) {
   if (device == nullptr || device->is_host()) {
     state_->device_runner.reset();
@@ -192,7 +194,7 @@ const Tensor<float>& Network::forward(const Tensor<float>& x) {
   if (!state_->is_checked) check();
   state_->is_checked = true;
   if (state_->device_runner == nullptr || state_->observer != nullptr) return state_->run(x, false);
-  layers::Run run{state_.get(), false, state_->run_seed};
+  layers::Run run{state_.get(), false, state_->run_seed, nullptr, state_->fast};
   state_->can_go_back = false;
   state_->device_runner->forward(state_->grid, state_->states, run, x, state_->device_result);
   state_->run_seed = run.seed;
@@ -286,12 +288,11 @@ std::vector<std::string> morph_network(Network& network, const Scheme& requested
     const WeightShape& shape = layer->weights->shape();
     const std::optional<Format> fitting = fitting_type(scheme.format, shape);
     if (fitting != scheme.format) {
-      notes.push_back(fmt::format(
-          "{} {} {}: {}", layers::describe(*layer), fitting ? "becomes" : "stays",
-          fitting.value_or(layer->config.dtype).name(),
-          shape.matrix_count() == 0
-              ? "it has no matrix"
-              : fmt::format("rows of {} fit no block of {}", shape.row_length(), scheme.format.name())));
+      notes.push_back(fmt::format("{} {} {}: {}", layers::describe(*layer), fitting ? "becomes" : "stays",
+                                  fitting.value_or(layer->config.dtype).name(),
+                                  shape.matrix_count() == 0
+                                      ? "it has no matrix"
+                                      : fmt::format("{} fit no block of {}", rows_text(shape), scheme.format.name())));
     }
     if (!fitting) continue;
     Scheme own = scheme;
@@ -327,6 +328,7 @@ Network Network::copy() const {
   Network copy(depth(), rows(), cols(), layers_per_cell());
   copy.id = id;
   copy.set_run_seed(state_->run_seed);
+  copy.set_fast(state_->fast);
   std::ranges::transform(layers(), copy.layers().begin(), copy_layer);
   copy.restore_memory(memory());
   return copy;

@@ -34,7 +34,8 @@ class LayerTypes {
 
   std::span<const Entry> all() const noexcept { return entries_; }
 
-  /// As a conversion does: one scale per row where groups do not fit; where blocks do not, smaller ones or the own type.
+  /// As a conversion does: one scale per row where groups do not fit; where blocks do not, smaller ones or the own
+  /// type.
   static void set(const Entry& entry, Format type, Granularity granularity = Granularity::tensor, int group = 0) {
     LayerConfig& config = entry.layer->config = entry.before;
     config.dtype = fitting_type(type, entry.layer->weights->shape()).value_or(config.dtype);

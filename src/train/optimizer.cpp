@@ -122,7 +122,8 @@ struct Optimizer::State {
   }
 
   void learn_scale(const UpdateRule& rule, Slot& slot) const {
-    if (start_scale(*slot.store, slot.dtype.dtype())) return;  // this gradient belongs to the scale that was derived before
+    if (start_scale(*slot.store, slot.dtype.dtype()))
+      return;  // this gradient belongs to the scale that was derived before
     for (int i = 0; i < moment_count(options.kind); ++i) slot.scale_moments[i].resize(1);
     const float slope = log_scale_slope(*slot.store, slot.dtype.dtype(), slot.gradient);
     float step = 0;  // seen from where it is, so that weight decay has nothing to pull at

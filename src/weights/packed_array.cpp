@@ -92,6 +92,10 @@ ScaleLayout scale_layout(const Scheme& scheme, const WeightShape& shape) {
   return scale_layout(scheme, 1, shape.row_length());
 }
 
+std::string rows_text(const WeightShape& shape) {
+  return fmt::format("rows of {}{}", shape.row == 0 ? "" : "multiples of ", shape.row_length());
+}
+
 std::optional<Format> fitting_type(Format format, const WeightShape& shape) noexcept {
   if (format.is_block() && shape.matrix_count() == 0) return std::nullopt;
   return fitting_type(format, shape.row_length());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "imago/codec.h"
 #include "quant/scheme.h"
@@ -45,5 +46,8 @@ ScaleLayout scale_layout(const Scheme& scheme, const WeightShape& shape);
 /// `format` where it fits all matrices of the array, else the nearest with smaller blocks that does; none if no block
 /// fits, or for a block format if there is no matrix.
 std::optional<Format> fitting_type(Format format, const WeightShape& shape) noexcept;
+
+/// What blocks must fit, for messages: "rows of 64", "rows of multiples of 32" in an array of several matrices.
+std::string rows_text(const WeightShape& shape);
 
 }  // namespace imago

@@ -32,12 +32,10 @@ void check_slice(const WeightStore& store, std::size_t first, std::size_t count)
 /// Whether kernels can read the slice from its codes; the rules are those of kernels::PackedMatrix.
 bool is_packable(const Version& version, const MatrixSlice& slice) {
   const Format format = version.scheme().format;
-  const std::size_t block = static_cast<std::size_t>(format.block_values());
-  if (slice.cols % block != 0 || slice.first % block != 0) return false;
   if (format.is_block()) {
-    const std::size_t count = slice.rows * slice.cols;
+    const std::size_t block = static_cast<std::size_t>(format.block_values()), count = slice.rows * slice.cols;
     const ArrayPart part = part_at(version.shape(), slice.first, count);
-    return !part.is_vector && part.count == count;
+    return !part.is_vector && part.count == count && slice.cols % block == 0 && part.place % block == 0;
   }
   if (!format.has_scales()) return true;
   const std::size_t group = version.scale_group();
@@ -172,6 +170,10 @@ DecodedWeights::DecodedWeights(Device& device, std::size_t count)
 std::shared_ptr<const kernels::RunMatrix> host_matrix(const WeightStore& store, const Scheme& requested,
                                                       const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
   const Scheme scheme = checked_scheme(requested);
+  const bool asks = arithmetic == kernels::Arithmetic::fast;
+  if (asks && kernels::choose_matrix_kernel(scheme.format, arithmetic, allowed_cpu_features()) == nullptr) {
+    arithmetic = kernels::Arithmetic::exact;
+  }
   return view_cache(store).host_matrices.get({nullptr, scheme, slice.first, slice.rows, slice.cols, arithmetic}, [&] {
     const PackedSlice packed = packed_slice(store, scheme, slice);
     // Decoded weights have no kernel with fast arithmetic.

@@ -99,7 +99,7 @@ double step(Network& network, Optimizer& optimizer, const Tensor<float>& x, cons
   for_each_weights(network, [&](const std::string& path, Layer& layer, std::span<const float> slope) {
     for (std::size_t i = 0; i < slope.size(); ++i) {
       const float moved = before[path][i] - kRate * slope[i];
-      const float wanted = is_unsigned(layer.config.dtype) ? std::max(moved, 0.0f) : moved;
+      const float wanted = is_unsigned(layer.config.dtype.dtype()) ? std::max(moved, 0.0f) : moved;
       ASSERT_NEAR(layer.weights->master()[i], wanted, 1e-6f) << path << ", weight " << i;
     }
     expect_fresh_version(layer, path);
