@@ -9,40 +9,14 @@
 
 #include "imago/error.h"
 #include "imago/network.h"
-#include "testing/wide_network.h"
+#include "testing/block_layers.h"
 
 namespace imago {
 namespace {
 
+using testing::block_layers;
+using testing::BlockLayer;
 using testing::random_tensor;
-
-struct Case {
-  std::string name;
-  Layer layer;
-  Tensor<float> x;
-};
-
-/// All layers with matrices, with rows that fit every block.
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  const auto add = [&](std::string name, Layer layer, Tensor<float> x) {
-    all.push_back({std::move(name), std::move(layer), std::move(x)});
-  };
-  Tensor<float> ids(Shape{4});
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<float>(3 * i);
-  const ConvolutionShape image{.channels = 32, .filters = 4, .kernel = 8, .height = 16};
-  add("dense", dense(256, 24, Activation::tanh), random_tensor({3, 256}, 1));
-  add("attention", attention({.width = 256, .heads = 4, .kv_heads = 1, .seq_length = 3}),
-      random_tensor({2, 3, 256}, 2));
-  add("swiglu", swiglu(256, 512), random_tensor({3, 256}, 3));
-  add("rnn", rnn(256, 256, 2), random_tensor({2, 2, 256}, 4));
-  add("lstm", lstm(256, 256, 2), random_tensor({2, 2, 256}, 5));
-  add("embedding", embedding(10, 256), std::move(ids));
-  add("kmeans", kmeans(256, 5), random_tensor({3, 256}, 6));
-  add("convolution", convolution(1, image), random_tensor({2, 32, 16}, 7));
-  add("transposed", transposed_convolution(1, image), random_tensor({2, 32, 16}, 8));
-  return all;
-}
 
 /// Biases and gates are 0 in fresh layers, and would hide what is done to them.
 Network random_weights(Layer layer) {
@@ -73,7 +47,7 @@ double relative_error(const Tensor<float>& wanted, const Tensor<float>& got) {
 
 TEST(BlockLayers, ComputeWithTheWeightsThatTheirBlocksStandFor) {
   for (const BlockFormatInfo& block : kBlockFormats) {
-    for (Case& one : cases()) {
+    for (BlockLayer& one : block_layers()) {
       Network network = random_weights(std::move(one.layer));
       EXPECT_TRUE(morph_network(network, block.id).empty());
       EXPECT_EQ(network.layers()[0].config.dtype, Format(block.id));
@@ -104,7 +78,7 @@ TEST(BlockLayers, FastProductsRoundActivations) {
 }
 
 TEST(BlockLayers, GradientsAreThoseOfTheDecodedWeights) {
-  for (Case& one : cases()) {
+  for (BlockLayer& one : block_layers()) {
     Network network = random_weights(std::move(one.layer));
     morph_network(network, BlockFormat::q5_k);
     Network wanted = decoded(network);

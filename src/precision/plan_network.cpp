@@ -105,7 +105,9 @@ class NetworkPlanner final : public Planner {
     estimate.measurements = options_count_;
     estimate.seconds = once * static_cast<double>(estimate.measurements + 2 * types_.size() + 2);
     // The master, and a version of each type tried.
-    for (const Format type : types_) estimate.memory_bytes += packed_bytes(type, weights());
+    for (const std::vector<TypeOption>& options : type_options_) {
+      for (const TypeOption& option : options) estimate.memory_bytes += option.bytes;
+    }
     estimate.memory_bytes += (weights() + measure_.x.size() + judge_.x.size()) * sizeof(float);
     return estimate;
   }
