@@ -1,5 +1,6 @@
 // Any request gets an answer: of a known status, with JSON that is valid where it says so, and never an error of the
-// server's own. The first line is the method and the path with its query, then come headers, an empty line and the body.
+// server's own. The first line is the method and the path with its query, then come headers, an empty line and the
+// body.
 
 #include <cstdint>
 #include <cstdlib>

@@ -194,7 +194,7 @@ class Chat {
   template <class Ask>
   void answer(Ask ask) {
     std::optional<Progress> reading(std::in_place, quiet_);  // until the answer begins
-    const bool answered = ask([&](const EngineEvent& event) {
+    const auto on_event = [&](const EngineEvent& event) {
       if (event.token) {
         reading.reset();
         show(event.token->text);
@@ -202,7 +202,13 @@ class Chat {
         reading->show(event.prompt_done, event.prompt_total, "reading");
       }
       return !take_interrupt();
-    });
+    };
+    bool answered = false;
+    try {
+      answered = ask(on_event);
+    } catch (const ContextError& full) {
+      throw UsageError(fmt::format("{}; /clear starts over, and -c gives more room", full.what()));
+    }
     reading.reset();
     if (!answered) {
       fmt::print(stderr, "\nimago: stopped before an answer; the conversation is unchanged\n");

@@ -336,6 +336,9 @@ void tour(const DemoCommand& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   print(fmt::format("That took {:.0f} s with {} threads. The same with charts: {}\n", seconds, thread_count(),
                     options.page));
+  if (!models.empty()) {
+    print("To talk to the language model in a browser: 'imago serve', then http://127.0.0.1:8080\n");
+  }
 }
 
 }  // namespace

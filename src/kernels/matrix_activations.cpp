@@ -12,9 +12,9 @@ namespace imago::kernels {
 namespace {
 
 struct Memory {
-  LineVector<float> x, sums, scales;
+  LineVector<float> x, sums, block_sums, scales;
   LineVector<std::int8_t> q;
-  LineVector<std::int32_t> code_sums;
+  LineVector<std::int32_t> code_sums, block_code_sums;
   LineVector<std::uint16_t> tiles;
 };
 Memory& thread_memory() {
@@ -40,8 +40,14 @@ void pad(std::span<const float> x, std::size_t cols, Activations& view) {
   view.x = to;
 }
 
+/// Kernels would otherwise add two sums and change the sign for every block, token and panel.
+void sum_blocks(const float* sums, std::size_t blocks, float* to) noexcept {
+  for (std::size_t b = 0; b < blocks; ++b) to[b] = -(sums[2 * b] + sums[2 * b + 1]);
+}
+
 void sum_groups(std::size_t groups, Activations& view) {
   float* sums = sized(thread_memory().sums, view.batch * view.stride / 16).data();
+  float* block_sums = sized(thread_memory().block_sums, view.batch * view.stride / 32).data();
   for_each_token(view, [&](std::size_t t) {
     for (std::size_t g = 0; g < groups; ++g) {
       const float* x = view.x + t * view.stride + g * 16;
@@ -49,8 +55,10 @@ void sum_groups(std::size_t groups, Activations& view) {
       for (std::size_t i = 0; i < 16; ++i) sum += static_cast<double>(x[i]);
       sums[t * view.stride / 16 + g] = static_cast<float>(sum);
     }
+    sum_blocks(sums + t * view.stride / 16, groups / 2, block_sums + t * view.stride / 32);
   });
   view.sums = sums;
+  view.block_sums = block_sums;
 }
 
 /// Columns that are worth a thread, in whole blocks: two microseconds.
@@ -62,7 +70,9 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
   std::int8_t* q = sized(memory.q, view.batch * stride).data();
   float* scales = sized(memory.scales, view.batch * stride / 32).data();
   std::int32_t* code_sums = sized(memory.code_sums, view.batch * stride / 16).data();
+  std::int32_t* block_code_sums = sized(memory.block_code_sums, view.batch * stride / 32).data();
   float* sums = sized(memory.sums, view.batch * stride / 16).data();
+  float* block_sums = sized(memory.block_sums, view.batch * stride / 32).data();
   const OpKernel<QuantizeArgs>& op = choose_op<QuantizeArgs>(allowed_cpu_features());
   // A single token too is work for all: the others would wait for it.
   const std::size_t pieces = (cols + kQuantizedColumns - 1) / kQuantizedColumns;
@@ -70,18 +80,22 @@ void quantize(std::span<const float> x, std::size_t cols, Activations& view) {
     const std::size_t token = i / pieces, first = i % pieces * kQuantizedColumns;
     const std::size_t count = std::min(kQuantizedColumns, cols - first), to = token * stride + first;
     op.run({x.data() + token * cols + first, count, q + to, scales + to / 32, sums + to / 16});
+    sum_blocks(sums + to / 16, padded(count) / 32, block_sums + to / 32);
     for (std::size_t g = 0; g < padded(count) / 16; ++g) {
       const std::int8_t* codes = q + to + g * 16;
       std::int32_t sum = 0;
       for (int c = 0; c < 16; ++c) sum += codes[c];
       code_sums[to / 16 + g] = sum;
+      if (g % 2 == 1) block_code_sums[to / 32 + g / 2] = code_sums[to / 16 + g - 1] + sum;
     }
   };
   parallel_rows(view.batch * pieces, cols, quantize_piece, kQuantizedColumns);
   view.q = q;
   view.scales = scales;
   view.code_sums = code_sums;
+  view.block_code_sums = block_code_sums;
   view.sums = sums;
+  view.block_sums = block_sums;
 }
 
 void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunctions& functions, Activations& view) {

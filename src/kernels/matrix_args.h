@@ -57,12 +57,14 @@ struct Activations {
   const std::int8_t* q;           // fast form: int8 values, token t at q + t · stride
   const float* scales;            // fast form: one per 32 columns, token t at scales + t · stride / 32
   const std::int32_t* code_sums;  // fast form: the sum of q per 16 columns, token t at code_sums + t · stride / 16
-  const float* sums;              // the sum of the activations (fast form: dequantized) per 16 columns, likewise; null
-                                  // in the exact form of formats that do not need it
-  const std::uint16_t* tiles;     // bfloat16, see kTileTokens; null where no product takes them
-  std::size_t tiles_apart;        // values from the tiles of 16 tokens to those of the next
-  std::size_t skipped;            // tokens in front of the first one in its tile
-  std::size_t stride;             // columns rounded up to a multiple of 32, plus kTokenGap in a batch
+  const std::int32_t* block_code_sums;  // likewise per 32 columns, token t at block_code_sums + t · stride / 32
+  const float* sums;           // the sum of the activations (fast form: dequantized) per 16 columns, likewise; null
+                               // in the exact form of formats that do not need it
+  const float* block_sums;     // minus those of 32 columns, token t at block_sums + t · stride / 32; null likewise
+  const std::uint16_t* tiles;  // bfloat16, see kTileTokens; null where no product takes them
+  std::size_t tiles_apart;     // values from the tiles of 16 tokens to those of the next
+  std::size_t skipped;         // tokens in front of the first one in its tile
+  std::size_t stride;          // columns rounded up to a multiple of 32, plus kTokenGap in a batch
   std::size_t batch;
 };
 

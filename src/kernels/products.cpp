@@ -31,7 +31,9 @@ Activations tokens_of(Activations in, std::size_t first, std::size_t count) noex
   if (in.q != nullptr) in.q += columns;
   if (in.scales != nullptr) in.scales += columns / 32;
   if (in.code_sums != nullptr) in.code_sums += columns / 16;
+  if (in.block_code_sums != nullptr) in.block_code_sums += columns / 32;
   if (in.sums != nullptr) in.sums += columns / 16;
+  if (in.block_sums != nullptr) in.block_sums += columns / 32;
   if (in.tiles != nullptr) in.tiles += first / kTileTokens * in.tiles_apart;
   in.skipped = first % kTileTokens;
   in.batch = count;

@@ -26,7 +26,7 @@ TEST(Demo, ShowsEveryTypeAndLeavesAPage) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   for (const char* words : {"\nfloat64 ", "\nfloat32 ", "\nint4 ", "\nternary ", "\nbinary ", "\nas stored ", "\nq2_k ",
-                            "21 of the 21 files are identical after a round trip", "page.html"}) {
+                            "21 of the 21 files are identical after a round trip", "page.html", "'imago serve'"}) {
     EXPECT_NE(result.out.find(words), std::string::npos) << words << " is missing from\n" << result.out;
   }
   const std::string html = read(page);

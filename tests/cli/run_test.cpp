@@ -278,7 +278,8 @@ TEST_F(Run, ChatFollowsTheTemplateAndEvaluatesOnlyWhatIsNew) {
     return imago_run({"chat", file("talking"), "-t", "1", "--temp", "0", "-n", "4", "--logit-bias", "256=1000"},
                      {.stdin_from = file("lines.txt")});
   };
-  // Every byte is a token here: "<U>abc<A>" are 9, the answer "thththth" 4, of which the last is not evaluated yet.
+  // Every byte is a token here: "<U>abc<A>" are 9, the answer "thththth" 4, of which the last is evaluated with what
+  // follows.
   const std::string source =
       "{% for m in messages %}{{ '<U>' if m.role == 'user' else '<A>' }}{{ m.content }}{% endfor %}"
       "{% if add_generation_prompt %}<A>{% endif %}";
@@ -286,10 +287,10 @@ TEST_F(Run, ChatFollowsTheTemplateAndEvaluatesOnlyWhatIsNew) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "thththth\nthththth\nthththth\nthththth\n");
   std::size_t at = 0;
-  for (const char* stats : {"context: 12 of 128 tokens\nlast prompt: 9 tokens",     // all of it
-                            "context: 25 of 128 tokens\nlast prompt: 10 tokens",    // "th", and "<U>def<A>"
-                            "context: 25 of 128 tokens\nlast prompt: 1 tokens",     // the last one, for its logits
-                            "context: 12 of 128 tokens\nlast prompt: 4 tokens"}) {  // "d<A>" after "<U>ab"
+  for (const char* stats : {"context: 13 of 128 tokens\nlast prompt: 9 tokens",     // all of it
+                            "context: 26 of 128 tokens\nlast prompt: 10 tokens",    // "th", and "<U>def<A>"
+                            "context: 26 of 128 tokens\nlast prompt: 1 tokens",     // the last one, for its logits
+                            "context: 13 of 128 tokens\nlast prompt: 4 tokens"}) {  // "d<A>" after "<U>ab"
     at = result.err.find(stats, at);
     ASSERT_NE(at, std::string::npos) << stats << "\n" << result.err;
   }

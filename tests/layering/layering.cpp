@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -80,12 +81,31 @@ std::string public_objection(const std::string& module, const std::string& targe
   return fmt::format("module '{}' may not see '{}', which owns the header", module, owner->second);
 }
 
+/// The same for a file of a program: what is not a public header lies in its folder or in that of the server.
+std::string app_objection(const fs::path& root, const std::string& file, const Include& include) {
+  if (is_public(include)) return {};
+  const std::string library = first_folder(include.target);
+  if (is_for_tests(file) && (!include.quoted || library == "testing")) return {};
+  if (include.quoted) {
+    const bool found = fs::exists(fs::path(root / file).parent_path() / include.target) ||
+                       (library == "server" && fs::exists(root / "apps" / include.target));
+    return found ? "" : "programs see the public headers, their own folder and the server's";
+  }
+  const auto is_one_of = [&](std::initializer_list<std::string_view> libraries) {
+    return std::ranges::find(libraries, library) != libraries.end();
+  };
+  if (library.empty() || is_one_of({"sys", "fmt", "nlohmann"})) return {};
+  if (file.starts_with("apps/server/")) {
+    return is_one_of({"openssl", "arpa", "netinet"}) ? "" : "the server sees fmt, nlohmann, httplib and openssl only";
+  }
+  return library == "CLI" ? "" : "programs see CLI11, fmt and nlohmann only";
+}
+
 /// Why `file` (relative to the root, '/' between folders) may not include `include`; empty if it may.
 std::string objection(const fs::path& root, const std::string& file, const Include& include,
                       const Architecture& architecture) {
   const Modules& modules = architecture.modules;
   const std::string area = first_folder(file);
-  const std::string folder = fs::path(file).parent_path().generic_string();
 
   if (area == "include") {
     if (is_standard(include)) return {};
@@ -95,16 +115,7 @@ std::string objection(const fs::path& root, const std::string& file, const Inclu
     return public_objection(owner->second, include.target, architecture);
   }
 
-  if (area == "apps") {
-    if (is_public(include)) return {};
-    if (include.quoted) {
-      return fs::exists(root / folder / include.target) ? "" : "programs see the public headers and their own folder";
-    }
-    const std::string library = first_folder(include.target);
-    const bool allowed =
-        library.empty() || library == "sys" || library == "CLI" || library == "fmt" || library == "nlohmann";
-    return allowed ? "" : "programs see CLI11, fmt and nlohmann only";
-  }
+  if (area == "apps") return app_objection(root, file, include);
 
   if (!include.quoted) return {};
   const std::string module = first_folder(std::string_view(file).substr(area.size() + 1));

@@ -68,6 +68,22 @@ TEST(Includes, WhatIsAllowedPasses) {
             Findings{});
 }
 
+TEST(Includes, OnlyTheServerSeesSocketsAndTls) {
+  const auto tree_with = [](const std::string& name, const std::string& text) {
+    imago::testing::TempDir tree;
+    tree.write("apps/server/listener.h", "");
+    tree.write(name, text);
+    return check_includes(tree.path(), parse(kTower)).size();
+  };
+  EXPECT_EQ(tree_with("apps/server/a.cpp", "#include <openssl/ssl.h>\n#include \"listener.h\"\n"), 0u);
+  EXPECT_EQ(tree_with("apps/server/a_test.cpp", "#include <gtest/gtest.h>\n#include \"testing/temp_dir.h\"\n"), 0u);
+  EXPECT_EQ(tree_with("apps/cli/serve.cpp", "#include \"server/listener.h\"\n"), 0u);
+  EXPECT_EQ(tree_with("apps/cli/serve.cpp", "#include <openssl/ssl.h>\n"), 1u);
+  EXPECT_EQ(tree_with("apps/server/a.cpp", "#include <CLI/CLI.hpp>\n"), 1u);
+  EXPECT_EQ(tree_with("apps/server/a.cpp", "#include \"testing/temp_dir.h\"\n"), 1u) << "not a test";
+  EXPECT_EQ(tree_with("apps/server/a.cpp", "#include \"base/cpu.h\"\n"), 1u);
+}
+
 TEST(Includes, ALowerModuleMustNotSeeAHigherOne) {
   EXPECT_EQ(findings_for("src/base/sub/a.cpp", "// first line\n  #  include \"quant/b.h\"\n"),
             Findings{"src/base/sub/a.cpp:2: quant/b.h: module 'base' may not see 'quant'"});

@@ -10,9 +10,19 @@ inline constexpr int kFastPanels = kRegisters == 32 ? 2 : 1;
 template <class Kind>
 inline constexpr int kFastTile = kRegisters != 32 || Kind::kGroups == 2 ? 4 : 6;
 
-/// Up to this many tokens a product reads the panels themselves: decoding is hidden by memory, and the buffer would
-/// cost more than it saves.
-inline constexpr int kFewTokens = 4;
+/// Up to this many tokens a product reads the panels themselves, anew for every four tokens: decoding them again costs
+/// less than writing the buffer and reading it back. With two panels to share each splat the two ways meet at some 48
+/// tokens (Zen 5), with one at 4.
+inline constexpr int kFewTokens = kFastPanels == 2 ? 32 : 4;
+
+/// Calls body(integral_constant<panels>, first panel) until all panels are covered, kFastPanels at a time and then one.
+template <class Body>
+inline void each_panels(std::size_t first, std::size_t last, Body body) noexcept {
+  for (; first + kFastPanels <= last; first += kFastPanels) body(std::integral_constant<int, kFastPanels>{}, first);
+  if constexpr (kFastPanels > 1) {
+    for (; first < last; ++first) body(std::integral_constant<int, 1>{}, first);
+  }
+}
 
 /// Calls tile(integral_constant<tokens>, first token) until all tokens are covered, in tiles of kMost and then halves
 /// of it.
@@ -99,11 +109,7 @@ struct ExpandedPanel {
         tile<decltype(panels)::value, decltype(tokens)::value>(a, a.scratch + i * expanded_bytes, expanded_bytes, zero,
                                                                scales, panel_bytes, (first + i) * kLanes, token);
       };
-      std::size_t i = 0;
-      for (; i + kFastPanels <= count; i += kFastPanels) with(std::integral_constant<int, kFastPanels>{}, i);
-      if constexpr (kFastPanels > 1) {
-        for (; i < count; ++i) with(std::integral_constant<int, 1>{}, i);
-      }
+      each_panels(0, count, with);
     });
   }
 };
@@ -120,11 +126,12 @@ void fast_matmul(const ProductArgs& a) noexcept {
   using Expanded8 = ExpandedPanel<DotKindOf<Format>>;
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
   if (a.in.batch <= kFewTokens) {
-    for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
-      each_tile<kFewTokens>(a.in.batch, [&](auto tokens, std::size_t token) {
-        fast_tile<Format, decltype(tokens)::value>(a, a.run + p * bytes, p * kLanes, token);
+    each_panels(a.first_panel, a.last_panel, [&](auto panels, std::size_t p) {
+      each_tile<4>(a.in.batch, [&](auto tokens, std::size_t token) {
+        fast_tile<Format, decltype(tokens)::value, decltype(panels)::value>(a, a.run + p * bytes, bytes, p * kLanes,
+                                                                            token);
       });
-    }
+    });
     return;
   }
   const std::size_t blocks = (a.cols + 31) / 32;
@@ -141,5 +148,7 @@ void fast_matmul(const ProductArgs& a) noexcept {
 template <class Format>
 void fast_matvec(const ProductArgs& a) noexcept {
   const std::size_t bytes = panel_bytes<Format>(a.cols, a.scale_group);
-  for (std::size_t p = a.first_panel; p < a.last_panel; ++p) fast_tile<Format, 1>(a, a.run + p * bytes, p * kLanes, 0);
+  for (std::size_t p = a.first_panel; p < a.last_panel; ++p) {
+    fast_tile<Format, 1, 1>(a, a.run + p * bytes, 0, p * kLanes, 0);
+  }
 }

@@ -102,8 +102,7 @@ inline void store_tile(const Floats (&sums)[kTokens], const std::byte* scales, c
 /// multiplies.
 template <int kGroups>
 inline Floats group_sum(const ProductArgs& a, std::size_t at, int g) noexcept {
-  const float* sums = a.in.sums + at / 16;
-  return splat(kGroups == 2 ? -sums[g] : -(sums[0] + sums[1]));
+  return splat(kGroups == 2 ? -a.in.sums[at / 16 + static_cast<std::size_t>(g)] : a.in.block_sums[at / 32]);
 }
 
 // Products of codes with int8 activations, for one or a few tokens.
@@ -183,8 +182,9 @@ using DotKindOf = DotKind<32 / Format::Scales::kGroup, Format::Scales::kHasOffse
 template <int kGroups>
 [[gnu::always_inline]] inline Ints zeros_of_group(const ProductArgs& a, std::size_t at, int g,
                                                   std::int32_t zero) noexcept {
-  const std::int32_t* codes = a.in.code_sums + at / 16;
-  return splat_int(-zero * (kGroups == 2 ? codes[g] : codes[0] + codes[1]));
+  const std::int32_t sum =
+      kGroups == 2 ? a.in.code_sums[at / 16 + static_cast<std::size_t>(g)] : a.in.block_code_sums[at / 32];
+  return splat_int(sum) * splat_int(-zero);
 }
 
 /// sums[p][t] += the products of one block of 32 columns; quad(p, k) gives the codes of panel p and step k, whose
@@ -238,21 +238,27 @@ inline void fast_block(Quad quad, std::int32_t zero, const GroupScale (&groups)[
   });
 }
 
-template <class Format, int kTokens>
-inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t first_row, std::size_t token) noexcept {
+/// kPanels panels, `apart` bytes from one to the next, times kTokens tokens.
+template <class Format, int kTokens, int kPanels>
+inline void fast_tile(const ProductArgs& a, const std::byte* panel, std::size_t apart, std::size_t first_row,
+                      std::size_t token) noexcept {
   using Dot = DotCodes<Format>;
   static_assert(Dot::kStep == 1 || Dot::kStep == 2);
   constexpr int kGroups = 32 / Format::Scales::kGroup;
   const typename Format::Scales scales(a.scale_group);
-  Floats sums[1][kTokens];
-  for (int t = 0; t < kTokens; ++t) sums[0][t] = splat(0.0f);
+  Floats sums[kPanels][kTokens];
+  unrolled<kPanels>([&](auto p) { unrolled<kTokens>([&](auto t) { sums[p][t] = splat(0.0f); }); });
   PanelWalk<Format> walk(panel + kHeaderBytes<Format>, scales, Ahead::of_light(a));
   walk.each_block((a.cols + 31) / 32, [&](std::size_t b, const std::byte* super, const std::byte* block,
                                           const std::byte* codes, int of_super) {
-    GroupScale groups[1][kGroups];
-    for (int g = 0; g < kGroups; ++g) groups[0][g] = scales.read(super, block, of_super, g);
-    fast_block<DotKindOf<Format>, Dot::kStep, 1>([&](int, int k) { return Dot::quad(codes, k); }, Dot::zero(), groups,
-                                                 a, token, b, sums);
+    if constexpr (kPanels > 1) walk.ahead.ask_for(block + apart, PanelWalk<Format>::kBlockBytes);
+    GroupScale groups[kPanels][kGroups];
+    unrolled<kPanels>([&](auto p) {
+      unrolled<kGroups>([&](auto g) { groups[p][g] = scales.read(super + p * apart, block + p * apart, of_super, g); });
+    });
+    fast_block<DotKindOf<Format>, Dot::kStep, kPanels>([&](auto p, int k) { return Dot::quad(codes + p * apart, k); },
+                                                       Dot::zero(), groups, a, token, b, sums);
   });
-  store_tile(sums[0], row_scales<Format>(panel), a, first_row, token);
+  unrolled<kPanels>(
+      [&](auto p) { store_tile(sums[p], row_scales<Format>(panel + p * apart), a, first_row + p * kLanes, token); });
 }
