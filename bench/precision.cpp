@@ -227,7 +227,8 @@ class Quality {
           lm::EncodedWeights packed{.format = scheme.format,
                                     .packed = host_device()->allocate(encoded.codes.size()),
                                     .scales = encoded.scales,
-                                    .scale_group = encoded.scale_group};
+                                    .scale_group = encoded.scale_group,
+                                    .zero_points = encoded.zero_points};
           host_device()->upload(encoded.codes, packed.packed, 0);
           return std::optional(std::move(packed));
         });

@@ -194,6 +194,8 @@ Command add(CLI::App& program, const char* name, const char* about, bool morph, 
   add_granularity(*command, request.granularity, "One scale per tensor, row or block (default: tensor)");
   add_value(*command, "--group", request.group, "N",
             "Weights per scale with --granularity block: 32, 64 or 128 (default: 32)");
+  command->add_flag("!--no-zero-points", request.zero_points,
+                    "Unsigned types as the original engine has them: negative weights become 0 (default: zero points)");
   if (morph) {
     add_file(*command, "--importance", request.calibration,
              "A file of 'imago calibrate' or llama-imatrix (default: all weights matter alike)");

@@ -83,9 +83,10 @@ double microseconds_per_forward(Network& network, const Dataset& data) {
 void round_all(Network& network, DType type) {
   Scheme best(type);
   best.calibrator = Calibrator::mse;
-  const bool takes_scale = Format(type).has_scales() && info(type).kind != NumberKind::unsigned_integer;
   for (Layer& layer : network.layers()) {
-    if (takes_scale) layer.weights->set_scale(type, layer.weights->morph(best)->scale());
+    if (!Format(type).has_scales()) break;
+    const auto version = layer.weights->morph(best);
+    layer.weights->set_scale(type, version->scale(), version->zero_point());
   }
   morph_network(network, type);
 }
@@ -275,8 +276,8 @@ void show_types(const std::vector<DemoRow>& rows) {
   }
   print(table.text() + "\n");
   print(
-      fmt::format("{} of the {} files are identical after a round trip. Unsigned types cannot hold negative weights, "
-                  "so those networks have to learn again; µs are for one digit with one thread.\n\n",
+      fmt::format("{} of the {} files are identical after a round trip. Unsigned types hold negative weights below "
+                  "their zero point; µs are for one digit with one thread.\n\n",
                   std::ranges::count(rows, true, &DemoRow::same_bytes), rows.size()));
 }
 

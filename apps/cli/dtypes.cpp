@@ -26,7 +26,7 @@ std::string scale_rule(const DTypeInfo& type) {
     case NumberKind::narrow_float:
     case NumberKind::signed_integer: return "code · " + quotient("max|w|", type.scale_divisor);
     case NumberKind::unsigned_integer:
-      return "code · " + quotient("max w", type.scale_divisor) + ", negatives become 0";
+      return "(code - zero point) · " + quotient("(max w - min w)", type.scale_divisor);
     case NumberKind::ternary: return "-1, 0 or 1 · " + quotient("max|w|", type.scale_divisor);
     case NumberKind::binary: break;
   }

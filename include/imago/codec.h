@@ -33,6 +33,9 @@ struct Scheme {
   int group = 0;  ///< 32, 64 or 128 with Granularity::group, else 0
   Calibrator calibrator = Calibrator::absmax;
   double percentile = 0.999;  ///< read by Calibrator::percentile only
+  /// Unsigned integers: scales come with zero points where weights are negative. false: negative weights become 0, as
+  /// in the original engine.
+  bool zero_points = true;
 
   Scheme() = default;
   Scheme(Format f) : format(f) {}       // NOLINT: a bare format is a scheme with the defaults
@@ -70,6 +73,7 @@ enum class Rounding : std::uint8_t {
 struct Scales {
   std::span<const float> values;
   std::size_t group = 0;
+  std::span<const float> zero_points = {};  ///< of unsigned integers: one beside each scale; empty: all 0
 };
 
 /// Packs `weights` in any format. Dtypes put the first weight in the highest bits of a byte; unused bits of the last
@@ -77,8 +81,8 @@ struct Scales {
 /// saturate: no block ever holds a scale that is not finite. `importance`, when given, has one factor >= 0 per column
 /// and makes the encoder of a block format minimise the weighted error; its length is the row length and must divide
 /// the number of weights. Throws ShapeError if `packed` is not packed_bytes(format, weights.size()) long, there are too
-/// few scales or the importance does not fit; UsageError for a scale or an importance that is negative, infinite or
-/// NaN. A scale of 0 acts as 1.
+/// few scales or zero points or the importance does not fit; UsageError for a scale or an importance that is negative,
+/// infinite or NaN, and for a zero point that is not an integer from 0 to the largest code. A scale of 0 acts as 1.
 void encode(Format format, std::span<const float> weights, Scales scales, std::span<std::byte> packed,
             std::span<const float> importance = {});
 

@@ -95,7 +95,7 @@ enum class NumberKind : std::uint8_t {
   wide_float,        ///< float64 … bfloat16: the value itself, never scaled
   narrow_float,      ///< fp8, fp4: value = decode(code) · scale
   signed_integer,    ///< value = code · scale
-  unsigned_integer,  ///< value = code · scale, negative weights become 0
+  unsigned_integer,  ///< value = (code - zero point) · scale
   ternary,           ///< -scale, 0, +scale
   binary,            ///< -scale, +scale
 };

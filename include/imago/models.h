@@ -24,7 +24,8 @@ struct ConvertOptions {
   std::optional<Calibrator> calibrator = std::nullopt;
   double percentile = 0.999;
   Granularity granularity = Granularity::tensor;
-  int group = 32;  ///< with Granularity::group
+  int group = 32;           ///< with Granularity::group
+  bool zero_points = true;  ///< of unsigned types, as in Scheme; false for files that the original engine shall read
   /// Patterns (ECMAScript, found anywhere in the name of the tensor in the target) and the types they ask for; the
   /// first that fits decides, before every other rule.
   std::vector<std::pair<std::string, Format>> tensor_types = {};

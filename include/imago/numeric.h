@@ -45,13 +45,14 @@ float from_fp4(Fp4 code, Fp4Table table = Fp4Table::ocp) noexcept;
 float round_half_away(float value) noexcept;
 
 /// The code of weight `w` under `scale`: w / scale rounded and saturated for scaled types, converted for
-/// the wide floats, which ignore the scale. A scale of 0 acts as 1. NaN gives code 0 (binary: -1).
+/// the wide floats, which ignore the scale. Unsigned integers add `zero_point`, the code of a weight of 0, before they
+/// saturate; other types ignore it. A scale of 0 acts as 1. NaN gives the code of 0 (binary: -1).
 template <Numeric T>
-T quantize_value(float w, float scale) noexcept;
+T quantize_value(float w, float scale, float zero_point = 0) noexcept;
 
-/// The weight that `code` stands for.
+/// The weight that `code` stands for: (code - zero_point) · scale for unsigned integers.
 template <Numeric T>
-float dequantize_value(T code, float scale) noexcept;
+float dequantize_value(T code, float scale, float zero_point = 0) noexcept;
 
 /// dequantize(quantize(w)): what remains of a weight in `dtype`.
 float simulate_precision(float w, DType dtype, float scale) noexcept;
@@ -77,6 +78,28 @@ float derive_mse_scale(DType dtype, std::span<const float> weights, std::span<co
 /// that a few outliers saturate instead of stretching the grid; `derive_scale` itself for binary and for integers of 32
 /// and 64 bits. Throws UsageError for other percentiles.
 float derive_percentile_scale(DType dtype, std::span<const float> weights, double percentile);
+
+/// A scale, and the code of a weight of 0.
+struct AsymmetricScale {
+  float scale = 1;
+  float zero_point = 0;  ///< an integer from 0 to `scale_divisor`; 0 for all types but unsigned integers
+  friend bool operator==(const AsymmetricScale&, const AsymmetricScale&) = default;
+};
+
+// The same three for weights of both signs. Unsigned integers span the range from min(w) to max(w), 0 included, so that
+// the rounding of a weight within it is off by half a scale at most. Without negative weights, and for all other types,
+// these are the scales above, with a zero point of 0.
+
+/// (max w - min w) / Q, with the zero point nearest to -min w / scale.
+AsymmetricScale derive_asymmetric_scale(Format format, std::span<const float> weights) noexcept;
+
+/// Searches scales as `derive_mse_scale` does, for the zero points next to that of the range; types of at most 4 bits
+/// go on from there as long as the error falls. Never worse than `derive_asymmetric_scale`.
+AsymmetricScale derive_asymmetric_mse_scale(DType dtype, std::span<const float> weights,
+                                            std::span<const float> importance = {});
+
+/// Of the weights limited to the `percentile`-th largest magnitude.
+AsymmetricScale derive_asymmetric_percentile_scale(DType dtype, std::span<const float> weights, double percentile);
 
 namespace detail {
 
@@ -108,7 +131,7 @@ inline float effective_scale(float scale) noexcept { return scale == 0 ? 1.0f : 
 }  // namespace detail
 
 template <Numeric T>
-T quantize_value(float w, float scale) noexcept {
+T quantize_value(float w, float scale, float zero_point) noexcept {
   if constexpr (std::floating_point<T>) {
     return static_cast<T>(w);
   } else if constexpr (std::same_as<T, Half>) {
@@ -126,13 +149,15 @@ T quantize_value(float w, float scale) noexcept {
     } else if constexpr (std::same_as<T, Fp4>) {
       return to_fp4(t);
     } else {
-      return detail::saturate_to_code<T>(std::isnan(t) ? 0.0 : static_cast<double>(round_half_away(t)));
+      const double whole = std::isnan(t) ? 0.0 : static_cast<double>(round_half_away(t));
+      constexpr bool kUnsigned = info(dtype_of<T>).kind == NumberKind::unsigned_integer;
+      return detail::saturate_to_code<T>(kUnsigned ? whole + static_cast<double>(zero_point) : whole);
     }
   }
 }
 
 template <Numeric T>
-float dequantize_value(T code, float scale) noexcept {
+float dequantize_value(T code, float scale, float zero_point) noexcept {
   if constexpr (std::floating_point<T>) {
     return static_cast<float>(code);
   } else if constexpr (std::same_as<T, Half>) {
@@ -147,10 +172,15 @@ float dequantize_value(T code, float scale) noexcept {
       return from_fp8e5m2(code) * factor;
     } else if constexpr (std::same_as<T, Fp4>) {
       return from_fp4(code) * factor;
-    } else if constexpr (detail::HasValue<T>) {
-      return static_cast<float>(code.value) * factor;
     } else {
-      return static_cast<float>(code) * factor;
+      float whole;
+      if constexpr (detail::HasValue<T>) {
+        whole = static_cast<float>(code.value);
+      } else {
+        whole = static_cast<float>(code);
+      }
+      constexpr bool kUnsigned = info(dtype_of<T>).kind == NumberKind::unsigned_integer;
+      return (kUnsigned ? whole - zero_point : whole) * factor;
     }
   }
 }

@@ -18,8 +18,8 @@ namespace imago {
 /// made; shared freely between threads.
 class Version {
  public:
-  Version(Scheme scheme, const WeightShape& shape, Buffer codes, std::vector<float> scales, std::size_t scale_group,
-          bool explicit_scale);
+  Version(Scheme scheme, const WeightShape& shape, Buffer codes, std::vector<float> scales,
+          std::vector<float> zero_points, std::size_t scale_group, bool explicit_scale);
 
   const Scheme& scheme() const noexcept { return scheme_; }
   const WeightShape& shape() const noexcept { return shape_; }
@@ -35,13 +35,19 @@ class Version {
   }
   /// One per tensor, row or group; empty for block formats and for types without a scale.
   std::span<const float> scales() const noexcept { return scales_; }
+  /// Of unsigned integers, one beside each scale; empty where all are 0.
+  std::span<const float> zero_points() const noexcept { return zero_points_; }
   std::size_t scale_group() const noexcept { return scale_group_; }  ///< weights per scale; 0 without scales
+  /// Both as the codec takes them.
+  Scales scaling() const noexcept { return {scales_, scale_group_, zero_points_}; }
   /// The scale as a checkpoint states it: the first one, 1 for types without.
   float scale() const noexcept { return scales_.empty() ? 1.0f : scales_.front(); }
+  /// The zero point in the same way: the first one, 0 for types without.
+  float zero_point() const noexcept { return zero_points_.empty() ? 0.0f : zero_points_.front(); }
   /// True if the scale was given by the caller or a file: it is then kept when the master changes.
   bool has_explicit_scale() const noexcept { return explicit_scale_; }
-  /// Bytes held: codes and scales.
-  std::size_t bytes() const noexcept { return codes_.size() + scales_.size() * sizeof(float); }
+  /// Bytes held: codes, scales and zero points.
+  std::size_t bytes() const noexcept { return codes_.size() + (scales_.size() + zero_points_.size()) * sizeof(float); }
   /// Decodes into `weights`. Throws ShapeError if that is not count() long.
   void decode_into(std::span<float> weights) const;
 
@@ -51,7 +57,7 @@ class Version {
   Scheme scheme_;
   WeightShape shape_;
   Buffer codes_;
-  std::vector<float> scales_;
+  std::vector<float> scales_, zero_points_;
   std::size_t scale_group_;
   bool explicit_scale_;
 };
@@ -122,32 +128,39 @@ class WeightStore {
   /// Installs a version as a file has it: codes verbatim, scales explicit. The master becomes what they decode to; it
   /// is made when first asked for, so a model that is only served does without it. Throws ShapeError unless `codes`
   /// are exactly packed_bytes(...) long and there are as many scales as the scheme has, UsageError for unused bits that
-  /// are set, ternary code 10, and scales that are negative or not finite. A scale of 0 acts as 1 and is kept as it is.
+  /// are set, ternary code 10, scales that are negative or not finite, and zero points that the type does not have. A
+  /// scale of 0 acts as 1 and is kept as it is. Without zero points all are 0: negative weights then have no codes.
   /// On an error the store is as before.
-  void set_loaded(const Scheme& scheme, std::span<const std::byte> codes, std::span<const float> scales);
+  void set_loaded(const Scheme& scheme, std::span<const std::byte> codes, std::span<const float> scales,
+                  std::span<const float> zero_points = {});
   /// With one scale, as checkpoints have it; for types without a scale it is kept but not used (see `scale`).
-  void set_loaded(DType dtype, std::span<const std::byte> codes, float scale);
+  void set_loaded(DType dtype, std::span<const std::byte> codes, float scale, float zero_point = 0);
 
-  /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax); drops that version. Kept until `clear_scale`,
-  /// through every change of the master. Throws UsageError for a scale that is negative or not finite.
-  void set_scale(DType dtype, float scale);
+  /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax), and its zero point; drops that version. Kept
+  /// until `clear_scale`, through every change of the master. Throws UsageError for a scale that is negative or not
+  /// finite, and for a zero point that is not an integer from 0 to the largest code, or not 0 where the type has none.
+  void set_scale(DType dtype, float scale, float zero_point = 0);
   /// Fixes all scales of `scheme`, one per tensor, row or group, in the same way. Throws ShapeError unless there are as
-  /// many as it has.
-  void set_scales(const Scheme& scheme, std::span<const float> scales);
+  /// many as it has; zero points are as many or none.
+  void set_scales(const Scheme& scheme, std::span<const float> scales, std::span<const float> zero_points = {});
   /// Lets the scale be derived again, also one that came with `set_loaded`; drops that version.
   void clear_scale(DType dtype);
   /// The scale that was set or loaded for the bare scheme of `dtype`, if one was.
   std::optional<float> explicit_scale(DType dtype) const;
-  /// The explicit scale, else that of the cached version, else 1.
+  /// The explicit scale, else that of the cached version, else 1; and the zero point that goes with it, else 0.
   float scale(DType dtype) const;
+  float zero_point(DType dtype) const;
+  /// Whether `scheme` rounds negative weights to 0: an unsigned type without zero points, or whose explicit scales have
+  /// none. Training then keeps the master from becoming negative.
+  bool loses_negatives(const Scheme& scheme) const;
 
   /// Uniform in [-range, range]; normal with sd = sqrt(2 / fan_in). Same seed, same weights, on every machine and for
   /// every number of threads. Throws UsageError for a range that is negative or not finite, and for a fan-in of 0.
   void randomize(std::uint64_t seed, float range);
   void he_randomize(std::uint64_t seed, std::size_t fan_in);
 
-  /// master[i] -= rate · clip(gradient[i]); clip > 0 bounds each element to ±clip. Negative masters become 0 for
-  /// unsigned dtypes. Drops all versions, then morphs `scheme` again (derived scales are derived anew). Throws
+  /// master[i] -= rate · clip(gradient[i]); clip > 0 bounds each element to ±clip. Negative masters become 0 where
+  /// `scheme` loses them. Drops all versions, then morphs `scheme` again (derived scales are derived anew). Throws
   /// ShapeError.
   void apply_gradients(std::span<const float> gradient, float rate, float clip = 0,
                        const Scheme& scheme = DType::float32);

@@ -10,6 +10,7 @@
 #include "imago/device.h"
 #include "imago/error.h"
 #include "kernels/cuda/host_layout.h"
+#include "quant/scheme.h"
 
 namespace imago::backend {
 
@@ -43,6 +44,7 @@ DevicePlan plan_device(const DecoderBytes& bytes, std::size_t layers, std::uint6
 }
 
 std::uint64_t device_matrix_bytes(Format format, std::size_t rows, std::size_t cols, std::size_t scale_group) {
+  if (has_zero_points(format)) format = DType::float32;  // what becomes of a zero point per row
   return kernels::cuda::PlaneLayout(format, rows, cols, scale_group < cols ? scale_group : 0).bytes;
 }
 

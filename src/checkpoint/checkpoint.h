@@ -68,13 +68,15 @@ Format parse_stored_format(std::string_view text);
 bool has_entity_blocks(const LayerConfig& config) noexcept;
 
 /// Gives `layer` the weights that a file has for it: `bytes` in the layer's dtype, or in float32 if not `native`.
-/// There is one scale, or as many as the granularity of the layer needs. Throws UsageError or ShapeError if they do not
-/// fit.
+/// There is one scale, or as many as the granularity of the layer needs, and as many zero points or none. Throws
+/// UsageError or ShapeError if they do not fit.
 struct StoredWeights {
   std::span<const std::byte> bytes;
   bool native = true;
   float scale = 0;  ///< 0: none was given
   std::span<const float> scales = {};
+  float zero_point = 0;
+  std::span<const float> zeros = {};  ///< zero points of rows or groups; empty: all 0
 };
 void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4);
 
@@ -82,7 +84,7 @@ void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4);
 struct StoredSizes {
   std::size_t bytes = 0;
   bool native = true;
-  std::size_t scales = 0;  ///< of rows or groups
+  std::size_t scales = 0, zeros = 0;  ///< of rows or groups
 };
 /// Name and type are left to the caller where they differ from `path` and the layer's dtype.
 TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stored, std::string path);
@@ -93,6 +95,8 @@ struct EmittedWeights {
   std::span<const std::byte> bytes;
   float scale = 0;
   std::span<const float> scales;  ///< of rows or groups
+  float zero_point = 0;
+  std::span<const float> zeros;  ///< of rows or groups; empty: all 0
 };
 /// REQUIRES: layer.weights.
 EmittedWeights emit_weights(const Layer& layer);

@@ -116,7 +116,7 @@ class NetworkReader {
 
   /// What the keys of the weights said, until all settings are known.
   struct WeightValues {
-    std::optional<JsonValue> weights, scale, scales, blocks;
+    std::optional<JsonValue> weights, scale, scales, zero_point, zeros, blocks;
     std::optional<Format> block_format;
     bool native = false;
   };
@@ -154,14 +154,19 @@ class NetworkReader {
     if (!values.weights || layer.config.type == LayerType::metacognition) return;
     if (values.weights->raw_string("weights").empty()) return;
     if (values.scale && values.scales) values.scales->fail("a layer has either scale or scales");
+    if (values.zero_point && !values.scale) values.zero_point->fail("a zero point goes with a scale");
+    if (values.zeros && !values.scales) values.zeros->fail("zero points go with as many scales");
     try {
       if (reading_.weights == WeightsInJson::measure) return measure(layer, values, path);
       const std::vector<std::byte> bytes = decode_base64(*values.weights, "weights");
       StoredWeights stored{.bytes = bytes, .native = values.native};
       if (values.scale) stored.scale = values.scale->single("scale");
-      std::vector<float> scales;
+      std::vector<float> scales, zeros;
       if (values.scales) scales = read_floats(*values.scales, "scales");
+      if (values.zero_point) stored.zero_point = values.zero_point->single("zero_point");
+      if (values.zeros) zeros = read_floats(*values.zeros, "zeros");
       stored.scales = scales;
+      stored.zeros = zeros;
       install_weights(layer, stored, reading_.fp4);
     } catch (const FormatError&) {
       throw;
@@ -175,6 +180,8 @@ class NetworkReader {
     StoredSizes sizes{.bytes = measure_base64(*values.weights, "weights"), .native = values.native};
     if (values.scale) values.scale->single("scale");
     if (values.scales) sizes.scales = read_floats(*values.scales, "scales").size();
+    if (values.zero_point) values.zero_point->single("zero_point");
+    if (values.zeros) sizes.zeros = read_floats(*values.zeros, "zeros").size();
     reading_.measured->push_back(measure_weights(layer.config, sizes, path));
   }
 
@@ -233,6 +240,8 @@ class NetworkReader {
         case WeightKey::scales: values.scales = value; return;
         case WeightKey::blocks: values.blocks = value; return;
         case WeightKey::block_format: values.block_format = named(parse_block_format); return;
+        case WeightKey::zero_point: values.zero_point = value; return;
+        case WeightKey::zeros: values.zeros = value; return;
       }
     }
     void operator()(std::vector<Layer> Layer::*m) const {

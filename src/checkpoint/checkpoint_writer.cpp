@@ -35,8 +35,8 @@ std::vector<float> decode_legacy_fp4(std::span<const std::byte> bytes, std::size
 /// How the weights of a layer lie in a file.
 struct Layout {
   WeightShape shape;
-  bool as_float = false;   // float32, whatever the dtype of the layer
-  std::size_t scales = 0;  // of rows or groups
+  bool as_float = false;              // float32, whatever the dtype of the layer
+  std::size_t scales = 0, zeros = 0;  // of rows or groups
 };
 
 /// Throws ShapeError unless the sizes are those that the layer needs.
@@ -65,7 +65,10 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
   if (single && stored.scales != 0) throw UsageError("scales are given, but this layer has none per row or group");
   if (!single && stored.scales == 0) throw UsageError("scales per row or group are missing");
   if (stored.scales != scales) throw ShapeError(fmt::format("{} scales, not {}", stored.scales, scales));
-  return {shape, as_float, scales};
+  if (stored.zeros != 0 && stored.zeros != scales) {
+    throw ShapeError(fmt::format("{} zero points beside {} scales", stored.zeros, scales));
+  }
+  return {shape, as_float, scales, stored.zeros};
 }
 
 }  // namespace
@@ -85,32 +88,33 @@ bool has_entity_blocks(const LayerConfig& config) noexcept {
 }
 
 TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stored, std::string path) {
-  const auto [shape, as_float, scales] = check_sizes(config, stored);
+  const auto [shape, as_float, scales, zeros] = check_sizes(config, stored);
   TensorSummary summary;
   summary.name = std::move(path);
   summary.type = as_float ? name(DType::float32) : config.dtype.name();
   summary.shape = shape.rows == 1 ? Shape{shape.cols} : Shape{shape.rows, shape.cols};
-  summary.bytes = stored.bytes + scales * sizeof(float);
+  summary.bytes = stored.bytes + (scales + zeros) * sizeof(float);
   return summary;
 }
 
 void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
   const LayerConfig& config = layer.config;
   check_scale(stored.scale);
-  const auto [shape, as_float, scales] =
-      check_sizes(config, {stored.bytes.size(), stored.native, stored.scales.size()});
+  if (!config.dtype.is_block()) check_zero_point(config.dtype.dtype(), stored.zero_point);
+  const auto [shape, as_float, scales, zeros] =
+      check_sizes(config, {stored.bytes.size(), stored.native, stored.scales.size(), stored.zeros.size()});
   WeightStore store(shape);
   if (as_float) {
     std::memcpy(store.edit_master().data(), stored.bytes.data(), stored.bytes.size());
     // What a float32 master is rounded with, if the file says so.
     const bool rounds = stored.scale != 0 && config.dtype.has_scales() && config.granularity == Granularity::tensor;
-    if (stored.native || rounds) store.set_scale(config.dtype.dtype(), stored.scale);
+    if (stored.native || rounds) store.set_scale(config.dtype.dtype(), stored.scale, stored.zero_point);
   } else if (scales != 0 || config.dtype.is_block()) {
-    store.set_loaded(config.scheme(), stored.bytes, stored.scales);
+    store.set_loaded(config.scheme(), stored.bytes, stored.scales, stored.zeros);
   } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy) {
     store.set_master(decode_legacy_fp4(stored.bytes, shape.count(), stored.scale));
   } else {
-    store.set_loaded(config.dtype.dtype(), stored.bytes, stored.scale);
+    store.set_loaded(config.dtype.dtype(), stored.bytes, stored.scale, stored.zero_point);
   }
   layer.weights = std::move(store);
 }
@@ -124,8 +128,10 @@ EmittedWeights emit_weights(const Layer& layer) {
   if (scheme.format.is_block()) return emitted;
   if (scheme.granularity == Granularity::tensor) {
     emitted.scale = store.scale(scheme.format.dtype());
+    emitted.zero_point = store.zero_point(scheme.format.dtype());
   } else {
     emitted.scales = emitted.version->scales();
+    emitted.zeros = emitted.version->zero_points();
   }
   return emitted;
 }
@@ -242,6 +248,8 @@ class LayerWriter {
         case WeightKey::scale: return put_if(weights.scale);
         case WeightKey::scales: return put_floats(weights.scales);
         case WeightKey::block_format: return;
+        case WeightKey::zero_point: return put_if(weights.zero_point);
+        case WeightKey::zeros: return put_floats(weights.zeros);
       }
     }
     void operator()(std::vector<Layer> Layer::*member) const {

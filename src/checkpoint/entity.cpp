@@ -74,6 +74,7 @@ std::vector<PlacedBlob> read_blobs(const JsonValue& list, std::span<const std::b
     blob.path = require(value, "path").string("path");
     blob.dtype = require(value, "dtype").string("dtype");
     if (const auto scale = value.find("scale")) blob.scale = scale->single("scale");
+    if (const auto zero_point = value.find("zero_point")) blob.zero_point = zero_point->single("zero_point");
     if (const auto native = value.find("native")) blob.native = native->boolean("native");
     const auto offset = static_cast<std::uint64_t>(require(value, "offset").integer("offset", 0, kMaxOffset));
     const auto length = static_cast<std::uint64_t>(require(value, "length").integer("length", 0, kMaxOffset));
@@ -97,6 +98,7 @@ struct LayerParts {
   Layer* layer = nullptr;
   const PlacedBlob* own = nullptr;
   const PlacedBlob* scales = nullptr;
+  const PlacedBlob* zeros = nullptr;
   const PlacedBlob* biases = nullptr;
   std::vector<DecoderMatrix> matrices;
   const PlacedBlob* last = nullptr;  // any of them, to blame
@@ -134,6 +136,8 @@ bool assign(PartsByPath& layers, const PlacedBlob& placed) {
     parts.last = &placed;
     if (last == "scales") {
       parts.scales = &placed;
+    } else if (last == "zeros") {
+      parts.zeros = &placed;
     } else if (last == "biases") {
       parts.biases = &placed;
     } else if (const LayerField* field = find_layer_field(last)) {  // q_norm, k_norm, inner_norm
@@ -161,6 +165,7 @@ bool assign(PartsByPath& layers, const PlacedBlob& placed) {
 
 /// Packed matrices with biases, or weights with scales, or nothing.
 void check_kinds(const LayerParts& parts) {
+  if (parts.scales == nullptr && parts.zeros != nullptr) throw UsageError("it has zero points without scales");
   if (!parts.matrices.empty()) {
     if (parts.own != nullptr || parts.scales != nullptr) throw UsageError("it has packed matrices and other weights");
     return;
@@ -181,9 +186,17 @@ void install(const std::string& path, const LayerParts& parts, Fp4Table fp4, Ent
   if (parts.own == nullptr) return;
   const EntityBlob& own = parts.own->blob;
   layer.config.dtype = parse_stored_format(own.dtype);
-  std::vector<float> scales;
+  std::vector<float> scales, zeros;
   if (parts.scales != nullptr) scales = floats_of(*parts.scales);
-  install_weights(layer, {.bytes = own.bytes, .native = own.native, .scale = own.scale, .scales = scales}, fp4);
+  if (parts.zeros != nullptr) zeros = floats_of(*parts.zeros);
+  install_weights(layer,
+                  {.bytes = own.bytes,
+                   .native = own.native,
+                   .scale = own.scale,
+                   .scales = scales,
+                   .zero_point = own.zero_point,
+                   .zeros = zeros},
+                  fp4);
 }
 
 TensorSummary measure_list(const PlacedBlob& placed) {
@@ -204,9 +217,13 @@ void measure(const LayerParts& parts, std::map<const EntityBlob*, TensorSummary>
     const EntityBlob& own = parts.own->blob;
     LayerConfig config = parts.layer->config;
     config.dtype = parse_stored_format(own.dtype);
-    summaries[&own] = measure_weights(
-        config, {.bytes = own.bytes.size(), .native = own.native, .scales = float_count(parts.scales)}, own.path);
-    summaries[&own].bytes = own.bytes.size();  // scales are a blob of their own
+    summaries[&own] = measure_weights(config,
+                                      {.bytes = own.bytes.size(),
+                                       .native = own.native,
+                                       .scales = float_count(parts.scales),
+                                       .zeros = float_count(parts.zeros)},
+                                      own.path);
+    summaries[&own].bytes = own.bytes.size();  // scales and zero points are blobs of their own
   }
 }
 
@@ -299,7 +316,8 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
     const EntityBlob& blob = placed.blob;
     const auto found = summaries.find(&blob);
     contents.tensors.push_back(found != summaries.end() ? found->second : measure_list(placed));
-    if (!blob.path.ends_with(".scales")) contents.parameters += contents.tensors.back().shape.elements();
+    const bool describes = blob.path.ends_with(".scales") || blob.path.ends_with(".zeros");
+    if (!describes) contents.parameters += contents.tensors.back().shape.elements();
   }
   return contents;
 }
@@ -351,11 +369,15 @@ std::vector<OutgoingBlob> collect(const Network& network, const EntityBlocksByPa
     }
     const EmittedWeights weights = emit_weights(layer);
     blobs.push_back(
-        {{path, std::string(layer.config.dtype.name()), weights.scale, true, weights.bytes}, weights.version});
-    if (!weights.scales.empty()) {
-      blobs.push_back({{path + ".scales", std::string(name(DType::float32)), 0, true, std::as_bytes(weights.scales)},
-                       weights.version});
-    }
+        {{path, std::string(layer.config.dtype.name()), weights.scale, true, weights.bytes, weights.zero_point},
+         weights.version});
+    const auto add_floats = [&](const char* suffix, std::span<const float> values) {
+      if (values.empty()) return;
+      blobs.push_back(
+          {{path + suffix, std::string(name(DType::float32)), 0, true, std::as_bytes(values)}, weights.version});
+    };
+    add_floats(".scales", weights.scales);
+    add_floats(".zeros", weights.zeros);
   });
   return blobs;
 }
@@ -372,6 +394,7 @@ void write_blob_list(JsonWriter& json, std::span<const OutgoingBlob> blobs) {
     json.member("length", blob.bytes.size());
     json.member("dtype", blob.dtype);
     if (blob.scale != 0) json.member("scale", blob.scale);
+    if (blob.zero_point != 0) json.member("zero_point", blob.zero_point);
     json.member("native", blob.native);
     json.end_object();
     offset += blob.bytes.size();

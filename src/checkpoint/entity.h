@@ -40,6 +40,7 @@ struct EntityBlob {
   float scale = 0;    ///< 0: none was given
   bool native = false;
   std::span<const std::byte> bytes;
+  float zero_point = 0;
 };
 
 /// How a file has the Q4_0 matrices of a layer, beyond what they mean: so that they are written as they were read.

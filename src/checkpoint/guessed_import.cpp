@@ -309,7 +309,7 @@ class Guesser {
       config.granularity = tensor.scale_group == shape.cols ? Granularity::row : Granularity::group;
       if (config.granularity == Granularity::group) config.group = as_int(tensor.scale_group);
     }
-    layer.weights.emplace(shape).set_loaded(config.scheme(), tensor.bytes, scales);
+    layer.weights.emplace(shape).set_loaded(config.scheme(), tensor.bytes, scales, tensor.zero_points);
     candidate.used = true;
     layers_.push_back(std::move(layer));
   }

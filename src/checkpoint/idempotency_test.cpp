@@ -7,6 +7,7 @@
 
 #include "checkpoint/entity.h"
 #include "checkpoint/layer_fields.h"
+#include "imago/error.h"
 #include "imago/files.h"
 
 namespace imago::checkpoint {
@@ -178,6 +179,53 @@ TEST(Idempotency, BlocksInEntityFiles) {
     StringSink again;
     write_entity(again, entity.network);
     EXPECT_TRUE(again.text() == sink.text()) << block.name;
+  }
+}
+
+/// A Dense layer of 2 × 2 codes with these keys.
+std::string dense_text(const std::string& keys) {
+  return R"({"id":"a","depth":1,"rows":1,"cols":1,"layers_per_cell":1,"layers":[{"z":0,"y":0,"x":0,"l":0,"type":"Dense",)"
+         R"("activation":"Linear","dtype":"uint8","input_height":2,"output_height":2,"weights":"AGSA/w==","native":true)" +
+         keys + "}]}";
+}
+
+std::vector<float> values_of(const std::string& text) {
+  const Network network = deserialize_network(text);
+  const std::span<const float> master = network.layers()[0].weights->master();
+  return {master.begin(), master.end()};
+}
+
+std::string saved(const std::string& text) { return serialize_network(deserialize_network(text)); }
+
+TEST(Idempotency, FilesWithoutZeroPointsKeepTheirMeaning) {
+  const std::string text = dense_text(R"(,"scale":0.5)");  // codes 0, 100, 128, 255
+  EXPECT_EQ(values_of(text), (std::vector<float>{0, 50, 64, 127.5f}));
+  EXPECT_EQ(saved(text).find("zero"), std::string::npos);
+  Network network = deserialize_network(text);
+  network.layers()[0].weights->edit_master()[0] = -3;
+  EXPECT_EQ(values_of(serialize_network(network))[0], 0) << "its scale came without a zero point, and stays";
+  EXPECT_EQ(serialize_network(network), saved(text));
+}
+
+TEST(Idempotency, ZeroPointsAreKeysOfTheirOwn) {
+  const std::string single = dense_text(R"(,"scale":0.5,"zero_point":100)");
+  EXPECT_EQ(values_of(single), (std::vector<float>{-50, 0, 14, 77.5f}));
+  EXPECT_NE(saved(single).find(R"("zero_point": 100)"), std::string::npos);
+  EXPECT_EQ(saved(saved(single)), saved(single));
+  EXPECT_EQ(values_of(saved(single)), values_of(single));
+  // Scales 1 and 1, zero points 0 and 128, as base64 of float32.
+  const std::string rows = dense_text(R"(,"granularity":"row","scales":"AACAPwAAgD8=","zeros":"AAAAAAAAAEM=")");
+  EXPECT_EQ(values_of(rows), (std::vector<float>{0, 100, 0, 127}));
+  EXPECT_NE(saved(rows).find(R"("zeros": "AAAAAAAAAEM=")"), std::string::npos);
+  EXPECT_EQ(saved(saved(rows)), saved(rows));
+}
+
+TEST(Idempotency, ZeroPointsThatDoNotFitAreRefused) {
+  for (const char* keys :
+       {R"(,"scale":0.5,"zero_point":0.5)", R"(,"scale":0.5,"zero_point":256)", R"(,"zero_point":3)",
+        R"(,"scale":0.5,"zeros":"AAAAAA==")", R"(,"granularity":"row","scales":"AACAPwAAgD8=","zeros":"AAAAAA==")",
+        R"(,"granularity":"row","scales":"AACAPwAAgD8=","zeros":"AAAAPwAAAEM=")"}) {
+    EXPECT_THROW(deserialize_network(dense_text(keys)), FormatError) << keys;
   }
 }
 

@@ -138,7 +138,7 @@ void inspect_tensors(const std::string& path, ModelSummary& summary) {
   summary.form = file.form();
   for (const files::StoredTensor& tensor : file.tensors()) {
     summary.parameters += tensor.shape.elements();
-    const std::uint64_t bytes = tensor.bytes.size() + tensor.scale_values.size() * sizeof(float);
+    const std::uint64_t bytes = tensor.stored_bytes();
     summary.tensors.push_back({tensor.name, tensor.type, tensor.shape, bytes});
   }
   for (const auto& [key, value] : file.metadata()) summary.metadata.emplace_back(key, files::quote_json(value));

@@ -80,6 +80,8 @@ constexpr LayerField kLayerFields[] = {
     {"granularity", &C::granularity},
     {"group", &C::group},
     {"scales", WeightKey::scales},
+    {"zero_point", WeightKey::zero_point},
+    {"zeros", WeightKey::zeros},
     {"block_format", WeightKey::block_format},
     {"blocks", WeightKey::blocks},
 };

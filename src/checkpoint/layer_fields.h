@@ -18,7 +18,7 @@
 namespace imago::checkpoint {
 
 /// The keys that describe the weights together: none of them means anything alone.
-enum class WeightKey : std::uint8_t { weights, native, scale, scales, block_format, blocks };
+enum class WeightKey : std::uint8_t { weights, native, scale, scales, zero_point, zeros, block_format, blocks };
 
 /// A coordinate of the target of a remote link.
 struct TargetField {

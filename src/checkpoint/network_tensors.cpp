@@ -75,8 +75,14 @@ void install_tensor(Layer& layer, const files::StoredTensor& tensor, const files
   StoredWeights stored{.bytes = tensor.bytes, .scale = scale};
   if (tensor.format->has_scales()) {
     if (tensor.scale_values.empty()) throw UsageError("its scales are missing");
-    stored.scale = single ? tensor.scale_values.front() : 0;
-    if (!single) stored.scales = tensor.scale_values;
+    if (single) {
+      stored.scale = tensor.scale_values.front();
+      stored.zero_point = tensor.zero_points.empty() ? 0 : tensor.zero_points.front();
+    } else {
+      stored.scale = 0;
+      stored.scales = tensor.scale_values;
+      stored.zeros = tensor.zero_points;
+    }
   }
   install_weights(layer, stored, fp4);
 }
@@ -162,9 +168,14 @@ class OutgoingTensors {
     }
     add_weights(name, scheme, shape_of(*layer.weights), weights.bytes);
     if (!scheme.format.has_scales()) return;
-    const bool single = weights.scales.empty();
-    const std::span<const float> scales = single ? std::span(&scales_.emplace_back(weights.scale), 1) : weights.scales;
-    add(name + std::string(files::kScalesSuffix), DType::float32, Shape{scales.size()}, std::as_bytes(scales));
+    const auto add_values = [&](std::string_view suffix, float one, std::span<const float> many) {
+      const std::span<const float> values = many.empty() ? std::span(&scales_.emplace_back(one), 1) : many;
+      add(name + std::string(suffix), DType::float32, Shape{values.size()}, std::as_bytes(values));
+    };
+    add_values(files::kScalesSuffix, weights.scale, weights.scales);
+    if (weights.zero_point == 0 && weights.zeros.empty()) return;
+    add_values(files::kZerosSuffix, weights.zero_point, weights.zeros);
+    packed_.back().zero_points = true;
   }
 
   void add_weights(const std::string& name, const Scheme& scheme, const Shape& shape,
@@ -172,7 +183,7 @@ class OutgoingTensors {
     const Format format = scheme.format;
     if (format.is_wide() || (gguf_ && format.in_gguf())) return add(name, format, shape, bytes);
     add(name, gguf_ ? DType::int8 : DType::uint8, Shape{bytes.size()}, bytes);  // GGUF has no unsigned bytes
-    packed_.push_back({name, format, shape, scheme.granularity, scheme.group});
+    packed_.push_back({name, format, shape, scheme.granularity, scheme.group, false});
   }
 
   void add(const std::string& name, Format format, const Shape& shape, std::span<const std::byte> bytes) {

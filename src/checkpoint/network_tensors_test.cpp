@@ -70,6 +70,25 @@ TEST_F(NetworkTensors, ScalesPerRowAndGroupComeBack) {
   expect_same(network, "");
 }
 
+TEST_F(NetworkTensors, ZeroPointsComeBack) {
+  for (const DType dtype : {DType::uint64, DType::uint16, DType::uint8, DType::uint2}) {
+    Network network(
+        layer_list(with_dtype(dense(64, 6), dtype), with_dtype(dense(64, 6), dtype), with_dtype(dense(64, 6), dtype)),
+        3);
+    network.layers()[1].config.granularity = Granularity::row;
+    network.layers()[2].config.granularity = Granularity::group;
+    network.layers()[2].config.group = 32;
+    for (const Layer& layer : network.layers()) {
+      EXPECT_FALSE(layer.weights->morph(layer.config.scheme())->zero_points().empty());
+    }
+    expect_same(network, std::string(name(dtype)) + " ");
+  }
+  save_network(Network(layer_list(with_dtype(dense(2, 2), DType::uint8)), 1), file("net.safetensors"));
+  const files::TensorFile opened = files::TensorFile::open(file("net.safetensors"));
+  EXPECT_EQ(opened.tensors().size(), 1u) << "scales and zero points are shown with their tensor";
+  EXPECT_EQ(opened.require("layers.0").zero_points.size(), 1u);
+}
+
 TEST_F(NetworkTensors, ScalesThatAreKeptButNotUsedComeBack) {
   Network network(layer_list(dense(2, 2), dense(2, 2), with_dtype(dense(2, 2), DType::int8)), 1);
   network.layers()[0].weights->set_scale(DType::float32, 0.25f);

@@ -11,6 +11,7 @@
 // | `weights.PATH` F32 | master of a layer |
 // | `scales.PATH` F32 | its scales, where they are fixed: derived ones are derived again |
 // | `scale.PATH.TYPE` F32 [1] | its fixed scale of a type that it does not have now, but may get back by a rule |
+// | `zeros.PATH`, `zero.PATH.TYPE` F32 | zero points beside these, where they are not 0 |
 //
 // `__metadata__` has `imago` = "train state 1", `dtype.PATH` for each layer with weights and, beside a `memory`,
 // `settings`: the network as a checkpoint without weights.
@@ -35,6 +36,7 @@
 #include "imago/error.h"
 #include "imago/network.h"
 #include "imago/train.h"
+#include "quant/scheme.h"
 
 namespace imago {
 
@@ -77,8 +79,14 @@ std::string metadata_of(const SafetensorsFile& file, std::string_view key) {
   return {};
 }
 
-/// The tensor with the scale of a type that a layer does not have now.
+/// The tensor with the scale of a type that a layer does not have now, and with its zero point.
 std::string other_scale(std::string_view path, DType dtype) { return fmt::format("scale.{}.{}", path, name(dtype)); }
+std::string other_zero(std::string_view path, DType dtype) { return fmt::format("zero.{}.{}", path, name(dtype)); }
+
+/// The values of a tensor that may be absent.
+std::vector<float> find_list(const SafetensorsFile& file, const std::string& name) {
+  return file.find(name) == nullptr ? std::vector<float>() : read_list<float>(file, name);
+}
 
 using Settings = std::map<std::string, LayerConfig>;
 
@@ -116,18 +124,23 @@ WeightShape shape_of(const SafetensorsFile& file, const std::string& path, const
   }
 }
 
-void restore_scales(std::span<const float> scales, std::span<const float> master, Restored& restored) {
+void set_single(WeightStore& store, DType dtype, const ScaleValues& values) {
+  if (values.scales.size() != 1 || values.zero_points.size() > 1) {
+    throw UsageError(fmt::format("{} scales and {} zero points of {}, not 1", values.scales.size(),
+                                 values.zero_points.size(), name(dtype)));
+  }
+  store.set_scale(dtype, values.scales.front(), values.zero_points.empty() ? 0 : values.zero_points.front());
+}
+
+void restore_scales(const ScaleValues& values, Restored& restored) {
   const Scheme scheme = restored.config.scheme();
-  WeightStore& store = *restored.weights;
-  if (scheme.granularity != Granularity::tensor) {
-    // Fixed scales of rows and groups come with codes; which ones does not matter, for the master follows.
-    const std::shared_ptr<const Version> any = store.morph(scheme);
-    store.set_loaded(scheme, any->codes(), scales);
-    store.set_master(master);
-  } else if (scales.size() == 1 && !scheme.format.is_block()) {
-    store.set_scale(scheme.format.dtype(), scales.front());
+  if (scheme.format.is_block()) {
+    throw UsageError(fmt::format("{} scales of {}", values.scales.size(), scheme.format.name()));
+  }
+  if (scheme.granularity == Granularity::tensor) {
+    set_single(*restored.weights, scheme.format.dtype(), values);
   } else {
-    throw UsageError(fmt::format("{} scales of {}", scales.size(), scheme.format.name()));
+    restored.weights->set_scales(scheme, values.scales, values.zero_points);
   }
 }
 
@@ -149,13 +162,12 @@ Restored read_layer(const SafetensorsFile& file, const std::string& path, LayerC
   restored.weights.emplace(shape).set_master(master);
   try {
     if (file.find("scales." + path) != nullptr) {
-      restore_scales(read_list<float>(file, "scales." + path), master, restored);
+      restore_scales({read_list<float>(file, "scales." + path), find_list(file, "zeros." + path)}, restored);
     }
     for (const DTypeInfo& other : kDTypes) {
       if (file.find(other_scale(path, other.id)) == nullptr) continue;
-      const auto scale = read_list<float>(file, other_scale(path, other.id));
-      if (scale.size() != 1) throw UsageError(fmt::format("{} scales of {}, not 1", scale.size(), other.name));
-      restored.weights->set_scale(other.id, scale.front());
+      set_single(*restored.weights, other.id,
+                 {read_list<float>(file, other_scale(path, other.id)), find_list(file, other_zero(path, other.id))});
     }
   } catch (const FormatError&) {
     throw;
@@ -202,15 +214,15 @@ void restore_layers(const SafetensorsFile& file, Network& network) {
 }
 
 /// The scales that the master does not determine; those of types without scales are carried along.
-std::vector<float> fixed_scales(const Layer& layer) {
+ScaleValues fixed_scales(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
   if (scheme.format.is_block()) return {};
   const DType dtype = scheme.format.dtype();
-  if (!is_scaled(dtype)) return {layer.weights->scale(dtype)};
+  if (!is_scaled(dtype)) return {{layer.weights->scale(dtype)}, {}};
   const std::shared_ptr<const Version> version = layer.weights->morph(scheme);
   if (!version->has_explicit_scale()) return {};
-  if (scheme.granularity == Granularity::tensor) return {layer.weights->scale(dtype)};
-  return {version->scales().begin(), version->scales().end()};
+  const std::span<const float> scales = version->scales(), zero_points = version->zero_points();
+  return {{scales.begin(), scales.end()}, {zero_points.begin(), zero_points.end()}};
 }
 
 /// What to write, and how it comes about when its turn comes: entries are written in the order of their names.
@@ -306,6 +318,7 @@ void save_train_state(const std::string& path, const Network& network, const Tra
   std::vector<std::pair<std::string, std::string>> metadata = {{"imago", std::string(kMark)}};
   std::map<std::string, std::vector<float>> scales;  // until they are written
   const auto add_scales = [&](const std::string& place, std::vector<float> values) {
+    if (values.empty()) return;
     const std::vector<float>& kept = scales[place] = std::move(values);
     writer.add(place, kept);
   };
@@ -313,11 +326,15 @@ void save_train_state(const std::string& path, const Network& network, const Tra
     if (!layer.weights) return;
     metadata.emplace_back("dtype." + place, layer.config.dtype.name());
     writer.add("weights." + place, layer.weights->master());
-    std::vector<float> fixed = fixed_scales(layer);
-    if (!fixed.empty()) add_scales("scales." + place, std::move(fixed));
+    ScaleValues fixed = fixed_scales(layer);
+    add_scales("scales." + place, std::move(fixed.scales));
+    add_scales("zeros." + place, std::move(fixed.zero_points));
     for (const DTypeInfo& other : kDTypes) {
       const std::optional<float> scale = layer.weights->explicit_scale(other.id);
-      if (scale && other.id != layer.config.dtype) add_scales(other_scale(place, other.id), {*scale});
+      if (!scale || other.id == layer.config.dtype) continue;
+      add_scales(other_scale(place, other.id), {*scale});
+      const float zero_point = layer.weights->zero_point(other.id);
+      if (zero_point != 0) add_scales(other_zero(place, other.id), {zero_point});
     }
   });
   if (!state.memory.empty()) {

@@ -142,9 +142,33 @@ TEST_F(Convert, ScalesAreThoseOfAWholeTensor) {
         EXPECT_EQ(got.format, Format(dtype.id));
         EXPECT_EQ(got.scale_values, std::vector<float>(wanted->scales().begin(), wanted->scales().end())) << dtype.name;
         EXPECT_EQ(to_vector(got.bytes), to_vector(wanted->codes())) << dtype.name;
+        EXPECT_EQ(got.zero_points, std::vector<float>(wanted->zero_points().begin(), wanted->zero_points().end()))
+            << dtype.name;
+        EXPECT_EQ(got.zero_points.empty(), dtype.kind != NumberKind::unsigned_integer) << dtype.name;
       }
     }
   }
+}
+
+TEST_F(Convert, ZeroPointsAreKeptOrLeftOut) {
+  const std::vector<float> weights = gaussian(24 * 96, 5);
+  write_safetensors("in.safetensors", {24, 96}, SafetensorsType::f32, std::as_bytes(std::span(weights)));
+  ConvertOptions options = to(DType::uint4);
+  options.granularity = Granularity::row;
+  options.measure_error = true;
+  const ConvertReport with = convert_model(file("in.safetensors"), file("a.safetensors"), options);
+  convert_model(file("a.safetensors"), file("b.safetensors"));
+  const TensorFile a = TensorFile::open(file("a.safetensors")), b = TensorFile::open(file("b.safetensors"));
+  EXPECT_EQ(a.require("w").zero_points.size(), 24u);
+  EXPECT_EQ(a.require("w").zero_points, b.require("w").zero_points);
+  EXPECT_EQ(to_vector(a.require("w").bytes), to_vector(b.require("w").bytes));
+  EXPECT_EQ(with.tensors.at(0).to_bytes, 24u * 96 / 2 + 2 * 24 * 4);
+  EXPECT_LT(*with.relative_rmse, 0.15);
+  options.zero_points = false;
+  const ConvertReport without = convert_model(file("in.safetensors"), file("c.safetensors"), options);
+  EXPECT_TRUE(TensorFile::open(file("c.safetensors")).require("w").zero_points.empty());
+  EXPECT_EQ(without.tensors.at(0).to_bytes, 24u * 96 / 2 + 24 * 4);
+  EXPECT_GT(*without.relative_rmse, 0.7) << "what is negative is lost";
 }
 
 TEST_F(Convert, CodesAndScalesAreKept) {

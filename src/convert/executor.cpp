@@ -35,7 +35,7 @@ struct Job {
   const PlannedTensor& planned;
   const TensorGuide& guide;
   models::RecipeReader reader;
-  std::vector<float> scales;
+  ScaleValues scales;            // of a scaled type: all of them, and as many zero points if the plan has them
   std::vector<std::byte> codes;  // of a tensor guided by a calibration: all codes, made before its first piece
   bool whole = false;            // decoded as a whole before its pieces are encoded
   bool checked = false;          // its values were checked as a whole
@@ -44,6 +44,14 @@ struct Job {
   Job(const PlannedTensor& plan, const TensorGuide& guidance)
       : planned(plan), guide(guidance), reader(*plan.recipe, plan.scheme.granularity == Granularity::row) {}
   bool is_guided() const noexcept { return !guide.inputs.empty(); }
+  const std::vector<float>& values(Due::Part part) const noexcept {
+    return part == Due::Part::scales ? scales.scales : scales.zero_points;
+  }
+  /// Puts the scales of groups [first, …) in their place. Zero points that are all 0 may be missing.
+  void put(const ScaleValues& found, std::size_t first) {
+    std::ranges::copy(found.scales, scales.scales.begin() + static_cast<std::ptrdiff_t>(first));
+    std::ranges::copy(found.zero_points, scales.zero_points.begin() + static_cast<std::ptrdiff_t>(first));
+  }
   /// The weights to encode.
   void read(std::size_t first, std::span<float> weights) const {
     reader.read(first, weights);
@@ -116,8 +124,12 @@ class Executor {
       Job& job = *jobs_.back();
       job.whole = !planned.copied && (planned.has_parts() || job.reader.needs_whole() || needs_all_weights(planned) ||
                                       job.is_guided() || job.guide.changes_weights());
-      if (planned.type.scaled)
-        job.scales = planned.copied ? planned.source().scale_values : std::vector<float>(planned.scales.count);
+      if (planned.type.scaled) {
+        const files::StoredTensor& source = planned.source();
+        job.scales = {std::vector<float>(planned.scales.count),
+                      std::vector<float>(planned.zero_points ? planned.scales.count : 0)};
+        if (planned.copied) job.scales = {source.scale_values, source.zero_points};
+      }
       total_ += models::source_bytes(*planned.recipe);
     }
     for (const Due& due : target.due()) cut(due);
@@ -171,8 +183,8 @@ class Executor {
  private:
   void cut(const Due& due) {
     Job& job = *jobs_[due.tensor];
-    if (due.scales) {
-      if (!job.scales.empty()) pieces_.push_back({&due, &job, 0, 0});
+    if (due.part != Due::Part::codes) {
+      if (!job.values(due.part).empty()) pieces_.push_back({&due, &job, 0, 0});
       return;
     }
     const std::size_t unit = job.reader.unit();
@@ -213,10 +225,10 @@ class Executor {
     batch.sources.clear();
     std::vector<TensorError> errors(pieces.size());
     for (const Piece& piece : pieces) {
-      if (piece.first == 0 && !piece.due->scales) prepare(*piece.job);
+      if (piece.first == 0 && piece.due->part == Due::Part::codes) prepare(*piece.job);
     }
     parallel_for_dynamic(pieces.size(), 1, [&](std::size_t begin, std::size_t) {
-      if (!pieces[begin].due->scales) make(pieces[begin], batch.slots[begin], errors[begin]);
+      if (pieces[begin].due->part == Due::Part::codes) make(pieces[begin], batch.slots[begin], errors[begin]);
     });
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       pieces[i].job->error += errors[i];
@@ -228,11 +240,13 @@ class Executor {
   void end_piece(const Piece& piece, Slot& slot, Batch& batch) {
     Job& job = *piece.job;
     slot.name = piece.due->name;
-    if (piece.due->scales) {  // complete by now: they are due after the codes
-      const auto bytes = std::as_bytes(std::span(job.scales));
+    if (piece.due->part != Due::Part::codes) {  // complete by now: they are due after the codes
+      const auto bytes = std::as_bytes(std::span(job.values(piece.due->part)));
       slot.buffer.assign(bytes.begin(), bytes.end());
       slot.bytes = slot.buffer;
-      done_ += job.planned.source().scale_values.size() * sizeof(float);
+      const files::StoredTensor& source = job.planned.source();
+      const bool scales = piece.due->part == Due::Part::scales;
+      done_ += (scales ? source.scale_values : source.zero_points).size() * sizeof(float);
       return;
     }
     for (const auto source : job.reader.sources(piece.first, piece.count)) {
@@ -259,10 +273,10 @@ class Executor {
     if (needs_all_weights(planned)) {
       std::vector<float> weights(job.reader.elements());
       job.read(0, weights);
-      job.scales = derive_scales(planned.scheme, planned.scales, weights);
+      job.put(derive_scales(planned.scheme, planned.scales, weights), 0);
     } else {
       const std::vector<float> extremes = find_extremes(job);
-      job.scales = derive_scales(planned.scheme, {1, extremes.size()}, extremes);
+      job.put(derive_scales(planned.scheme, {1, extremes.size()}, extremes), 0);
     }
   }
 
@@ -290,14 +304,17 @@ class Executor {
     const Scheme& scheme = planned.scheme;
     const std::size_t each = weights.size() / matrices;
     job.codes.reserve(planned.code_bytes);
-    job.scales.clear();
+    std::size_t scales = 0;
     for (std::size_t i = 0; i < matrices; ++i) {
       const std::span<const float> matrix = std::span<const float>(weights).subspan(i * each, each);
       const guided::InputStatistics* inputs = job.guide.inputs[i].get();
       const guided::EncodedMatrix encoded = guided::encode_matrix(
           matrix, each / cols, cols, scheme, inputs == nullptr ? Rounding::nearest : *options_.rounding, inputs);
       job.codes.insert(job.codes.end(), encoded.codes.begin(), encoded.codes.end());
-      job.scales.insert(job.scales.end(), encoded.scales.begin(), encoded.scales.end());
+      job.scales.scales.resize(std::max(job.scales.scales.size(), scales + encoded.scales.size()));
+      if (planned.zero_points) job.scales.zero_points.resize(job.scales.scales.size());
+      job.put({encoded.scales, encoded.zero_points}, scales);
+      scales += encoded.scales.size();
       if (options_.measure_error) job.error.add(matrix, guided::decode_matrix(encoded, scheme, each / cols, cols));
     }
   }
@@ -372,13 +389,14 @@ class Executor {
     const PlannedTensor& planned = job.planned;
     if (!planned.type.scaled) return {};
     if (planned.scheme.granularity == Granularity::tensor)
-      return {job.scales, std::max<std::size_t>(weights.size(), 1)};
-    const std::size_t group = planned.scales.group;
+      return job.scales.over(std::max<std::size_t>(weights.size(), 1));
+    const std::size_t group = planned.scales.group, first = piece.first / group;
     const ScaleLayout layout{weights.size() / group, group};
-    const std::vector<float> found = derive_scales(planned.scheme, layout, weights);
-    const std::span<float> place = std::span(job.scales).subspan(piece.first / group, layout.count);
-    std::ranges::copy(found, place.begin());
-    return {place, group};
+    job.put(derive_scales(planned.scheme, layout, weights), first);
+    const auto of_piece = [&](std::span<const float> all) {
+      return all.empty() ? all : all.subspan(first, layout.count);
+    };
+    return {of_piece(job.scales.scales), group, of_piece(job.scales.zero_points)};
   }
 
   void check_range(const PlannedTensor& planned, std::span<const float> weights,

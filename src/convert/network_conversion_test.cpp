@@ -76,6 +76,40 @@ TEST_F(NetworkConversion, ScalesAreTheBestUnlessAskedForOtherwise) {
   }
 }
 
+TEST_F(NetworkConversion, ZeroPointsTravelThroughEveryForm) {
+  save_network(Network(layer_list(dense(64, 96, Activation::relu), dense(96, 32)), 7), file("net.json"));
+  for (const DType dtype : {DType::uint8, DType::uint2}) {
+    for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
+      ConvertOptions options = to(dtype);
+      options.granularity = granularity;
+      options.measure_error = true;
+      const ConvertReport report = convert_model(file("net.json"), file("first.json"), options);
+      const Format with_sign = dtype == DType::uint8 ? DType::int8 : DType::int2;
+      options.type = with_sign;
+      const ConvertReport other = convert_model(file("net.json"), file("signed.json"), options);
+      EXPECT_LE(*report.relative_rmse, 1.05 * *other.relative_rmse) << name(dtype);
+      EXPECT_NE(bytes_of("first.json").find(granularity == Granularity::tensor ? "\"zero_point\"" : "\"zeros\""),
+                std::string::npos);
+      EXPECT_EQ(bytes_of("signed.json").find("\"zero"), std::string::npos) << "only where it is used";
+      std::string last = "first.json";
+      for (const char* form : {"a.entity", "b.safetensors", "c.gguf", "d.json"}) {
+        convert_model(file(last), file(form));
+        last = form;
+      }
+      EXPECT_TRUE(bytes_of("d.json") == bytes_of("first.json")) << name(dtype);
+    }
+  }
+}
+
+TEST_F(NetworkConversion, WithoutZeroPointsTheFileIsAsTheOriginalWritesIt) {
+  ConvertOptions options = to(DType::uint8);
+  options.zero_points = false;
+  convert_model(file("net.json"), file("out.json"), options);
+  EXPECT_EQ(bytes_of("out.json").find("\"zero"), std::string::npos);
+  const Network network = load_network(file("out.json"));
+  for (const float weight : network.layers()[0].weights->master()) EXPECT_GE(weight, 0);
+}
+
 TEST_F(NetworkConversion, ReportsCountWhatTheFilesHold) {
   const ConvertReport entity = convert_model(file("net.json"), file("i4.entity"), to(DType::int4));
   // Inspecting leaves out the scale of a tensor where the header has it: one per layer in int4.

@@ -56,6 +56,7 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
   if (version) {
     tensor.scale_values.assign(version->scales().begin(), version->scales().end());
     tensor.scale_group = version->scale_group();
+    tensor.zero_points.assign(version->zero_points().begin(), version->zero_points().end());
     open.versions.push_back(version);
   }
   return tensor;

@@ -80,10 +80,14 @@ void lay_out_safetensors(const PlannedTensor& planned, TargetLayout& layout, std
     return;
   }
   layout.safetensors.push_back({recipe.name, SafetensorsType::u8, Shape{planned.code_bytes}});
-  packed.push_back({recipe.name, *planned.type.format, recipe.shape, planned.scheme.granularity, planned.scheme.group});
-  if (!planned.type.scaled) return;
-  layout.safetensors.push_back(
-      {recipe.name + std::string(files::kScalesSuffix), SafetensorsType::f32, Shape{planned.scales.count}});
+  packed.push_back({recipe.name, *planned.type.format, recipe.shape, planned.scheme.granularity, planned.scheme.group,
+                    planned.zero_points});
+  const auto add = [&](std::string_view suffix) {
+    layout.safetensors.push_back(
+        {recipe.name + std::string(suffix), SafetensorsType::f32, Shape{planned.scales.count}});
+  };
+  if (planned.type.scaled) add(files::kScalesSuffix);
+  if (planned.zero_points) add(files::kZerosSuffix);
 }
 
 }  // namespace
@@ -118,8 +122,10 @@ class NetworkWriter {
   }
 
   void write(std::string_view name, std::span<const std::byte> bytes) {
-    const std::string_view layer =
-        name.ends_with(files::kScalesSuffix) ? name.substr(0, name.size() - files::kScalesSuffix.size()) : name;
+    std::string_view layer = name;
+    for (const std::string_view suffix : {files::kScalesSuffix, files::kZerosSuffix}) {
+      if (layer.ends_with(suffix)) layer.remove_suffix(suffix.size());
+    }
     if (!changed_.contains(layer)) return;
     std::vector<std::byte>& entry = entries_[std::string(name)];
     entry.insert(entry.end(), bytes.begin(), bytes.end());
@@ -137,16 +143,21 @@ class NetworkWriter {
         layer.config.group = scheme.group;
       }
       if (changed->second->recipe->stored_as) continue;  // the master stays as it is
-      const std::vector<std::byte>& scale_bytes = entries_[named.path + std::string(files::kScalesSuffix)];
-      std::vector<float> scales(scale_bytes.size() / sizeof(float));
-      if (!scales.empty()) std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
       // The scales become explicit ones: a file states scales, not how they were found.
-      layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], scales);
+      layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], floats(named.path, files::kScalesSuffix),
+                                floats(named.path, files::kZerosSuffix));
     }
     source_.network->save(path_);
   }
 
  private:
+  std::vector<float> floats(const std::string& path, std::string_view suffix) {
+    const std::vector<std::byte>& bytes = entries_[path + std::string(suffix)];
+    std::vector<float> values(bytes.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
   std::string path_;
   const Source& source_;
   std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
@@ -175,8 +186,9 @@ TargetWriter::TargetWriter(const std::string& path, const Source& source, std::s
   TargetLayout layout = lay_out(recipe, plan);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const std::string& name = plan[i].recipe->name;
-    due_.push_back({name, i, false});
-    if (plan[i].type.scaled) due_.push_back({name + std::string(files::kScalesSuffix), i, true});
+    due_.push_back({name, i, Due::Part::codes});
+    if (plan[i].type.scaled) due_.push_back({name + std::string(files::kScalesSuffix), i, Due::Part::scales});
+    if (plan[i].zero_points) due_.push_back({name + std::string(files::kZerosSuffix), i, Due::Part::zero_points});
   }
   try {
     if (recipe.is_network) {

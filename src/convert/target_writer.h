@@ -19,11 +19,12 @@
 
 namespace imago::convert {
 
-/// The next entry to write: the codes of a planned tensor, or its scales.
+/// The next entry to write: the codes of a planned tensor, or what belongs to them.
 struct Due {
+  enum class Part : std::uint8_t { codes, scales, zero_points };
   std::string name;
   std::size_t tensor = 0;  ///< index in the plan
-  bool scales = false;
+  Part part = Part::codes;
 };
 
 /// The contents of a file, apart from values. Empty for networks, which lay themselves out.

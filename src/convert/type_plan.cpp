@@ -65,6 +65,7 @@ Scheme scheme_of(Format format, const ConvertOptions& options) {
   scheme.group = options.granularity == Granularity::group ? options.group : 0;
   scheme.calibrator = options.calibrator.value_or(best_calibrator(scheme));
   scheme.percentile = options.percentile;
+  scheme.zero_points = options.zero_points;
   return scheme;
 }
 
@@ -157,6 +158,7 @@ class Planner {
     if (planned.copied) {
       const files::StoredTensor& source = planned.source();
       planned.scales = {source.scale_values.size(), source.scale_group};
+      planned.zero_points = !source.zero_points.empty();
       if (source.scale_values.size() > 1) {
         const bool rows = source.scale_group == shape.last();
         planned.scheme.granularity = rows ? Granularity::row : Granularity::group;
@@ -169,6 +171,7 @@ class Planner {
       planned.reason += fmt::format("; one scale per row: {} is not a multiple of {}", shape.last(), options_.group);
     }
     planned.scales = scale_layout(planned.scheme, rows_of(shape), shape.last());
+    planned.zero_points = has_zero_points(planned.scheme);
   }
 
   TypeChoice choose(const TensorRecipe& recipe) const {

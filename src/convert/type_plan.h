@@ -17,9 +17,10 @@ namespace imago::convert {
 struct PlannedTensor {
   const models::TensorRecipe* recipe = nullptr;
   TargetType type;
-  std::string reason;  ///< "asked for", "norms and biases stay wide"
-  Scheme scheme;       ///< the format; of scaled types also where scales are and how they are found
-  ScaleLayout scales;  ///< of scaled types
+  std::string reason;        ///< "asked for", "norms and biases stay wide"
+  Scheme scheme;             ///< the format; of scaled types also where scales are and how they are found
+  ScaleLayout scales;        ///< of scaled types
+  bool zero_points = false;  ///< there is a zero point beside each scale
   std::size_t code_bytes = 0;
   /// The target has the bytes of the source, perhaps with rows in another order.
   bool copied = false;
@@ -31,7 +32,7 @@ struct PlannedTensor {
   }
   const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
   /// Scales included.
-  std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float); }
+  std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float) * (zero_points ? 2 : 1); }
 };
 
 /// The rows that blocks must fit, for messages: "rows of 64", "rows of multiples of 32" of a layer with several

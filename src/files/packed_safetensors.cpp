@@ -34,6 +34,9 @@ ScaleLayout layout_of(const PackedTensor& tensor) {
   Scheme scheme(tensor.format);
   scheme.granularity = tensor.granularity;
   scheme.group = tensor.group;
+  if (tensor.zero_points && !has_zero_points(tensor.format)) {
+    throw UsageError(fmt::format("{} has no zero points", tensor.format.name()));
+  }
   return scale_layout(checked_scheme(scheme), row_count(tensor.shape), tensor.shape.last());
 }
 
@@ -78,6 +81,9 @@ PackedTensor read_entry(const std::string& name, const JsonValue& entry) {
     }
     tensor.group = static_cast<int>(group->integer("group", 1, 1 << 20));
   }
+  if (const std::optional<JsonValue> zeros = entry.find("zero_points")) {
+    tensor.zero_points = zeros->boolean("zero_points");
+  }
   try {
     layout_of(tensor);
   } catch (const Error& error) {
@@ -112,29 +118,56 @@ void unwrap(StoredTensor& stored, const PackedTensor& packed) {
   stored.shape = packed.shape;
 }
 
-/// Copies the scales out of their tensor, which may lie at any address. REQUIRES: `packed` has scales.
-void read_scales(StoredTensor& stored, const PackedTensor& packed, const StoredTensor* scales) {
-  const std::string name = stored.name + std::string(kScalesSuffix);
+/// A tensor beside a packed one: its scales or its zero points.
+struct Companion {
+  std::string_view suffix, one, rule;
+};
+constexpr Companion kCompanions[] = {
+    {kScalesSuffix, "scale", "scales are finite and not negative"},
+    {kZerosSuffix, "zero point", "zero points are integers from 0 to the largest code of the type"},
+};
+
+/// Copies the values out of such a tensor, which may lie at any address. `check` throws UsageError for one that is not
+/// possible.
+template <class Check>
+std::vector<float> read_companion(const StoredTensor& stored, const Companion& companion, std::size_t count,
+                                  const StoredTensor* tensor, Check check) {
+  const std::string name = stored.name + std::string(companion.suffix);
   const auto fail = [&](const std::string& problem) {
-    const std::uint64_t offset = scales == nullptr ? stored.offset : scales->offset;
+    const std::uint64_t offset = tensor == nullptr ? stored.offset : tensor->offset;
     throw FormatError(stored.file, offset, fmt::format("tensor '{}' {}", name, problem));
   };
-  const ScaleLayout layout = layout_of(packed);
-  if (scales == nullptr) fail(fmt::format("is missing: '{}' of {} needs its scales", stored.name, stored.type));
-  if (scales->format != DType::float32) fail(fmt::format("must be F32, not {}", scales->type));
-  if (scales->shape.elements() != layout.count) {
-    fail(fmt::format("has {} scales, but {} {} needs {}", scales->shape.elements(), stored.type,
-                     stored.shape.to_string(), layout.count));
+  if (tensor == nullptr) {
+    fail(fmt::format("is missing: '{}' of {} needs its {}s", stored.name, stored.type, companion.one));
   }
-  stored.scale_values.resize(layout.count);
-  if (layout.count != 0) std::memcpy(stored.scale_values.data(), scales->bytes.data(), scales->bytes.size());
-  stored.scale_group = layout.group;
-  for (std::size_t i = 0; i < layout.count; ++i) {
-    const float scale = stored.scale_values[i];
-    if (!std::isfinite(scale) || scale < 0) {
-      fail(fmt::format("holds {} as scale {}: scales are finite and not negative", scale, i));
+  if (tensor->format != DType::float32) fail(fmt::format("must be F32, not {}", tensor->type));
+  if (tensor->shape.elements() != count) {
+    fail(fmt::format("has {} {}s, but {} {} needs {}", tensor->shape.elements(), companion.one, stored.type,
+                     stored.shape.to_string(), count));
+  }
+  std::vector<float> values(count);
+  if (count != 0) std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      check(values[i]);
+    } catch (const UsageError&) {
+      fail(fmt::format("holds {} as {} {}: {}", values[i], companion.one, i, companion.rule));
     }
   }
+  return values;
+}
+
+/// REQUIRES: `packed` has scales. `find` gives the tensor of a name, or null.
+template <class Find>
+void read_scales(StoredTensor& stored, const PackedTensor& packed, Find find) {
+  const ScaleLayout layout = layout_of(packed);
+  const auto read = [&](const Companion& companion, auto check) {
+    return read_companion(stored, companion, layout.count, find(stored.name + std::string(companion.suffix)), check);
+  };
+  stored.scale_values = read(kCompanions[0], check_scale);
+  stored.scale_group = layout.group;
+  if (!packed.zero_points) return;
+  stored.zero_points = read(kCompanions[1], [&](float zero) { check_zero_point(packed.format, zero); });
 }
 
 }  // namespace
@@ -156,6 +189,7 @@ std::string packed_text(std::span<const PackedTensor> tensors) {
       json.member("granularity", kGranularities[static_cast<std::size_t>(tensor.granularity)]);
     }
     if (tensor.granularity == Granularity::group) json.member("group", tensor.group);
+    if (tensor.zero_points) json.member("zero_points", true);
     json.end_object();
   }
   json.end_object();
@@ -188,7 +222,10 @@ std::vector<StoredTensor> unpack_tensors(std::vector<StoredTensor> tensors, std:
                         fmt::format("{} names '{}', which is not a tensor of the file", kPackedKey, entry.name));
     }
     if (!entry.format.has_scales()) continue;
-    if (const StoredTensor* scales = find(entry.name + std::string(kScalesSuffix))) hidden.insert(scales);
+    for (const Companion& companion : kCompanions) {
+      if (companion.suffix == kZerosSuffix && !entry.zero_points) continue;
+      if (const StoredTensor* beside = find(entry.name + std::string(companion.suffix))) hidden.insert(beside);
+    }
   }
   for (const PackedTensor& entry : packed) {
     StoredTensor& tensor = *find(entry.name);
@@ -198,7 +235,7 @@ std::vector<StoredTensor> unpack_tensors(std::vector<StoredTensor> tensors, std:
           fmt::format("tensor '{}' is packed {}, but holds the scales of another", tensor.name, entry.format.name()));
     }
     unwrap(tensor, entry);
-    if (entry.format.has_scales()) read_scales(tensor, entry, find(entry.name + std::string(kScalesSuffix)));
+    if (entry.format.has_scales()) read_scales(tensor, entry, find);
   }
   std::vector<StoredTensor> list;
   list.reserve(tensors.size() - hidden.size());

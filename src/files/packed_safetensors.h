@@ -11,7 +11,9 @@
 // |         | blocks |
 // | `granularity` | of dtypes: `tensor`, `row` or `group`; absent for block formats |
 // | `group` | 32, 64 or 128, a divisor of the row; present with `group` only |
+// | `zero_points` | `true` or absent; of unsigned dtypes only |
 // | `NAME.scales` | of dtypes: an F32 tensor with one scale per tensor, row or group, finite and not negative |
+// | `NAME.zeros` | with `zero_points`: an F32 tensor of as many integers from 0 to the largest code |
 
 #include <span>
 #include <string>
@@ -30,6 +32,7 @@ struct PackedTensor {
   Shape shape;
   Granularity granularity = Granularity::tensor;  ///< of dtypes
   int group = 0;                                  ///< with Granularity::group, else 0
+  bool zero_points = false;                       ///< of unsigned dtypes
 
   bool operator==(const PackedTensor&) const = default;
 };

@@ -159,7 +159,8 @@ void decode_aligned(const StoredTensor& tensor, std::size_t first, std::span<flo
                    .weights = out.data() + begin,
                    .scales = scaled ? tensor.scale_values.data() : &kOne,
                    .group = scaled ? tensor.scale_group : tensor.shape.elements() + 1,
-                   .first = first + begin});
+                   .first = first + begin,
+                   .zero_points = kernels::zero_points_of(tensor.scales())});
   });
 }
 

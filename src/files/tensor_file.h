@@ -37,10 +37,15 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
   std::vector<float> scale_values;  ///< of a packed dtype: one, one per row, or one per group; else empty
   std::size_t scale_group = 0;      ///< weights per scale; 0 without scales
+  std::vector<float> zero_points;   ///< of an unsigned packed dtype: one beside each scale; empty: all 0
   std::uint64_t offset = 0;         ///< of the bytes in their file, for errors
   std::string_view file;            ///< the file they are in (a shard, a part of a split GGUF)
 
-  Scales scales() const noexcept { return {scale_values, scale_group}; }
+  Scales scales() const noexcept { return {scale_values, scale_group, zero_points}; }
+  /// Bytes of the tensor and of what belongs to it.
+  std::uint64_t stored_bytes() const noexcept {
+    return bytes.size() + (scale_values.size() + zero_points.size()) * sizeof(float);
+  }
   /// Rows as products see them: all extents but the last, and the last. A vector is one row.
   std::size_t rows() const noexcept {
     return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
@@ -97,8 +102,10 @@ class TensorFile {
 // networks keep dtypes with scales as I8 tensors. The entry `imago.packed` of the metadata states for each of them what
 // it is, as a JSON object:
 //   {"NAME": {"type": "int4", "shape": [64, 128], "granularity": "group", "group": 32}}
-// Scales of dtypes are an F32 tensor `NAME.scales`. Readers that do not know this see bytes and scales by name.
+// Scales of dtypes are an F32 tensor `NAME.scales`. Where the entry says "zero_points": true, there is an F32 tensor
+// `NAME.zeros` beside it. Readers that do not know this see bytes and scales by name.
 inline constexpr std::string_view kPackedKey = "imago.packed";
 inline constexpr std::string_view kScalesSuffix = ".scales";
+inline constexpr std::string_view kZerosSuffix = ".zeros";
 
 }  // namespace imago::files

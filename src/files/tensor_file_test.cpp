@@ -259,15 +259,19 @@ TEST_P(PackedDTypes, AnyRangeDecodesToCodesTimesScales) {
   std::vector<float> scales;
   for (std::size_t i = 0; i < scale_count; ++i) scales.push_back(0.25f * static_cast<float>(i + 1));
   std::vector<std::byte> codes(packed_bytes(dtype, shape.elements()));
-  encode(dtype, testing::gaussian(shape.elements(), 3), {scales, per_scale}, codes);
+  std::vector<float> zeros;
+  packed.zero_points = info(dtype).kind == NumberKind::unsigned_integer;
+  for (std::size_t i = 0; packed.zero_points && i < scale_count; ++i) zeros.push_back(static_cast<float>(i % 4));
+  encode(dtype, testing::gaussian(shape.elements(), 3), {scales, per_scale, zeros}, codes);
   std::vector<float> wanted(shape.elements());
-  decode(dtype, codes, {scales, per_scale}, wanted);
+  decode(dtype, codes, {scales, per_scale, zeros}, wanted);
 
   const TempDir folder;
   const std::string path = folder.path() / "p.safetensors";
   Contents contents;
   contents.add("w", SafetensorsType::u8, {codes.size()}, codes);
   contents.add_floats("w.scales", scales);
+  if (packed.zero_points) contents.add_floats("w.zeros", zeros);
   contents.add_floats("other", {1, 2});
   contents.metadata = {{"imago.packed", packed_text({&packed, 1})}, {"x", "y"}};
   contents.write(path);
@@ -280,6 +284,7 @@ TEST_P(PackedDTypes, AnyRangeDecodesToCodesTimesScales) {
   EXPECT_EQ(tensor.type, name(dtype));
   EXPECT_EQ(tensor.shape, shape);
   EXPECT_EQ(tensor.scale_values, scales);
+  EXPECT_EQ(tensor.zero_points, zeros);
   EXPECT_EQ(tensor.scale_group, per_scale);
   EXPECT_NO_THROW(check_values(tensor));
   for (std::size_t first = 0; first < shape.elements(); first += first < 20 ? 1 : 17) {
@@ -295,6 +300,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, PackedDTypes,
     ::testing::Values(PackedCase{DType::int4, Granularity::tensor, 0}, PackedCase{DType::int4, Granularity::row, 0},
                       PackedCase{DType::int4, Granularity::group, 32}, PackedCase{DType::uint2, Granularity::row, 0},
+                      PackedCase{DType::uint8, Granularity::tensor, 0},
+                      PackedCase{DType::uint4, Granularity::group, 32},
                       PackedCase{DType::ternary, Granularity::group, 64},
                       PackedCase{DType::binary, Granularity::row, 0}, PackedCase{DType::fp4, Granularity::group, 128},
                       PackedCase{DType::int8, Granularity::row, 0},
@@ -303,25 +310,32 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PackedText, IsTheDocumentedForm) {
   const std::vector<PackedTensor> tensors = {{"a\"", DType::int4, {64, 128}, Granularity::group, 32},
                                              {"b", BlockFormat::q4_k, {256}},
-                                             {"c", DType::ternary, {}, Granularity::tensor}};
+                                             {"c", DType::ternary, {}, Granularity::tensor},
+                                             {"d", DType::uint4, {2}, Granularity::tensor, 0, true}};
   const std::string text = packed_text(tensors);
   EXPECT_EQ(text, R"({"a\"":{"type":"int4","shape":[64,128],"granularity":"group","group":32},)"
-                  R"("b":{"type":"q4_k","shape":[256]},"c":{"type":"ternary","shape":[],"granularity":"tensor"}})");
+                  R"("b":{"type":"q4_k","shape":[256]},"c":{"type":"ternary","shape":[],"granularity":"tensor"},)"
+                  R"("d":{"type":"uint4","shape":[2],"granularity":"tensor","zero_points":true}})");
   EXPECT_EQ(parse_packed(text, "f"), tensors);
   EXPECT_EQ(packed_scale_count(tensors[0]), 256u);
   EXPECT_EQ(packed_scale_count(tensors[1]), 0u);
   const auto text_of = [](PackedTensor tensor) { packed_text({&tensor, 1}); };
   expect_problem([&] { text_of({"x", DType::float16, {4}}); }, "float16 is not a packed type: safetensors has a type");
   expect_problem([&] { text_of({"x", DType::int4, {4}, Granularity::group, 33}); }, "groups of 32, 64 or 128");
+  expect_problem([&] { text_of({"x", DType::int4, {4}, Granularity::tensor, 0, true}); }, "int4 has no zero points");
   expect_problem([&] { text_of({"x", BlockFormat::q4_0, {32}, Granularity::row}); }, "its blocks carry their own");
 }
 
 /// What is wrong with a file whose U8 tensor "w" of `bytes` bytes has this entry.
-std::string packed_problem(const std::string& entry, std::size_t bytes, std::vector<float> scales = {1}) {
+std::string packed_problem(const std::string& entry, std::size_t bytes, std::vector<float> scales = {1},
+                           std::vector<float> zeros = {}) {
   const std::vector<std::byte> codes(bytes);
   std::vector<SafetensorsTensor> tensors = {{"w", SafetensorsType::u8, {bytes}, codes}};
   if (!scales.empty()) {
     tensors.push_back({"w.scales", SafetensorsType::f32, {scales.size()}, std::as_bytes(std::span(scales))});
+  }
+  if (!zeros.empty()) {
+    tensors.push_back({"w.zeros", SafetensorsType::f32, {zeros.size()}, std::as_bytes(std::span(zeros))});
   }
   const std::vector<std::pair<std::string, std::string>> metadata = {{"imago.packed", entry}};
   return problem_of([&] { list_safetensors(tensors, metadata, "f.safetensors"); });
@@ -365,6 +379,16 @@ TEST(HostilePacked, EveryRuleHasAnError) {
   expect(packed_problem(good, 3, {nan}), "tensor 'w.scales' holds nan as scale 0: scales are finite and not negative");
   expect(packed_problem(good, 3, {-1}), "holds -1 as scale 0");
   expect(packed_problem(good, 3, {0}), "no error");
+  const std::string shifted = R"({"w":{"type":"uint4","shape":[2,3],"granularity":"tensor","zero_points":true}})";
+  expect(packed_problem(shifted, 3, {1}, {15}), "no error");
+  expect(packed_problem(shifted, 3), "tensor 'w.zeros' is missing: 'w' of uint4 needs its zero points");
+  expect(packed_problem(shifted, 3, {1}, {1, 2}), "tensor 'w.zeros' has 2 zero points, but uint4 [2, 3] needs 1");
+  expect(packed_problem(shifted, 3, {1}, {16}), "holds 16 as zero point 0: zero points are integers from 0 to");
+  expect(packed_problem(shifted, 3, {1}, {nan}), "holds nan as zero point 0");
+  expect(packed_problem(R"({"w":{"type":"int4","shape":[6],"granularity":"tensor","zero_points":true}})", 3),
+         "int4 has no zero points");
+  expect(packed_problem(R"({"w":{"type":"uint4","shape":[6],"granularity":"tensor","zero_points":1}})", 3),
+         "zero_points");
   expect(packed_problem(R"({"w":{"type":"int4","shape":[6],"granularity":"tensor"},)"
                         R"("w.scales":{"type":"int4","shape":[8],"granularity":"tensor"}})",
                         3),

@@ -307,17 +307,20 @@ EncodedMatrix encode_compensated(std::span<const float> weights, std::size_t row
   const StripSource source{inputs, feedback, importance, grid_format.levels()};
   EncodedMatrix encoded;
   encoded.codes.resize(packed_bytes(format, weights.size()));
-  encoded.scale_group = layout.group;
-  encoded.scales = scheme.granularity == Granularity::group || layout.count == 0
-                       ? std::vector<float>(layout.count)
-                       : weighted_scales(weights, cols, scheme, layout, importance);
+  const bool chosen_here = scheme.granularity == Granularity::group || layout.count == 0;
+  encoded.set_scales(chosen_here ? ScaleValues{std::vector<float>(layout.count), {}}
+                                 : weighted_scales(weights, cols, scheme, layout, importance),
+                     layout.group);
+  if (has_zero_points(scheme)) encoded.zero_points.resize(layout.count);
   parallel_for_dynamic(rows, kStripRows, [&](std::size_t begin, std::size_t end) {
     const std::size_t count = end - begin;
     const std::size_t per_row = scheme.granularity == Granularity::tensor ? 0 : layout.count / rows;
-    const std::span<float> scales = std::span(encoded.scales);
+    const auto of_strip = [&](std::span<float> all) {
+      return per_row == 0 || all.empty() ? all : all.subspan(begin * per_row, count * per_row);
+    };
     const auto grid = grid_format.strip(
         count, std::span(encoded.codes).subspan(packed_bytes(format, begin * cols), packed_bytes(format, count * cols)),
-        per_row == 0 ? scales : scales.subspan(begin * per_row, count * per_row));
+        of_strip(encoded.scales), of_strip(encoded.zero_points));
     Strip strip{source, weights.subspan(begin * cols, count * cols), count, *grid};
     StripRounder(strip).run();
     Descent descent(strip);

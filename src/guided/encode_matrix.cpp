@@ -10,7 +10,6 @@
 #include "guided/importance.h"
 #include "imago/codec.h"
 #include "imago/error.h"
-#include "quant/scheme.h"
 
 namespace imago::guided {
 
@@ -50,18 +49,18 @@ EncodedMatrix encode_matrix(std::span<const float> weights, std::size_t rows, st
   EncodedMatrix encoded;
   encoded.codes.resize(packed_bytes(checked.format, weights.size()));
   if (checked.format.has_scales()) {
-    encoded.scales = statistics == nullptr ? derive_scales(checked, layout, weights)
-                                           : weighted_scales(weights, cols, checked, layout, importance);
-    encoded.scale_group = layout.group;
+    encoded.set_scales(statistics == nullptr ? derive_scales(checked, layout, weights)
+                                             : weighted_scales(weights, cols, checked, layout, importance),
+                       layout.group);
   }
-  imago::encode(checked.format, weights, {encoded.scales, encoded.scale_group}, encoded.codes, importance);
+  imago::encode(checked.format, weights, encoded.scaling(), encoded.codes, importance);
   return encoded;
 }
 
 std::vector<float> decode_matrix(const EncodedMatrix& matrix, const Scheme& scheme, std::size_t rows,
                                  std::size_t cols) {
   std::vector<float> weights(rows * cols);
-  imago::decode(scheme.format, matrix.codes, {matrix.scales, matrix.scale_group}, weights);
+  imago::decode(scheme.format, matrix.codes, matrix.scaling(), weights);
   return weights;
 }
 

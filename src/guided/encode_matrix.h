@@ -4,18 +4,28 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "guided/calibration.h"
 #include "imago/codec.h"
 #include "imago/weights.h"
+#include "quant/scheme.h"
 
 namespace imago::guided {
 
 struct EncodedMatrix {
   std::vector<std::byte> codes;
-  std::vector<float> scales;    ///< for dtypes with scales
-  std::size_t scale_group = 0;  ///< weights per scale
+  std::vector<float> scales;            ///< for dtypes with scales
+  std::size_t scale_group = 0;          ///< weights per scale
+  std::vector<float> zero_points = {};  ///< one beside each scale; empty: all 0
+
+  Scales scaling() const noexcept { return {scales, scale_group, zero_points}; }
+  void set_scales(ScaleValues values, std::size_t group) {
+    scales = std::move(values.scales);
+    zero_points = std::move(values.zero_points);
+    scale_group = group;
+  }
 };
 
 /// Packs `weights`, [rows][cols], in `scheme`. Without statistics it does what a morph does. With them,

@@ -43,7 +43,8 @@ std::vector<Scheme> schemes() {
                                    BlockFormat::q4_k, BlockFormat::q6_k, BlockFormat::iq4_nl}) {
     all.emplace_back(format);
   }
-  for (const DType dtype : {DType::int4, DType::int2, DType::fp4, DType::ternary, DType::int8}) {
+  for (const DType dtype :
+       {DType::int4, DType::int2, DType::fp4, DType::ternary, DType::int8, DType::uint4, DType::uint2}) {
     Scheme scheme(dtype);
     all.push_back(scheme);
     scheme.granularity = Granularity::row;
@@ -64,10 +65,11 @@ TEST(EncodeMatrix, WithoutStatisticsItIsPlainMorphing) {
       encode(scheme.format.block(), weights, wanted);
     } else {
       const ScaleLayout layout = scale_layout(scheme, kRows, kCols);
-      const std::vector<float> scales = derive_scales(scheme, layout, weights);
-      EXPECT_EQ(got.scales, scales);
+      const ScaleValues scales = derive_scales(scheme, layout, weights);
+      EXPECT_EQ(got.scales, scales.scales);
+      EXPECT_EQ(got.zero_points, scales.zero_points);
       EXPECT_EQ(got.scale_group, layout.group);
-      encode(scheme.format.dtype(), weights, {scales, layout.group}, wanted);
+      encode(scheme.format.dtype(), weights, scales.over(layout.group), wanted);
     }
     EXPECT_EQ(got.codes, wanted) << scheme.format.name();
   }

@@ -130,8 +130,15 @@ std::vector<float> relative_importance(std::span<const float> factors) {
   return relative;
 }
 
-std::vector<float> weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
-                                   const ScaleLayout& layout, std::span<const float> importance) {
+AsymmetricScale weighted_scale(const Scheme& scheme, std::span<const float> weights,
+                               std::span<const float> importance) {
+  const DType dtype = scheme.format.dtype();
+  if (has_zero_points(scheme)) return derive_asymmetric_mse_scale(dtype, weights, importance);
+  return {weighted_scale(dtype, weights, importance)};
+}
+
+ScaleValues weighted_scales(std::span<const float> weights, std::size_t cols, const Scheme& scheme,
+                            const ScaleLayout& layout, std::span<const float> importance) {
   if (layout.count == 0) return {};
   if (scheme.calibrator == Calibrator::percentile || scheme.calibrator == Calibrator::absmean) {
     return derive_scales(scheme, layout, weights);
@@ -143,16 +150,21 @@ std::vector<float> weighted_scales(std::span<const float> weights, std::size_t c
       std::ranges::copy(importance, whole_tensor.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  std::vector<float> scales(layout.count);
+  ScaleValues values;
+  values.scales.resize(layout.count);
+  values.zero_points.resize(layout.count);
   parallel_for(layout.count, std::max<std::size_t>(1, 4096 / layout.group), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const std::span<const float> factors = whole_tensor.empty()
                                                  ? importance.subspan(i * layout.group % cols, layout.group)
                                                  : std::span<const float>(whole_tensor);
-      scales[i] = weighted_scale(scheme.format.dtype(), weights.subspan(i * layout.group, layout.group), factors);
+      const AsymmetricScale found = weighted_scale(scheme, weights.subspan(i * layout.group, layout.group), factors);
+      values.scales[i] = found.scale;
+      values.zero_points[i] = found.zero_point;
     }
   });
-  return scales;
+  values.normalize();
+  return values;
 }
 
 }  // namespace imago::guided

@@ -6,6 +6,7 @@
 
 #include "guided/importance.h"
 #include "imago/codec.h"
+#include "imago/numeric.h"
 #include "quant/rows.h"
 
 namespace imago::guided {
@@ -102,13 +103,18 @@ class BlockGrid final : public RoundingGrid {
 class ScaledGrid final : public RoundingGrid {
  public:
   ScaledGrid(const Scheme& scheme, const Levels& levels, std::size_t rows, std::size_t columns,
-             std::span<std::byte> codes, std::span<float> scales)
-      : scheme_(scheme), levels_(levels), rows_(rows), columns_(columns), codes_(codes), scales_(scales) {}
+             std::span<std::byte> codes, std::span<float> scales, std::span<float> zero_points)
+      : scheme_(scheme),
+        levels_(levels),
+        rows_(rows),
+        columns_(columns),
+        codes_(codes),
+        scales_(scales),
+        zero_points_(zero_points) {}
 
-  std::size_t unit() const noexcept override { return adjusts(Part::scale) ? group() : columns_; }
-  bool adjusts(Part part) const noexcept override {
-    return part == Part::scale && scheme_.granularity == Granularity::group;
-  }
+  std::size_t unit() const noexcept override { return group(); }
+  /// With zero points the offset is a multiple of the scale, so that neither can move alone.
+  bool adjusts(Part part) const noexcept override { return part == Part::scale && chooses() && zero_points_.empty(); }
   /// Any positive number is possible.
   float nearest(Part, std::size_t, std::size_t, float wanted) const override {
     return std::max(wanted, std::numeric_limits<float>::min());
@@ -121,28 +127,32 @@ class ScaledGrid final : public RoundingGrid {
     scales.offsets.resize(scales.scales.size());
     for (std::size_t row = 0; row < rows_; ++row) {
       const std::size_t place = (row * columns_ + first) / group();
-      if (adjusts(Part::scale)) {
-        const std::span<const float> own = weights.subspan(row * group(), group());
-        scales.scales[place] = weighted_scale(scheme_.format.dtype(), own, importance);
+      if (chooses()) {
+        const AsymmetricScale own = weighted_scale(scheme_, weights.subspan(row * group(), group()), importance);
+        scales.scales[place] = own.scale;
+        scales.offsets[place] = own.scale * own.zero_point;
+        if (!zero_points_.empty()) zero_points_[place] = own.zero_point;
       } else {
-        const float scale = scales_[scheme_.granularity == Granularity::row ? row : 0];
-        scales.scales[place] = scale == 0 ? 1 : scale;
+        const std::size_t own = scheme_.granularity == Granularity::row ? row : 0;
+        scales.scales[place] = imago::detail::effective_scale(scales_[own]);
+        if (!zero_points_.empty()) scales.offsets[place] = scales.scales[place] * zero_points_[own];
       }
     }
   }
 
   /// The values are on the grid already, so the encoder returns the codes they came from.
   void store(std::span<const std::uint8_t> places, const StripScales& scales) override {
-    if (adjusts(Part::scale)) std::ranges::copy(scales.scales, scales_.begin());
+    if (chooses()) std::ranges::copy(scales.scales, scales_.begin());
     std::vector<float> values(places.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
-      values[i] = levels_.value(places[i]) * scales.scales[i / group()];
+      values[i] = levels_.value(places[i]) * scales.scales[i / group()] - scales.offsets[i / group()];
     }
     const std::size_t weights_per_scale = scheme_.granularity == Granularity::tensor ? values.size() : group();
-    imago::encode(scheme_.format.dtype(), values, {scales_, weights_per_scale}, codes_);
+    imago::encode(scheme_.format.dtype(), values, {scales_, weights_per_scale, zero_points_}, codes_);
   }
 
  private:
+  bool chooses() const noexcept { return scheme_.granularity == Granularity::group; }
   /// Scales of rows and tensors are repeated for each row.
   std::size_t group() const noexcept {
     return scheme_.granularity == Granularity::group ? static_cast<std::size_t>(scheme_.group) : columns_;
@@ -152,7 +162,7 @@ class ScaledGrid final : public RoundingGrid {
   const Levels& levels_;
   std::size_t rows_, columns_;
   std::span<std::byte> codes_;
-  std::span<float> scales_;
+  std::span<float> scales_, zero_points_;
 };
 
 }  // namespace
@@ -166,12 +176,12 @@ GridFormat::GridFormat(const Scheme& scheme, std::size_t columns)
   for (const ScaleBits::Part part : kParts) part_bits_.emplace_back(scheme.format.block(), part);
 }
 
-std::unique_ptr<RoundingGrid> GridFormat::strip(std::size_t rows, std::span<std::byte> codes,
-                                                std::span<float> scales) const {
+std::unique_ptr<RoundingGrid> GridFormat::strip(std::size_t rows, std::span<std::byte> codes, std::span<float> scales,
+                                                std::span<float> zero_points) const {
   if (bits_) {
     return std::make_unique<BlockGrid>(scheme_.format.block(), *bits_, part_bits_, levels_, rows, columns_, codes);
   }
-  return std::make_unique<ScaledGrid>(scheme_, levels_, rows, columns_, codes, scales);
+  return std::make_unique<ScaledGrid>(scheme_, levels_, rows, columns_, codes, scales, zero_points);
 }
 
 }  // namespace imago::guided

@@ -60,9 +60,10 @@ class GridFormat {
   GridFormat(const Scheme& scheme, std::size_t columns);
 
   const Levels& levels() const noexcept { return levels_; }
-  /// A grid that writes the `codes` of `rows` rows and the `scales` of a dtype. Scales of rows and tensors must be set
-  /// already.
-  std::unique_ptr<RoundingGrid> strip(std::size_t rows, std::span<std::byte> codes, std::span<float> scales) const;
+  /// A grid that writes the `codes` of `rows` rows and the `scales` and `zero_points` of a dtype; the latter are as
+  /// many as the scales, or none. Those of rows and tensors must be set already.
+  std::unique_ptr<RoundingGrid> strip(std::size_t rows, std::span<std::byte> codes, std::span<float> scales,
+                                      std::span<float> zero_points = {}) const;
 
  private:
   Scheme scheme_;

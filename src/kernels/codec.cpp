@@ -51,6 +51,15 @@ void check_scales(Format format, std::size_t count, const Scales& scales) {
                                  scales.values.size()));
   }
   std::ranges::for_each(scales.values, check_scale);
+  if (scales.zero_points.empty()) return;
+  if (scales.zero_points.size() < wanted) {
+    throw ShapeError(fmt::format("{} zero points beside {} scales", scales.zero_points.size(), wanted));
+  }
+  for (const float zero_point : scales.zero_points) check_zero_point(format, zero_point);
+}
+
+const float* zero_points_of(const Scales& scales) noexcept {
+  return scales.zero_points.empty() ? nullptr : scales.zero_points.data();
 }
 
 }  // namespace imago::kernels
@@ -94,7 +103,8 @@ void encode(Format format, std::span<const float> weights, Scales scales, std::s
          .group = used.group,
          .first = first,
          .importance = importance.empty() ? nullptr : importance.data(),
-         .row_values = importance.size()});
+         .row_values = importance.size(),
+         .zero_points = kernels::zero_points_of(used)});
   });
 }
 
@@ -108,7 +118,8 @@ void decode(Format format, std::span<const std::byte> packed, Scales scales, std
          .weights = weights.data() + first,
          .scales = used.values.data(),
          .group = used.group,
-         .first = first});
+         .first = first,
+         .zero_points = kernels::zero_points_of(used)});
   });
 }
 

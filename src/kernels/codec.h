@@ -28,8 +28,12 @@ std::span<const CodecKernel> all_codecs();
 /// The first row of `format` whose needs are within `features`.
 const CodecKernel& choose_codec(Format format, CpuFeatures features);
 
-/// Throws ShapeError if there are too few scales for `count` weights, UsageError for one that is negative, infinite or
-/// NaN. Types without a scale pass.
+/// Throws ShapeError if there are too few scales for `count` weights, or zero points but too few; UsageError for a
+/// scale that is negative, infinite or NaN, and for a zero point that the format does not have. Types without a scale
+/// pass.
 void check_scales(Format format, std::size_t count, const Scales& scales);
+
+/// As kernels take them: null if there are none.
+const float* zero_points_of(const Scales& scales) noexcept;
 
 }  // namespace imago::kernels

@@ -79,7 +79,22 @@ std::vector<float> corner_values() {
 struct Grouped {
   std::vector<float> scales;
   std::size_t group;
+  std::vector<float> zero_points = {};
+
+  const float* zeros() const { return zero_points.empty() ? nullptr : zero_points.data(); }
 };
+
+bool has_zero_points(const CodecKernel& row) { return info(row.format.dtype()).kind == NumberKind::unsigned_integer; }
+
+/// As many zero points as scales, from none to the largest.
+std::vector<float> zero_points_for(const CodecKernel& row, std::size_t count) {
+  const auto most = static_cast<std::uint32_t>(info(row.format.dtype()).scale_divisor);
+  std::mt19937 random(5);
+  std::vector<float> zeros(count);
+  for (float& zero : zeros) zero = static_cast<float>(random() % (most + 1));
+  zeros.back() = static_cast<float>(most);
+  return zeros;
+}
 
 /// `count` elements between bytes that nobody may write. Bytes start at an odd address: packed weights have no
 /// alignment.
@@ -122,7 +137,8 @@ Packed encode_with(const CodecKernel& row, std::span<const float> weights, const
               .group = scales.group,
               .first = first,
               .importance = nullptr,
-              .row_values = 0});
+              .row_values = 0,
+              .zero_points = scales.zeros()});
   return packed;
 }
 
@@ -134,7 +150,8 @@ Unpacked decode_with(const CodecKernel& row, const Packed& packed, std::size_t c
               .weights = weights.data(),
               .scales = scales.scales.data(),
               .group = scales.group,
-              .first = first});
+              .first = first,
+              .zero_points = scales.zeros()});
   return weights;
 }
 
@@ -174,6 +191,9 @@ TEST_P(DTypeRow, AnyCountAndGroup) {
         for (float& scale : scales.scales) scale = std::fabs(scale) / 7;
         scales.scales[0] = 0;  // acts as 1
         expect_encodes_as_ref(weights, scales, first);
+        if (!has_zero_points(row_)) continue;
+        scales.zero_points = zero_points_for(row_, scales.scales.size());
+        expect_encodes_as_ref(weights, scales, first);
       }
     }
   }
@@ -186,6 +206,10 @@ TEST_P(DTypeRow, CornersUnderManyScales) {
     std::vector<float> weights = corners;
     for (const float corner : corners) weights.push_back(corner * scale);
     expect_encodes_as_ref(weights, {{scale}, weights.size()});
+    if (!has_zero_points(row_)) continue;
+    for (const float zero : {1.0f, zero_points_for(row_, 1).front()}) {
+      expect_encodes_as_ref(weights, {{scale}, weights.size(), {zero}});
+    }
   }
 }
 
@@ -207,7 +231,10 @@ TEST_P(DTypeRow, DecodesEveryPattern) {
   } else if (bits(row_.format.dtype()) <= 8) {
     for (std::size_t i = 0; i < packed.bytes(); ++i) packed.data()[i] = static_cast<std::byte>(i);
   }
-  for (const float scale : {1.0f, 0.3f, 1e-38f, 1e38f}) expect_decodes_as_ref(packed, count, {{scale}, count});
+  for (const float scale : {1.0f, 0.3f, 1e-38f, 1e38f}) {
+    expect_decodes_as_ref(packed, count, {{scale}, count});
+    if (has_zero_points(row_)) expect_decodes_as_ref(packed, count, {{scale}, count, zero_points_for(row_, 1)});
+  }
 }
 
 TEST_P(DTypeRow, UnusedBitsAreZero) {
@@ -218,6 +245,9 @@ TEST_P(DTypeRow, UnusedBitsAreZero) {
     const std::size_t unused_bits = (per_byte - count % per_byte) % per_byte * (8 / per_byte);
     const unsigned last = std::to_integer<unsigned>(packed.data()[packed.bytes() - 1]);
     EXPECT_EQ(last & ((1u << unused_bits) - 1), 0u) << count;
+    if (!has_zero_points(row_)) continue;
+    const Packed shifted = encode_with(row_, weights, {{1}, count, {1}}, 0);
+    EXPECT_EQ(std::to_integer<unsigned>(shifted.data()[shifted.bytes() - 1]) & ((1u << unused_bits) - 1), 0u) << count;
   }
 }
 

@@ -20,6 +20,7 @@ struct EncodeArgs {
   std::size_t first;        // index in the tensor of weights[0]; a multiple of 8 for dtypes, of the block otherwise
   const float* importance;  // block formats, may be null: weight i has importance[(first + i) % row_values]
   std::size_t row_values;
+  const float* zero_points = nullptr;  // unsigned dtypes: beside the scales; null: all 0
 };
 
 struct DecodeArgs {
@@ -29,6 +30,7 @@ struct DecodeArgs {
   const float* scales;  // as above
   std::size_t group;
   std::size_t first;
+  const float* zero_points = nullptr;  // as above
 };
 
 using EncodeFunction = void (*)(const EncodeArgs&) noexcept;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/line_vector.h"
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "imago/numeric.h"
 #include "kernels/codec.h"
 #include "kernels/folder_table.h"
 #include "kernels/ops_table.h"
@@ -41,6 +43,31 @@ const MatrixKernel& require_kernel(Format format, Arithmetic arithmetic) {
                                        arithmetic == Arithmetic::fast ? "int8" : "float32"));
   }
   return *kernel;
+}
+
+/// Whether weights [begin, end) are all 0. REQUIRES: codes of at most 8 bits.
+bool are_zero(const PackedMatrix& m, std::size_t begin, std::size_t end, float zero_point) {
+  const auto width = static_cast<std::size_t>(bits(m.format.dtype()));
+  const auto zero = static_cast<unsigned>(zero_point);
+  for (std::size_t at = begin * width; at < end * width; at += width) {
+    const unsigned byte = std::to_integer<unsigned>(m.packed[at / 8]);
+    if ((byte >> (8 - width - at % 8) & ((1u << width) - 1)) != zero) return false;
+  }
+  return true;
+}
+
+/// The scales of a matrix whose products read codes less `centre`, so that sums have to cancel. Rows and groups of
+/// zeros, whose derived scale is 1, get the smallest there is: nothing is then left of their sums.
+std::vector<float> scales_that_cancel(const PackedMatrix& m) {
+  std::vector<float> scales(m.scales.values.begin(), m.scales.values.end());
+  const std::size_t first = m.first, last = m.first + m.rows * m.cols;
+  for (std::size_t i = first / m.scales.group; i * m.scales.group < last; ++i) {
+    if (imago::detail::effective_scale(scales[i]) != 1) continue;
+    const std::size_t begin = std::max(first, i * m.scales.group), end = std::min(last, (i + 1) * m.scales.group);
+    const float zero_point = m.scales.zero_points.empty() ? 0.0f : m.scales.zero_points[i];
+    if (are_zero(m, begin, end, zero_point)) scales[i] = std::numeric_limits<float>::min();
+  }
+  return scales;
 }
 
 }  // namespace
@@ -99,15 +126,29 @@ RunMatrix::RunMatrix(const MatrixKernel& kernel, const PackedMatrix& source)
   scale_group_ = columns_per_scale(source);
   const std::size_t panel_bytes = kernel.functions.panel_bytes(cols_, scale_group_);
   data_ = host_device()->allocate(checked_mul(panels(), panel_bytes, "a matrix"));
-  const MatrixSource plain{
-      source.packed.data(), source.first, source.format.has_scales() ? source.scales.values.data() : nullptr,
-      source.scales.group,  rows_,        cols_};
+  const bool cancels = kernel.functions.centre != 0;
+  const std::vector<float> own = cancels ? scales_that_cancel(source) : std::vector<float>();
+  const std::span<const float> scales = cancels ? std::span(own) : source.scales.values;
+  const MatrixSource plain{.packed = source.packed.data(),
+                           .first = source.first,
+                           .scales = source.format.has_scales() ? scales.data() : nullptr,
+                           .scale_group = source.scales.group,
+                           .rows = rows_,
+                           .cols = cols_,
+                           .zero_points = zero_points_of(source.scales)};
   // In small pieces: who meets pages that the system must clear first is late, and the others need not wait.
   constexpr std::size_t kPieceBytes = 512 << 10;
   parallel_for_dynamic(panels(), std::max<std::size_t>(1, kPieceBytes / panel_bytes),
                        [&](std::size_t begin, std::size_t end) {
                          kernel.functions.pack({plain, scale_group_, data_.address(), begin, end});
                        });
+  if (!cancels || scale_group_ != 0) return;
+  row_offsets_.resize(rows_);
+  for (std::size_t row = 0; row < rows_; ++row) {
+    const std::size_t i = (source.first + row * cols_) / source.scales.group;
+    const float zero_point = source.scales.zero_points.empty() ? 0.0f : source.scales.zero_points[i];
+    row_offsets_[row] = imago::detail::effective_scale(scales[i]) * (kernel.functions.centre - zero_point);
+  }
 }
 
 std::size_t RunMatrix::panels() const noexcept { return (rows_ + kernel_->panel_rows - 1) / kernel_->panel_rows; }
@@ -119,19 +160,21 @@ void RunMatrix::run_panels(const Activations& in, std::size_t begin, std::size_t
   const bool by_tiles = in.tiles != nullptr && functions.tile_matmul != nullptr;
   const std::size_t batch = many ? std::max(in.batch, kManyTokens) : in.batch;
   const std::size_t scratch = (by_tiles ? functions.tile_scratch_bytes : functions.scratch_bytes)(cols_, batch);
-  const ProductArgs args{.run = data_.address(),
-                         .rows = rows_,
-                         .cols = cols_,
-                         .scale_group = scale_group_,
-                         .first_panel = begin,
-                         .last_panel = end,
-                         .in = in,
-                         .y = y,
-                         .y_stride = rows_,
-                         .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
-                         .far_ahead = prefetch_distance(),
-                         .scratch = sized(memory, scratch).data(),
-                         .many = many};
+  ProductArgs args{.run = data_.address(),
+                   .rows = rows_,
+                   .cols = cols_,
+                   .scale_group = scale_group_,
+                   .first_panel = begin,
+                   .last_panel = end,
+                   .in = in,
+                   .y = y,
+                   .y_stride = rows_,
+                   .bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
+                   .row_offsets = row_offsets_.empty() ? nullptr : row_offsets_.data(),
+                   .far_ahead = prefetch_distance(),
+                   .scratch = sized(memory, scratch).data(),
+                   .many = many};
+  if (by_tiles) args.in.totals = in.tile_totals;
   (by_tiles ? functions.tile_matmul : batch == 1 ? functions.matvec : functions.matmul)(args);
   if (epilogue.activation == Activation::linear && up == nullptr) return;
   const OpKernel<ActivateArgs>& op = choose_op<ActivateArgs>(allowed_cpu_features());

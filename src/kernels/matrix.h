@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/cpu.h"
 #include "imago/codec.h"
@@ -56,7 +57,8 @@ struct PackedMatrix {
   std::size_t first = 0;              ///< weights in front of the matrix; a multiple of the block
 };
 
-/// Throws ShapeError if sizes do not fit, UsageError for a scale that is negative or not finite.
+/// Throws ShapeError if sizes do not fit, UsageError for a scale that is negative or not finite, and for a zero point
+/// that the format does not have.
 void check_matrix(const PackedMatrix& m);
 
 /// Columns that share a scale in the panels or planes of a dtype: 0 when whole rows do. Throws ShapeError for scales
@@ -103,6 +105,7 @@ class RunMatrix {
   const MatrixKernel* kernel_;
   std::size_t rows_, cols_, scale_group_;
   Buffer data_;
+  std::vector<float> row_offsets_;  // of kernels with a `centre`, where rows have one scale; else empty
 };
 
 /// One of several products that share their activations.

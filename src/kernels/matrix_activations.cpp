@@ -1,6 +1,7 @@
 #include "kernels/matrix_activations.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "base/line_vector.h"
@@ -12,7 +13,7 @@ namespace imago::kernels {
 namespace {
 
 struct Memory {
-  LineVector<float> x, sums, block_sums, scales;
+  LineVector<float> x, sums, block_sums, scales, totals, tile_totals;
   LineVector<std::int8_t> q;
   LineVector<std::int32_t> code_sums, block_code_sums;
   LineVector<std::uint16_t> tiles;
@@ -109,10 +110,41 @@ void make_tiles(std::span<const float> x, std::size_t cols, const MatrixFunction
   view.tiles = tiles;
 }
 
+/// Sums of whole tokens, from those of 16 columns.
+void sum_tokens(std::size_t groups, Activations& view) {
+  float* totals = sized(thread_memory().totals, view.batch).data();
+  for_each_token(view, [&](std::size_t t) {
+    double sum = 0;
+    for (std::size_t g = 0; g < groups; ++g) sum += static_cast<double>(view.sums[t * view.stride / 16 + g]);
+    totals[t] = static_cast<float>(sum);
+  });
+  view.totals = totals;
+}
+
+/// Sums of tokens as the tiles have them, rounded to bfloat16.
+void sum_tiles(std::size_t cols, std::size_t terms, Activations& view) {
+  float* totals = sized(thread_memory().tile_totals, view.batch).data();
+  for_each_token(view, [&](std::size_t t) {
+    const std::uint16_t* tile = view.tiles + t / kTileTokens * view.tiles_apart + t % kTileTokens * kTileColumns;
+    double sum = 0;
+    const std::size_t tiles = (cols + kTileColumns - 1) / kTileColumns * terms;
+    for (std::size_t i = 0; i < tiles; ++i, tile += kTileTokens * kTileColumns) {
+      for (std::size_t c = 0; c < kTileColumns; ++c) {
+        sum += static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(tile[c]) << 16));
+      }
+    }
+    totals[t] = static_cast<float>(sum);
+  });
+  view.tile_totals = totals;
+}
+
 }  // namespace
 
 void ActivationNeeds::add(const MatrixKernel& kernel, std::size_t batch) noexcept {
-  if (kernel.takes_tiles(batch)) {
+  const bool by_tiles = kernel.takes_tiles(batch), offsets = kernel.functions.centre != 0;
+  tile_totals = tile_totals || (by_tiles && offsets);
+  totals = totals || (!by_tiles && offsets);
+  if (by_tiles) {
     tiles = &kernel.functions;
   } else if (kernel.arithmetic == Arithmetic::exact) {
     floats = true;
@@ -128,10 +160,13 @@ PreparedActivations::PreparedActivations(std::span<const float> x, std::size_t b
   view_.batch = batch;
   if (needs.int8) quantize(x, cols, view_);
   if (needs.tiles != nullptr) make_tiles(x, cols, *needs.tiles, view_);
-  if (!needs.floats) return;
-  view_.x = x.data();
-  if (view_.stride != cols) pad(x, cols, view_);
-  if (needs.sums) sum_groups(padded(cols) / 16, view_);
+  if (needs.floats) {
+    view_.x = x.data();
+    if (view_.stride != cols) pad(x, cols, view_);
+    if (needs.sums) sum_groups(padded(cols) / 16, view_);
+  }
+  if (needs.totals) sum_tokens(padded(cols) / 16, view_);
+  if (needs.tile_totals) sum_tiles(cols, needs.tiles->tile_terms, view_);
 }
 
 }  // namespace imago::kernels

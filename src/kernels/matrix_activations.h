@@ -13,6 +13,7 @@ namespace imago::kernels {
 struct ActivationNeeds {
   bool floats = false, sums = false;  ///< the exact form; the int8 form always has sums
   bool int8 = false;
+  bool totals = false, tile_totals = false;
   const MatrixFunctions* tiles = nullptr;  ///< of one that takes tiles: all make the same of a token
 
   /// Adds what `kernel` reads of `batch` tokens.

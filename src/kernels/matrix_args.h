@@ -41,6 +41,7 @@ struct MatrixSource {
   const float* scales;  // dtypes: weight i has scales[i / scale_group]; null: 1
   std::size_t scale_group;
   std::size_t rows, cols;
+  const float* zero_points = nullptr;  // unsigned dtypes: beside the scales; null: all 0
 };
 
 /// Lays out the panels [first, last).
@@ -66,6 +67,8 @@ struct Activations {
   std::size_t skipped;         // tokens in front of the first one in its tile
   std::size_t stride;          // columns rounded up to a multiple of 32, plus kTokenGap in a batch
   std::size_t batch;
+  const float* totals;       // the sum of the activations of each token; null where no product reads it
+  const float* tile_totals;  // the same of the tiles, whose activations are rounded otherwise
 };
 
 /// y = W x + bias for the rows of the panels [first, last).
@@ -77,10 +80,11 @@ struct ProductArgs {
   Activations in;
   float* y;  // token t, row r at y[t · y_stride + r]
   std::size_t y_stride;
-  const float* bias;      // one per row, or null
-  std::size_t far_ahead;  // bytes that are asked for in advance; 0: the processor sees to that by itself
-  std::byte* scratch;     // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
-  bool many;              // a matmul that gives few tokens what they would get among many
+  const float* bias;         // one per row, or null
+  const float* row_offsets;  // one per row, times Activations::totals: see MatrixFunctions::centre; or null
+  std::size_t far_ahead;     // bytes that are asked for in advance; 0: the processor sees to that by itself
+  std::byte* scratch;        // scratch_bytes or tile_scratch_bytes of this thread, 64-byte aligned
+  bool many;                 // a matmul that gives few tokens what they would get among many
 };
 
 /// Puts one token into its rows of tiles.
@@ -105,6 +109,9 @@ struct MatrixFunctions {
   bool needs_sums;  // reads Activations::sums in the exact form
   // In batches of up to so many tokens each of them gets, bit for bit, what it gets alone.
   std::size_t alike;
+  // Unsigned dtypes whose products read the codes less this, half their range: sums then cancel less. Where a row has
+  // one scale, they leave the rest of the zero point to ProductArgs::row_offsets. 0: they do neither.
+  float centre = 0;
 
   /// Multiplies any number of tokens by tiles, on processors that have them; null elsewhere.
   ProductFunction tile_matmul = nullptr;

@@ -70,6 +70,25 @@ TEST(Matrix, GroupsOfScales) {
   }
 }
 
+/// Weights far from 0 on one side: zero points at the ends of the codes, or none at all.
+TEST(Matrix, ZeroPointsAtTheEnds) {
+  for (const MatrixKernel& kernel : all_matrix_kernels()) {
+    if (!host_runs(kernel) || kernel.format.is_block()) continue;
+    if (info(kernel.format.dtype()).kind != NumberKind::unsigned_integer) continue;
+    for (const float sign : {1.0f, -1.0f}) {
+      for (const std::size_t group : {0, 1, 32}) {
+        std::vector<float> weights = testing::gaussian(19 * 320, 5);
+        for (float& w : weights) w = sign * std::fabs(w);
+        const PackedSample m = packed_sample(kernel.format, 19, 320, group, weights);
+        for (const std::size_t batch : {1, 4, 20}) {
+          expect_matches(kernel, m, batch, testing::gaussian(batch * 320, 6));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(Matrix, ZerosExtremesAndDenormals) {
   for (const MatrixKernel& kernel : all_matrix_kernels()) {
     if (!host_runs(kernel)) continue;

@@ -34,6 +34,8 @@ Activations tokens_of(Activations in, std::size_t first, std::size_t count) noex
   if (in.block_code_sums != nullptr) in.block_code_sums += columns / 32;
   if (in.sums != nullptr) in.sums += columns / 16;
   if (in.block_sums != nullptr) in.block_sums += columns / 32;
+  if (in.totals != nullptr) in.totals += first;
+  if (in.tile_totals != nullptr) in.tile_totals += first;
   if (in.tiles != nullptr) in.tiles += first / kTileTokens * in.tiles_apart;
   in.skipped = first % kTileTokens;
   in.batch = count;

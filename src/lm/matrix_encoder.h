@@ -26,11 +26,16 @@ namespace imago::lm {
 struct EncodedWeights {
   Format format = DType::float32;
   Buffer packed;
-  std::vector<float> scales = {};  ///< empty for types without scales
-  std::size_t scale_group = 0;     ///< weights per scale: a row, or 32, 64 or 128; 0 without scales
+  std::vector<float> scales = {};       ///< empty for types without scales
+  std::size_t scale_group = 0;          ///< weights per scale: a row, or 32, 64 or 128; 0 without scales
+  std::vector<float> zero_points = {};  ///< one beside each scale; empty: all 0
 
   kernels::PackedMatrix view(std::size_t rows, std::size_t cols) const {
-    return {.format = format, .rows = rows, .cols = cols, .packed = packed.host(), .scales = {scales, scale_group}};
+    return {.format = format,
+            .rows = rows,
+            .cols = cols,
+            .packed = packed.host(),
+            .scales = {scales, scale_group, zero_points}};
   }
 };
 

@@ -37,6 +37,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   if (format.has_scales()) {
     encoded.scales.resize(rows);
     encoded.scale_group = cols;
+    if (has_zero_points(format)) encoded.zero_points.resize(rows);
   }
   std::vector<float> piece(std::min(piece_rows, rows) * cols);
   for (std::size_t row = 0; row < rows; row += piece_rows) {
@@ -51,11 +52,13 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
     if (format.has_scales()) {
       Scheme scheme(format);
       scheme.granularity = Granularity::row;
-      const std::vector<float> scales = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
-      std::copy(scales.begin(), scales.end(), encoded.scales.begin() + static_cast<std::ptrdiff_t>(row));
+      const ScaleValues found = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
+      const auto at = static_cast<std::ptrdiff_t>(row);
+      std::ranges::copy(found.scales, encoded.scales.begin() + at);
+      std::ranges::copy(found.zero_points, encoded.zero_points.begin() + at);
     }
-    const std::size_t scales = format.has_scales() ? count : 0;
-    imago::encode(format, weights, {std::span(encoded.scales).subspan(scales == 0 ? 0 : row, scales), cols}, packed);
+    const auto of_piece = [&](std::span<const float> all) { return all.empty() ? all : all.subspan(row, count); };
+    imago::encode(format, weights, {of_piece(encoded.scales), cols, of_piece(encoded.zero_points)}, packed);
   }
   return encoded;
 }
@@ -90,7 +93,8 @@ backend::RowTable table_of(PreparedMatrix prepared, bool stays) {
       prepared.encoded.emplace(EncodedWeights{.format = *tensor.format,
                                               .packed = host_device()->allocate(tensor.bytes.size()),
                                               .scales = tensor.scale_values,
-                                              .scale_group = tensor.scale_group});
+                                              .scale_group = tensor.scale_group,
+                                              .zero_points = tensor.zero_points});
       host_device()->upload(tensor.bytes, prepared.encoded->packed, 0);
     } else {
       return {prepared.view(), prepared.file};

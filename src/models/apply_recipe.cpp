@@ -227,7 +227,11 @@ void apply_recipe(const TensorRecipe& recipe, std::span<float> out) {
 
 std::uint64_t source_bytes(const TensorRecipe& recipe) {
   const RecipeReader reader(recipe);
-  std::uint64_t bytes = recipe.parts.size() == 1 ? recipe.parts.front().tensor->scale_values.size() * sizeof(float) : 0;
+  std::uint64_t bytes = 0;
+  if (recipe.parts.size() == 1) {
+    const StoredTensor& source = *recipe.parts.front().tensor;
+    bytes = source.stored_bytes() - source.bytes.size();
+  }
   for (const auto source : reader.sources(0, reader.elements())) bytes += source.size();
   return bytes;
 }

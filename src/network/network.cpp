@@ -305,7 +305,7 @@ std::vector<std::string> morph_network(Network& network, const Scheme& requested
     config.granularity = own.granularity;
     config.group = own.group;
     if (!own.format.has_scales() || checked_scheme(config.scheme()) == own) continue;
-    layer->weights->set_scales(config.scheme(), version->scales());
+    layer->weights->set_scales(config.scheme(), version->scales(), version->zero_points());
     layer->weights->morph(config.scheme());
   }
   return notes;

@@ -199,5 +199,32 @@ TEST(RoundTrip, WideFloatsOfSixteenBits) {
   }
 }
 
+TEST(ZeroPoint, IsTheCodeOfZero) {
+  const auto code = [](float w, float scale, float zero) { return int{quantize_value<std::uint8_t>(w, scale, zero)}; };
+  EXPECT_EQ(code(0, 0.5f, 100), 100);
+  EXPECT_EQ(code(-1, 0.5f, 100), 98);
+  EXPECT_EQ(code(0.25f, 0.5f, 100), 101) << "halves away from zero, before the zero point is added";
+  EXPECT_EQ(code(-0.25f, 0.5f, 100), 99);
+  EXPECT_EQ(code(-60, 0.5f, 100), 0) << "saturates";
+  EXPECT_EQ(code(1000, 0.5f, 100), 255);
+  EXPECT_EQ(code(NAN, 0.5f, 100), 100) << "NaN is 0";
+  EXPECT_EQ(dequantize_value<std::uint8_t>(98, 0.5f, 100), -1);
+  EXPECT_EQ(quantize_value<UInt2>(-1, 1, 2).value, 1);
+  EXPECT_EQ(dequantize_value<UInt2>({0}, 3, 2), -6);
+  EXPECT_EQ(quantize_value<std::uint32_t>(0x1p33f, 1, 1000), 0xFFFFFFFFu);
+  EXPECT_EQ(quantize_value<std::uint64_t>(-5, 1, 1000), 995u);
+}
+
+TEST(ZeroPoint, IsIgnoredByAllOtherTypes) {
+  for (const DTypeInfo& type : kDTypes) {
+    if (type.kind == NumberKind::unsigned_integer) continue;
+    visit(type.id, [&]<class T>(std::type_identity<T>) {
+      EXPECT_EQ(quantize_value<T>(0.75f, 0.5f, 7), quantize_value<T>(0.75f, 0.5f)) << type.name;
+      const T code = quantize_value<T>(0.75f, 0.5f);
+      EXPECT_EQ(dequantize_value<T>(code, 0.5f, 7), dequantize_value<T>(code, 0.5f)) << type.name;
+    });
+  }
+}
+
 }  // namespace
 }  // namespace imago

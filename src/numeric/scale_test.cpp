@@ -214,5 +214,106 @@ TEST(Cosine, IsAboutThatOfTheSpecification) {
   EXPECT_NEAR(cosine(DType::ternary, even, derive_absmean_scale(even)), 0.937, 0.002);
 }
 
+constexpr DType kUnsigned[] = {DType::uint64, DType::uint32, DType::uint16, DType::uint8, DType::uint4, DType::uint2};
+
+/// sqrt(mean squared error / mean square) of weights rounded one at a time.
+double relative_error(DType dtype, const Weights& weights, AsymmetricScale by) {
+  double noise = 0, signal = 0;
+  visit(dtype, [&]<class T>(std::type_identity<T>) {
+    for (const float w : weights) {
+      const float back = dequantize_value<T>(quantize_value<T>(w, by.scale, by.zero_point), by.scale, by.zero_point);
+      noise += std::pow(static_cast<double>(w) - static_cast<double>(back), 2);
+      signal += std::pow(static_cast<double>(w), 2);
+    }
+  });
+  return std::sqrt(noise / signal);
+}
+
+TEST(AsymmetricScale, SpansTheRangeOfTheWeights) {
+  // 4 / 255 and 1 / (4 / 255) = 63.75, by hand.
+  EXPECT_EQ(derive_asymmetric_scale(DType::uint8, Weights{-1, 3, 0.5f}), (AsymmetricScale{4.0f / 255, 64}));
+  EXPECT_EQ(derive_asymmetric_scale(DType::uint2, Weights{-1, 3}), (AsymmetricScale{4.0f / 3, 1}));
+  EXPECT_EQ(derive_asymmetric_scale(DType::uint4, Weights{-2, -1, NAN}), (AsymmetricScale{2.0f / 15, 15}))
+      << "0 is within the range";
+  EXPECT_EQ(derive_asymmetric_percentile_scale(DType::uint8, Weights{-10, 1, 2, 3}, 0.75),
+            (AsymmetricScale{6.0f / 255, 128}))
+      << "limited to ±3";
+}
+
+TEST(AsymmetricScale, IsThePlainScaleWhereNoZeroPointIsNeeded) {
+  const Weights positive = {0.5f, 0, 3}, both = {0.5f, -3, 2};
+  for (const DTypeInfo& type : kDTypes) {
+    const bool is_unsigned = type.kind == NumberKind::unsigned_integer;
+    for (const Weights& weights : is_unsigned ? std::vector<Weights>{positive} : std::vector<Weights>{positive, both}) {
+      EXPECT_EQ(derive_asymmetric_scale(type.id, weights), (AsymmetricScale{derive_scale(type.id, weights), 0}));
+      EXPECT_EQ(derive_asymmetric_mse_scale(type.id, weights),
+                (AsymmetricScale{derive_mse_scale(type.id, weights), 0}));
+      EXPECT_EQ(derive_asymmetric_percentile_scale(type.id, weights, 0.9),
+                (AsymmetricScale{derive_percentile_scale(type.id, weights, 0.9), 0}));
+    }
+  }
+}
+
+TEST(AsymmetricScale, NoWeightIsOffByMoreThanHalfAScale) {
+  const Weights weights = gaussian(5000);
+  for (const DType dtype : kUnsigned) {
+    const AsymmetricScale by = derive_asymmetric_scale(dtype, weights);
+    visit(dtype, [&]<class T>(std::type_identity<T>) {
+      for (const float w : weights) {
+        const T code = quantize_value<T>(w, by.scale, by.zero_point);
+        EXPECT_NEAR(dequantize_value<T>(code, by.scale, by.zero_point), w, by.scale * 0.5001f) << name(dtype);
+      }
+    });
+  }
+}
+
+TEST(AsymmetricScale, UnsignedTypesRoundAsWellAsSignedOnes) {
+  const std::pair<DType, DType> kPairs[] = {{DType::uint64, DType::int64}, {DType::uint32, DType::int32},
+                                            {DType::uint16, DType::int16}, {DType::uint8, DType::int8},
+                                            {DType::uint4, DType::int4},   {DType::uint2, DType::int2}};
+  for (const auto& [without_sign, with_sign] : kPairs) {
+    for (const Weights& weights : {gaussian(20000), uniform(20000)}) {
+      const double wanted = relative_error(with_sign, weights, {derive_mse_scale(with_sign, weights), 0});
+      const double got = relative_error(without_sign, weights, derive_asymmetric_mse_scale(without_sign, weights));
+      // Of 32 and 64 bits both types use 2^20 codes for their largest number: those with a sign have twice as many.
+      EXPECT_LE(got, (bits(with_sign) < 32 ? 1.05 : 2.1) * wanted) << name(without_sign);
+      EXPECT_GT(relative_error(without_sign, weights, {derive_mse_scale(without_sign, weights), 0}), 0.65)
+          << "without a zero point half of the signal is lost";
+    }
+  }
+}
+
+TEST(AsymmetricScale, TheSearchIsNeverWorseThanTheRange) {
+  Weights skewed = gaussian(3000);
+  for (float& w : skewed) w = w * w - 0.5f;
+  for (const DType dtype : kUnsigned) {
+    for (const Weights& weights : {gaussian(3000), skewed, Weights{-1e-9f, 1}, Weights{-3}}) {
+      EXPECT_LE(relative_error(dtype, weights, derive_asymmetric_mse_scale(dtype, weights)),
+                relative_error(dtype, weights, derive_asymmetric_scale(dtype, weights)) * (1 + 1e-12))
+          << name(dtype) << ", " << weights.size();
+    }
+  }
+}
+
+TEST(AsymmetricScale, WeightsAtTheEndsOfFloat32StayFinite) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const DType dtype : kUnsigned) {
+    for (const Weights& weights : {Weights{-kMost, kMost}, Weights{-kMost, 1}, Weights{-1, kMost}}) {
+      const AsymmetricScale by = derive_asymmetric_scale(dtype, weights);
+      visit(dtype, [&]<class T>(std::type_identity<T>) {
+        for (const float w : weights) {
+          const T code = quantize_value<T>(w, by.scale, by.zero_point);
+          EXPECT_TRUE(std::isfinite(dequantize_value<T>(code, by.scale, by.zero_point))) << name(dtype) << " of " << w;
+        }
+      });
+    }
+  }
+}
+
+TEST(AsymmetricScale, RefusesWhatThePlainSearchesRefuse) {
+  EXPECT_THROW(derive_asymmetric_percentile_scale(DType::uint8, Weights{-1, 1}, 0), UsageError);
+  EXPECT_THROW(derive_asymmetric_mse_scale(DType::uint8, Weights{-1, 1}, Weights{1}), ShapeError);
+}
+
 }  // namespace
 }  // namespace imago

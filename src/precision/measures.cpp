@@ -74,7 +74,10 @@ std::optional<double> DistortionSums::relative_rmse() const noexcept {
 std::uint64_t layer_bytes(const Layer& layer) { return layer.weights ? layer_bytes(layer, layer.config.scheme()) : 0; }
 
 std::uint64_t layer_bytes(const Layer& layer, const Scheme& scheme) {
-  return stored_bytes(scheme, layer.weights->shape());
+  const std::size_t scales = scale_layout(scheme, layer.weights->shape()).count;
+  const std::shared_ptr<const Version> version = layer.weights->find(scheme);
+  const std::size_t zero_points = version ? version->zero_points().size() : has_zero_points(scheme) ? scales : 0;
+  return stored_bytes(scheme, layer.weights->shape()) + zero_points * sizeof(float);
 }
 
 Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t count) {

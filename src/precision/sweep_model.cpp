@@ -109,7 +109,7 @@ class Sweep {
     report.architecture = precision::architecture_of(file_);
     report.parameters = parameters_;
     for (const files::StoredTensor& tensor : file_.tensors()) {
-      report.bytes += tensor.bytes.size() + tensor.scale_values.size() * sizeof(float);
+      report.bytes += tensor.stored_bytes();
     }
     const LanguageModel reference = LanguageModel::load(path_, {.fast = options_.fast});
     report.type = reference.type();
@@ -198,9 +198,11 @@ class Sweep {
     change.add(weights, guided::decode_matrix(matrix, planned->scheme, rows, cols));
     lm::EncodedWeights encoded = precision::packed(planned->scheme.format, matrix.codes);
     encoded.scales = std::move(matrix.scales);
+    encoded.zero_points = std::move(matrix.zero_points);
     encoded.scale_group = matrix.scale_group;
     if (encoded.scales.size() == 1) {  // products read one per row
       encoded.scales.assign(rows, encoded.scales.front());
+      if (!encoded.zero_points.empty()) encoded.zero_points.assign(rows, encoded.zero_points.front());
       encoded.scale_group = cols;
     }
     return encoded;

@@ -15,6 +15,10 @@ namespace imago {
 
 namespace {
 
+bool is_unsigned(Format format) noexcept {
+  return format.has_scales() && info(format.dtype()).kind == NumberKind::unsigned_integer;
+}
+
 void check_granularity(const Scheme& scheme) {
   const bool grouped = scheme.granularity == Granularity::group;
   if (grouped && scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
@@ -63,19 +67,24 @@ std::size_t find_ternary_hole(std::span<const std::byte> codes, std::size_t coun
 // Weights worth a thread: absmax, the cheapest calibrator, takes some 10 µs for them.
 constexpr std::size_t kGrainWeights = 16384;
 
-float derive_one(const Scheme& scheme, std::span<const float> weights) {
+AsymmetricScale derive_one(const Scheme& scheme, std::span<const float> weights) {
   const DType dtype = scheme.format.dtype();
+  const bool zeros = has_zero_points(scheme);
   switch (scheme.calibrator) {
-    case Calibrator::absmax: return derive_scale(dtype, weights);
-    case Calibrator::percentile: return derive_percentile_scale(dtype, weights, scheme.percentile);
-    case Calibrator::mse: return derive_mse_scale(dtype, weights);
+    case Calibrator::absmax:
+      return zeros ? derive_asymmetric_scale(dtype, weights) : AsymmetricScale{derive_scale(dtype, weights)};
+    case Calibrator::percentile:
+      return zeros ? derive_asymmetric_percentile_scale(dtype, weights, scheme.percentile)
+                   : AsymmetricScale{derive_percentile_scale(dtype, weights, scheme.percentile)};
+    case Calibrator::mse:
+      return zeros ? derive_asymmetric_mse_scale(dtype, weights) : AsymmetricScale{derive_mse_scale(dtype, weights)};
     case Calibrator::absmean: break;
   }
-  return derive_absmean_scale(weights);
+  return {derive_absmean_scale(weights)};
 }
 
 /// The lowest and the highest weight of each chunk, with 0 between them. The absmax scale of these few is that of all
-/// weights: it is max|w| / Q, or max(w) / Q for unsigned types, and 0 changes neither.
+/// weights: it looks at nothing but the largest and the least of them and of 0.
 std::vector<float> extremes(std::span<const float> weights) {
   const std::size_t chunks = (weights.size() + kGrainWeights - 1) / kGrainWeights;
   std::vector<float> found(2 * chunks);
@@ -100,6 +109,7 @@ Scheme checked_scheme(const Scheme& scheme) {
   check_calibrator(scheme);
   Scheme checked = scheme;
   if (scheme.calibrator != Calibrator::percentile) checked.percentile = Scheme().percentile;
+  if (!is_unsigned(scheme.format)) checked.zero_points = Scheme().zero_points;
   return checked;
 }
 
@@ -119,19 +129,33 @@ ScaleLayout scale_layout(const Scheme& scheme, std::size_t rows, std::size_t col
   return {count == 0 ? 0 : count / group, group};
 }
 
-std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights) {
+void ScaleValues::normalize() noexcept {
+  if (std::ranges::all_of(zero_points, [](float zero) { return zero == 0; })) zero_points.clear();
+}
+
+bool has_zero_points(const Scheme& scheme) noexcept { return scheme.zero_points && is_unsigned(scheme.format); }
+
+ScaleValues derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights) {
   if (layout.count == 0) return {};
   assert(layout.count * layout.group == weights.size());
   const bool averages = info(scheme.format.dtype()).kind == NumberKind::binary;
+  ScaleValues values;
+  values.scales.resize(layout.count);
+  if (has_zero_points(scheme)) values.zero_points.resize(layout.count);
+  const auto set = [&](std::size_t i, const AsymmetricScale& derived) {
+    values.scales[i] = derived.scale;
+    if (!values.zero_points.empty()) values.zero_points[i] = derived.zero_point;
+  };
   if (layout.count == 1 && scheme.calibrator == Calibrator::absmax && !averages) {
-    return {derive_one(scheme, extremes(weights))};
+    set(0, derive_one(scheme, extremes(weights)));
+  } else {
+    parallel_rows(
+        layout.count, layout.group,
+        [&](std::size_t i) { set(i, derive_one(scheme, weights.subspan(i * layout.group, layout.group))); },
+        kGrainWeights);
   }
-  std::vector<float> scales(layout.count);
-  parallel_rows(
-      layout.count, layout.group,
-      [&](std::size_t i) { scales[i] = derive_one(scheme, weights.subspan(i * layout.group, layout.group)); },
-      kGrainWeights);
-  return scales;
+  values.normalize();
+  return values;
 }
 
 std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
@@ -150,13 +174,19 @@ std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
 
 bool is_master(const Scheme& scheme) noexcept { return scheme.format == Format(DType::float32); }
 
-bool is_unsigned(Format format) noexcept {
-  return format.has_scales() && info(format.dtype()).kind == NumberKind::unsigned_integer;
-}
-
 void check_scale(float scale) {
   if (!(scale >= 0) || !std::isfinite(scale)) {
     throw UsageError(fmt::format("a scale of {} is not possible: scales are finite and not negative", scale));
+  }
+}
+
+void check_zero_point(Format format, float zero_point) {
+  if (zero_point == 0) return;
+  if (!is_unsigned(format)) throw UsageError(fmt::format("{} has no zero point", format.name()));
+  const float most = info(format.dtype()).scale_divisor;
+  if (!(zero_point > 0 && zero_point <= most) || zero_point != std::trunc(zero_point)) {
+    throw UsageError(fmt::format("a zero point of {} is not possible: those of {} are integers from 0 to {}",
+                                 zero_point, format.name(), most));
   }
 }
 

@@ -32,15 +32,29 @@ std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept;
 /// True for float32: the one scheme that has no version, since it is the master itself.
 bool is_master(const Scheme& scheme) noexcept;
 
-/// The scales that `scheme` derives for `weights`, one per group of `layout`. Runs on all threads of the pool; the
-/// scales do not depend on how many there are. REQUIRES: a checked scheme and its layout for these weights.
-std::vector<float> derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights);
+/// Scales and, beside each, its zero point. All zero points are 0 where there are none.
+struct ScaleValues {
+  std::vector<float> scales, zero_points;
 
-/// An integer type without negative codes.
-bool is_unsigned(Format format) noexcept;
+  Scales over(std::size_t group) const noexcept { return {scales, group, zero_points}; }
+  /// Zero points that are all 0 are left out.
+  void normalize() noexcept;
+};
+
+/// Whether `scheme` derives zero points: for unsigned integers, unless it says otherwise.
+bool has_zero_points(const Scheme& scheme) noexcept;
+
+/// The scales that `scheme` derives for `weights`, one per group of `layout`; zero points where some are not 0. Runs on
+/// all threads of the pool; the scales do not depend on how many there are. REQUIRES: a checked scheme and its layout
+/// for these weights.
+ScaleValues derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> weights);
 
 /// Scales are finite and not negative; 0 stands for 1. Throws UsageError for any other.
 void check_scale(float scale);
+
+/// Zero points are integers from 0 to the largest code of an unsigned type, and 0 for all other types. Throws
+/// UsageError for any other.
+void check_zero_point(Format format, float zero_point);
 
 /// Throws ShapeError unless `count` weights in `format` take exactly `bytes` bytes.
 void check_packed_size(Format format, std::size_t count, std::size_t bytes);

@@ -34,7 +34,10 @@ std::vector<Optimizer::Moment> copy_weights(const Network& network) {
     copies.push_back({name, {master.begin(), master.end()}});
     if (!has_learnable_scale(layer.config)) return;
     const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype.dtype());
-    if (scale) copies.push_back({name + ".scale", {*scale}});
+    if (!scale) return;
+    copies.push_back({name + ".scale", {*scale}});
+    const float zero_point = layer.weights->zero_point(layer.config.dtype.dtype());
+    if (zero_point != 0) copies.push_back({name + ".zero_point", {zero_point}});
   });
   return copies;
 }
@@ -51,10 +54,13 @@ bool restore_weights(Network& network, std::span<const Optimizer::Moment> weight
       };
       const Optimizer::Moment* master = next(name, layer.weights->count());
       const Optimizer::Moment* scale = next(name + ".scale", 1);
+      const Optimizer::Moment* zero_point = scale == nullptr ? nullptr : next(name + ".zero_point", 1);
       fits = fits && master != nullptr;
       if (!apply) return;
       layer.weights->set_master(master->values);
-      if (scale != nullptr) layer.weights->set_scale(layer.config.dtype.dtype(), scale->values.front());
+      if (scale == nullptr) return;
+      layer.weights->set_scale(layer.config.dtype.dtype(), scale->values.front(),
+                               zero_point == nullptr ? 0 : zero_point->values.front());
     });
     return fits && used == weights.size();
   };

@@ -34,7 +34,8 @@ bool start_scale(WeightStore& store, DType dtype) {
   if (store.morph(dtype)->has_explicit_scale()) return false;
   Scheme best(dtype);
   best.calibrator = Calibrator::mse;
-  store.set_scale(dtype, store.morph(best)->scale());
+  const std::shared_ptr<const Version> version = store.morph(best);
+  store.set_scale(dtype, version->scale(), version->zero_point());
   return true;
 }
 
@@ -58,7 +59,7 @@ float log_scale_slope(const WeightStore& store, DType dtype, std::span<const flo
 
 void move_scale(WeightStore& store, DType dtype, float step) {
   const float scale = acting_scale(store, dtype) * std::exp(step);
-  if (std::isnormal(scale)) store.set_scale(dtype, scale);
+  if (std::isnormal(scale)) store.set_scale(dtype, scale, store.zero_point(dtype));
 }
 
 }  // namespace imago

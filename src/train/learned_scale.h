@@ -26,7 +26,7 @@ bool start_scale(WeightStore& store, DType dtype);
 /// which balances the one scale against the many weights. The same for every number of threads.
 float log_scale_slope(const WeightStore& store, DType dtype, std::span<const float> gradient);
 
-/// The scale times e^step; one that would be zero or infinite stays.
+/// The scale times e^step, with the same zero point; one that would be zero or infinite stays.
 void move_scale(WeightStore& store, DType dtype, float step);
 
 }  // namespace imago

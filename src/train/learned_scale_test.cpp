@@ -40,6 +40,19 @@ TEST(LearnedScale, StartsAtTheLeastSquaredErrorOrWhereItWasSet) {
   EXPECT_EQ(store.scale(DType::int4), wanted);
 }
 
+TEST(LearnedScale, KeepsItsZeroPoint) {
+  WeightStore store(1000);
+  store.he_randomize(1, 2);
+  Scheme best(DType::uint4);
+  best.calibrator = Calibrator::mse;
+  const float zero_point = store.morph(best)->zero_point();
+  EXPECT_GT(zero_point, 0);
+  EXPECT_TRUE(start_scale(store, DType::uint4));
+  EXPECT_EQ(store.zero_point(DType::uint4), zero_point);
+  move_scale(store, DType::uint4, 0.1f);
+  EXPECT_EQ(store.zero_point(DType::uint4), zero_point);
+}
+
 TEST(LearnedScale, StaysPositiveAndFinite) {
   WeightStore store(4);
   store.set_scale(DType::int4, 0.5f);

@@ -45,6 +45,27 @@ TEST(Learning, TwoSpiralsAndTheirRounding) {
   EXPECT_GT(aware, afterwards);
 }
 
+TEST(Learning, UnsignedTypesLearnAsSignedOnesDo) {
+  const Dataset data = spirals(800, 1), unseen = spirals(800, 2);
+  Network network = spiral_network();
+  train(network, data, spiral_options());
+  TrainOptions options = spiral_options();
+  options.epochs = 30;
+  const std::pair<DType, DType> kPairs[] = {{DType::uint8, DType::int8}, {DType::uint4, DType::int4}};
+  for (const auto& [without_sign, with_sign] : kPairs) {
+    const auto figures = [&](DType dtype) {
+      Network rounded = copy_in(network, dtype);
+      const double before = accuracy(rounded, unseen);
+      train(rounded, data, options);
+      return std::pair(before, accuracy(rounded, unseen));
+    };
+    const auto [rounded, trained] = figures(without_sign);
+    const auto [signed_rounded, signed_trained] = figures(with_sign);
+    EXPECT_GE(rounded, signed_rounded - 0.05) << name(without_sign);
+    EXPECT_GE(trained, signed_trained - 0.02) << name(without_sign);
+  }
+}
+
 TEST(Learning, EveryTypeLearnsThroughItsRounding) {
   const Dataset data = spirals(400, 1);
   TrainOptions options = spiral_options();

@@ -8,7 +8,6 @@
 #include "imago/error.h"
 #include "imago/train.h"
 #include "layers/layer_functions.h"
-#include "quant/scheme.h"
 #include "train/learned_scale.h"
 #include "train/update.h"
 
@@ -26,7 +25,7 @@ struct Slot {
 
   WeightStore* store = nullptr;     // these are of the current step
   std::span<const float> gradient;  // empty: nothing to do
-  Format dtype = DType::float32;
+  Scheme scheme;
   bool learns_scale = false;
 };
 
@@ -94,7 +93,7 @@ struct Optimizer::State {
         Slot& slot = slots[next++];
         slot.store = &*layer.weights;
         slot.gradient = gradient.weights;
-        slot.dtype = layer.config.dtype;
+        slot.scheme = layer.config.scheme();
         slot.learns_scale = imago::learns_scale(options, layer.config);
         // A layer that changed after the backward has no gradient until the next.
         if (slot.gradient.size() != slot.count) slot.gradient = {};
@@ -117,18 +116,18 @@ struct Optimizer::State {
   void apply(const UpdateRule& rule, Slot& slot) const {
     for (int i = 0; i < moment_count(options.kind); ++i) slot.moments[i].resize(slot.count);
     if (slot.learns_scale) learn_scale(rule, slot);  // before the master moves: it looks at how that was rounded
-    const bool not_negative = is_unsigned(slot.dtype);
+    const bool not_negative = slot.store->loses_negatives(slot.scheme);
     rule.apply(slot.store->edit_master(), slot.gradient, slot.moments[0], slot.moments[1], not_negative);
   }
 
   void learn_scale(const UpdateRule& rule, Slot& slot) const {
-    if (start_scale(*slot.store, slot.dtype.dtype()))
-      return;  // this gradient belongs to the scale that was derived before
+    const DType dtype = slot.scheme.format.dtype();
+    if (start_scale(*slot.store, dtype)) return;  // this gradient belongs to the scale that was derived before
     for (int i = 0; i < moment_count(options.kind); ++i) slot.scale_moments[i].resize(1);
-    const float slope = log_scale_slope(*slot.store, slot.dtype.dtype(), slot.gradient);
+    const float slope = log_scale_slope(*slot.store, dtype, slot.gradient);
     float step = 0;  // seen from where it is, so that weight decay has nothing to pull at
     rule.apply({&step, 1}, {&slope, 1}, slot.scale_moments[0], slot.scale_moments[1], false);
-    move_scale(*slot.store, slot.dtype.dtype(), step);
+    move_scale(*slot.store, dtype, step);
   }
 };
 

@@ -110,16 +110,22 @@ TEST(Optimizer, AGradientThatIsNotFiniteChangesNothing) {
   EXPECT_TRUE(optimizer.save().empty());
 }
 
-TEST(Optimizer, DropsVersionsAndKeepsUnsignedMastersFromFallingBelowZero) {
+TEST(Optimizer, DropsVersionsAndKeepsUnsignedMastersFromFallingBelowZeroWithoutAZeroPoint) {
   Network network(layer_list(with_dtype(dense(2, 2), DType::uint8)), 1);
   network.layers()[0].weights->set_master(std::vector<float>{0.5f, 0.25f, 1, 0});
   const std::shared_ptr<const Version> version = network.layers()[0].weights->morph(DType::uint8);
   network.clear_gradients();
   network.gradients()[0].weights = {1, 0, -1, 1};
   Optimizer(network, {}).step(1);
-  EXPECT_EQ(copy(network.layers()[0].weights->master()), (std::vector<float>{0, 0.25f, 2, 0}));
+  EXPECT_EQ(copy(network.layers()[0].weights->master()), (std::vector<float>{-0.5f, 0.25f, 2, -1}));
   EXPECT_EQ(network.layers()[0].weights->find(DType::uint8), nullptr);
-  EXPECT_FLOAT_EQ(network.layers()[0].weights->morph(DType::uint8)->scale(), 2.0f / 255);  // derived anew [D12]
+  EXPECT_FLOAT_EQ(network.layers()[0].weights->morph(DType::uint8)->scale(), 3.0f / 255);  // derived anew [D12]
+  EXPECT_EQ(network.layers()[0].weights->zero_point(DType::uint8), 85);
+
+  network.layers()[0].weights->set_scale(DType::uint8, 0.01f);  // as a file of the original has it: no zero point
+  network.gradients()[0].weights = {0, 1, 1, -3};
+  Optimizer(network, {}).step(1);
+  EXPECT_EQ(copy(network.layers()[0].weights->master()), (std::vector<float>{0, 0, 1, 2}));
 }
 
 TEST(Optimizer, KeepsAScaleThatWasGiven) {

@@ -32,11 +32,12 @@ Scheme scheme_of(DType dtype, Granularity granularity, Calibrator calibrator) {
   scheme.group = granularity == Granularity::group ? 32 : 0;
   scheme.calibrator = calibrator;
   scheme.percentile = 0.9;
+  scheme.zero_points = false;  // scales alone; tests of zero points say so
   return scheme;
 }
 
 std::vector<float> derive(const Scheme& scheme, std::span<const float> weights, std::size_t rows) {
-  return derive_scales(scheme, scale_layout(scheme, rows, rows == 0 ? 0 : weights.size() / rows), weights);
+  return derive_scales(scheme, scale_layout(scheme, rows, rows == 0 ? 0 : weights.size() / rows), weights).scales;
 }
 
 double magnitude(DType dtype, float w) {
@@ -77,7 +78,7 @@ TEST(DeriveScales, EachScaleSeesItsOwnWeightsOnly) {
       for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
         const Scheme scheme = scheme_of(type.id, granularity, calibrator);
         const ScaleLayout layout = scale_layout(scheme, kRows, kCols);
-        const std::vector<float> scales = derive_scales(scheme, layout, weights);
+        const std::vector<float> scales = derive_scales(scheme, layout, weights).scales;
         ASSERT_EQ(scales.size(), layout.count);
         for (std::size_t i = 0; i < scales.size(); ++i) {
           const double expected = expected_scale(scheme, std::span(weights).subspan(i * layout.group, layout.group));
@@ -127,7 +128,12 @@ TEST(DeriveScales, LongTensorsAreSearchedToTheLastWeight) {
   weights[98'305] = -8;
   weights.back() = 4;
   EXPECT_EQ(derive(DType::int8, weights, 1), std::vector<float>{8.0f / 127});
-  EXPECT_EQ(derive(DType::uint8, weights, 1), std::vector<float>{4.0f / 255}) << "unsigned types look at w > 0 only";
+  Scheme without_zero(DType::uint8);
+  without_zero.zero_points = false;
+  EXPECT_EQ(derive(without_zero, weights, 1), std::vector<float>{4.0f / 255}) << "looks at w > 0 only";
+  const ScaleValues both = derive_scales(DType::uint8, {1, weights.size()}, weights);
+  EXPECT_EQ(both.scales, std::vector<float>{12.0f / 255});
+  EXPECT_EQ(both.zero_points, std::vector<float>{170}) << "8 / (12 / 255)";
   weights.back() = std::nanf("");
   EXPECT_EQ(derive(DType::int8, weights, 1), std::vector<float>{8.0f / 127}) << "NaN is passed over";
   weights.back() = -std::numeric_limits<float>::infinity();
@@ -214,6 +220,36 @@ TEST(DeriveScales, DoNotDependOnTheNumberOfThreads) {
     }
   }
   set_pool_threads(threads);
+}
+
+TEST(DeriveScales, EachZeroPointSeesItsOwnWeightsOnly) {
+  const std::vector<float> weights = uneven_weights();
+  for (const DTypeInfo& type : kDTypes) {
+    for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
+      if (!is_scaled(type.id)) continue;
+      Scheme scheme = scheme_of(type.id, granularity, Calibrator::absmax);
+      scheme.zero_points = true;
+      const ScaleLayout layout = scale_layout(scheme, kRows, kCols);
+      const ScaleValues found = derive_scales(checked_scheme(scheme), layout, weights);
+      if (type.kind != NumberKind::unsigned_integer) {
+        EXPECT_TRUE(found.zero_points.empty()) << type.name;
+        continue;
+      }
+      ASSERT_EQ(found.zero_points.size(), layout.count) << type.name;
+      for (std::size_t i = 0; i < layout.count; ++i) {
+        const auto [least, most] = std::ranges::minmax(std::span(weights).subspan(i * layout.group, layout.group));
+        const double low = std::min(0.0, static_cast<double>(least)), high = std::max(0.0, static_cast<double>(most));
+        const double wanted = (high - low) / static_cast<double>(type.scale_divisor);
+        EXPECT_NEAR(static_cast<double>(found.scales[i]), wanted, 1e-6 * wanted) << type.name << " " << i;
+        EXPECT_NEAR(static_cast<double>(found.zero_points[i]), -low / wanted, 0.5001) << type.name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(DeriveScales, ZeroPointsThatAreAll0AreLeftOut) {
+  const std::vector<float> positive(64, 0.5f);
+  EXPECT_TRUE(derive_scales(DType::uint8, {1, 64}, positive).zero_points.empty());
 }
 
 }  // namespace

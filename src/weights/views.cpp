@@ -44,6 +44,12 @@ bool is_packable(const Version& version, const MatrixSlice& slice) {
   return version.scheme().granularity == Granularity::group && slice.cols % group == 0 && slice.first % group == 0;
 }
 
+/// Scales from number `first` on, `count` of them.
+Scales some_scales(const Scales& scales, std::size_t first, std::size_t count, std::size_t group) {
+  return {scales.values.subspan(first, count), group,
+          scales.zero_points.empty() ? scales.zero_points : scales.zero_points.subspan(first, count)};
+}
+
 /// `scales` is counted from `first` on.
 void decode_codes(const Version& version, std::size_t first, Scales scales, std::span<float> out) {
   const Format format = version.scheme().format;
@@ -82,16 +88,16 @@ void decode_version(const Version& version, std::size_t first, std::span<float> 
   if (version.scheme().format.is_block()) return decode_blocks(version, first, out);
   if (!version.scheme().format.has_scales()) return decode_codes(version, first, {}, out);
   const std::size_t group = version.scale_group();
-  const std::span<const float> scales = version.scales();
+  const Scales scales = version.scaling();
   if (first % group == 0 && first % kWholeBytes == 0) {
-    return decode_codes(version, first, {.values = scales.subspan(first / group), .group = group}, out);
+    const std::size_t begin = first / group;
+    return decode_codes(version, first, some_scales(scales, begin, scales.values.size() - begin, group), out);
   }
   // One scale at a time. Weights decoded before `first` only because they share its byte are discarded, so their scale
   // does not matter.
   while (!out.empty()) {
     const std::size_t count = std::min(out.size(), group - first % group);
-    decode_codes(version, first, {.values = scales.subspan(first / group, 1), .group = count + kWholeBytes},
-                 out.first(count));
+    decode_codes(version, first, some_scales(scales, first / group, 1, count + kWholeBytes), out.first(count));
     first += count;
     out = out.subspan(count);
   }
@@ -119,7 +125,7 @@ PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const M
   } else if (is_packable(*made.version, slice)) {
     made.matrix.format = scheme.format;
     made.matrix.packed = made.version->codes();
-    made.matrix.scales = {.values = made.version->scales(), .group = made.version->scale_group()};
+    made.matrix.scales = made.version->scaling();
     const bool is_block = scheme.format.is_block();  // the matrices lie together, whatever is between them in the array
     made.matrix.first = is_block ? part_at(store.shape(), slice.first, 1).place : slice.first;
   } else {

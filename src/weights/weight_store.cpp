@@ -53,9 +53,9 @@ struct WeightStore::State {
   std::shared_ptr<const Version> source;
   std::optional<DeviceSource> device_source;
   // Scales of the version that release_host gave up: encoding with them gives the same codes again.
-  std::optional<std::pair<Scheme, std::vector<float>>> released_scales;
+  std::optional<std::pair<Scheme, ScaleValues>> released_scales;
 
-  std::map<Scheme, std::vector<float>> explicit_scales;  // kept when versions are dropped
+  std::map<Scheme, ScaleValues> explicit_scales;  // kept when versions are dropped
   OnceMap<Scheme, Version> versions;
   ViewCache views;  // dropped with the versions
 
@@ -120,25 +120,32 @@ struct WeightStore::State {
     const auto given = explicit_scales.find(scheme);
     const bool is_explicit = given != explicit_scales.end();
     const bool is_known = released_scales && released_scales->first == scheme;
-    std::vector<float> scales;
+    ScaleValues scales;
     if (layout.count != 0) {
       scales = is_explicit ? given->second
                : is_known  ? released_scales->second
                            : derive_scales(scheme, layout, weights);
     }
-    encode_array(scheme.format, shape, weights, {.values = scales, .group = layout.group}, codes.host());
-    return std::make_shared<const Version>(scheme, shape, std::move(codes), std::move(scales), layout.group,
-                                           is_explicit);
+    encode_array(scheme.format, shape, weights, scales.over(layout.group), codes.host());
+    return std::make_shared<const Version>(scheme, shape, std::move(codes), std::move(scales.scales),
+                                           std::move(scales.zero_points), layout.group, is_explicit);
   }
 
-  /// For `scheme`, whose layout this is. Throws ShapeError.
-  static void check_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> scales,
-                           std::size_t weights) {
+  /// Given scales of `scheme`, whose layout this is. Throws ShapeError.
+  static ScaleValues checked_scales(const Scheme& scheme, const ScaleLayout& layout, std::span<const float> scales,
+                                    std::span<const float> zero_points, std::size_t weights) {
     if (scales.size() != layout.count) {
       throw ShapeError(fmt::format("{} scales for {} weights in {}, which have {}", scales.size(), weights,
                                    scheme.format.name(), layout.count));
     }
+    if (!zero_points.empty() && zero_points.size() != layout.count) {
+      throw ShapeError(fmt::format("{} zero points beside {} scales", zero_points.size(), layout.count));
+    }
     std::ranges::for_each(scales, check_scale);
+    for (const float zero_point : zero_points) check_zero_point(scheme.format, zero_point);
+    ScaleValues values{{scales.begin(), scales.end()}, {zero_points.begin(), zero_points.end()}};
+    values.normalize();
+    return values;
   }
 
   void check_length(std::size_t length, std::string_view what) const {
@@ -147,11 +154,12 @@ struct WeightStore::State {
 };
 
 Version::Version(Scheme scheme, const WeightShape& shape, Buffer codes, std::vector<float> scales,
-                 std::size_t scale_group, bool explicit_scale)
+                 std::vector<float> zero_points, std::size_t scale_group, bool explicit_scale)
     : scheme_(scheme),
       shape_(shape),
       codes_(std::move(codes)),
       scales_(std::move(scales)),
+      zero_points_(std::move(zero_points)),
       scale_group_(scale_group),
       explicit_scale_(explicit_scale) {}
 
@@ -159,7 +167,7 @@ void Version::decode_into(std::span<float> weights) const {
   if (weights.size() != count()) {
     throw ShapeError(fmt::format("a version of {} weights cannot be decoded into {}", count(), weights.size()));
   }
-  decode_array(scheme_.format, shape_, codes(), {.values = scales_, .group = scale_group_}, weights);
+  decode_array(scheme_.format, shape_, codes(), scaling(), weights);
 }
 
 void Version::check_code_type(DType dtype) const {
@@ -238,7 +246,7 @@ void WeightStore::apply_gradients(std::span<const float> gradient, float rate, f
   scale_layout(checked_scheme(scheme), shape());  // throws before anything has changed
   const std::span<float> master = edit_master();
   const bool clips = clip > 0;
-  const bool drops_negative = is_unsigned(scheme.format);
+  const bool drops_negative = loses_negatives(scheme);
   parallel_for(master.size(), kGrain, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const float step = clips ? std::clamp(gradient[i], -clip, clip) : gradient[i];
@@ -311,7 +319,9 @@ void WeightStore::release_host(const std::shared_ptr<Device>& device, const Sche
   const Scheme scheme = checked_scheme(requested);
   DeviceSource source = device_source(*this, scheme, device);
   if (const std::shared_ptr<const Version> version = find(scheme)) {
-    state_->released_scales.emplace(scheme, std::vector(version->scales().begin(), version->scales().end()));
+    const std::span<const float> scales = version->scales(), zero_points = version->zero_points();
+    state_->released_scales.emplace(
+        scheme, ScaleValues{{scales.begin(), scales.end()}, {zero_points.begin(), zero_points.end()}});
   }
   state_->versions.clear();
   state_->views.keep_devices(scheme);
@@ -329,41 +339,47 @@ std::size_t WeightStore::device_bytes(const Device& device) const noexcept { ret
 
 // ---- loaded codes and explicit scales
 
-void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte> codes, std::span<const float> scales) {
+void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte> codes, std::span<const float> scales,
+                             std::span<const float> zero_points) {
   const Scheme scheme = checked_scheme(requested);
   const ScaleLayout layout = scale_layout(scheme, shape());
   check_array(scheme.format, shape(), codes);
-  State::check_scales(scheme, layout, scales, count());
+  ScaleValues values = State::checked_scales(scheme, layout, scales, zero_points, count());
   if (is_master(scheme)) {
     if (!codes.empty()) std::memcpy(state_->new_master().data(), codes.data(), codes.size());
     return;
   }
   Buffer stored = host_device()->allocate(codes.size());
   host_device()->upload(codes, stored, 0);
-  std::vector<float> kept(scales.begin(), scales.end());
-  if (!kept.empty()) state_->explicit_scales[scheme] = kept;
+  if (!values.scales.empty()) state_->explicit_scales[scheme] = values;
   state_->drop_all();
-  state_->keep_only(
-      std::make_shared<const Version>(scheme, shape(), std::move(stored), std::move(kept), layout.group, true));
+  state_->keep_only(std::make_shared<const Version>(scheme, shape(), std::move(stored), std::move(values.scales),
+                                                    std::move(values.zero_points), layout.group, true));
 }
 
-void WeightStore::set_loaded(DType dtype, std::span<const std::byte> codes, float scale) {
+void WeightStore::set_loaded(DType dtype, std::span<const std::byte> codes, float scale, float zero_point) {
   check_scale(scale);
-  set_loaded(Scheme(dtype), codes, is_scaled(dtype) ? std::span(&scale, 1) : std::span<const float>());
-  state_->explicit_scales[dtype] = {scale};  // also for types without a scale: files have one, and it is written back
+  const std::size_t used = is_scaled(dtype) ? 1 : 0;
+  check_zero_point(dtype, zero_point);
+  set_loaded(Scheme(dtype), codes, std::span(&scale, used), std::span(&zero_point, used));
+  // Also for types without a scale: files have one, and it is written back.
+  if (used == 0) state_->explicit_scales[dtype] = {{scale}, {}};
 }
 
-void WeightStore::set_scale(DType dtype, float scale) {
+void WeightStore::set_scale(DType dtype, float scale, float zero_point) {
   check_scale(scale);
+  check_zero_point(dtype, zero_point);
   state_->drop(dtype);
-  state_->explicit_scales[dtype] = {scale};
+  ScaleValues& values = state_->explicit_scales[dtype] = {{scale}, {zero_point}};
+  values.normalize();
 }
 
-void WeightStore::set_scales(const Scheme& requested, std::span<const float> scales) {
+void WeightStore::set_scales(const Scheme& requested, std::span<const float> scales,
+                             std::span<const float> zero_points) {
   const Scheme scheme = checked_scheme(requested);
-  State::check_scales(scheme, scale_layout(scheme, shape()), scales, count());
+  ScaleValues values = State::checked_scales(scheme, scale_layout(scheme, shape()), scales, zero_points, count());
   state_->drop(scheme);
-  state_->explicit_scales[scheme] = {scales.begin(), scales.end()};
+  state_->explicit_scales[scheme] = std::move(values);
 }
 
 void WeightStore::clear_scale(DType dtype) {
@@ -373,13 +389,29 @@ void WeightStore::clear_scale(DType dtype) {
 
 std::optional<float> WeightStore::explicit_scale(DType dtype) const {
   const auto given = state_->explicit_scales.find(dtype);
-  return given == state_->explicit_scales.end() ? std::nullopt : std::optional(given->second.front());
+  return given == state_->explicit_scales.end() ? std::nullopt : std::optional(given->second.scales.front());
 }
 
 float WeightStore::scale(DType dtype) const {
   if (const std::optional<float> given = explicit_scale(dtype)) return *given;
   const std::shared_ptr<const Version> version = find(dtype);
   return version ? version->scale() : 1.0f;
+}
+
+float WeightStore::zero_point(DType dtype) const {
+  const auto given = state_->explicit_scales.find(dtype);
+  if (given != state_->explicit_scales.end()) {
+    return given->second.zero_points.empty() ? 0.0f : given->second.zero_points.front();
+  }
+  const std::shared_ptr<const Version> version = find(dtype);
+  return version ? version->zero_point() : 0.0f;
+}
+
+bool WeightStore::loses_negatives(const Scheme& requested) const {
+  const Scheme scheme = checked_scheme(requested);
+  if (!scheme.format.has_scales() || info(scheme.format.dtype()).kind != NumberKind::unsigned_integer) return false;
+  const auto given = state_->explicit_scales.find(scheme);
+  return given == state_->explicit_scales.end() ? !has_zero_points(scheme) : given->second.zero_points.empty();
 }
 
 }  // namespace imago

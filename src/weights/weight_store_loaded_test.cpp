@@ -236,7 +236,7 @@ TEST(Idempotency, WhateverFoundTheScales) {
         const auto made = original.morph(scheme);
 
         WeightStore store(4, 96);
-        store.set_loaded(scheme, made->codes(), made->scales());
+        store.set_loaded(scheme, made->codes(), made->scales(), made->zero_points());
         store.edit_master();  // drops the version; the explicit scales stay
         ASSERT_EQ(store.find(scheme), nullptr);
         EXPECT_EQ(copy(store.morph(scheme)->codes()), copy(made->codes()))

@@ -32,6 +32,13 @@ std::vector<float> random_weights(std::size_t count, std::uint64_t seed = 1) {
   return copy(store.master());
 }
 
+/// What remains of a weight, by the definition of its type.
+float rounded(float w, DType dtype, const AsymmetricScale& by) {
+  return visit(dtype, [&]<class T>(std::type_identity<T>) {
+    return dequantize_value<T>(quantize_value<T>(w, by.scale, by.zero_point), by.scale, by.zero_point);
+  });
+}
+
 Scheme grouped(DType dtype, int group, Calibrator calibrator = Calibrator::absmax) {
   Scheme scheme(dtype);
   scheme.granularity = Granularity::group;
@@ -117,10 +124,10 @@ TEST(Morph, EveryTypeQuantizesLikeItsDefinition) {
   const WeightStore store = store_of(weights);
   for (const DTypeInfo& type : kDTypes) {
     const std::vector<float> active = store.active(type.id);
-    const float scale = store.scale(type.id);
-    EXPECT_EQ(scale, derive_scale(type.id, weights)) << type.name;
+    const AsymmetricScale by{store.scale(type.id), store.zero_point(type.id)};
+    EXPECT_EQ(by, derive_asymmetric_scale(type.id, weights)) << type.name;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      ASSERT_EQ(active[i], simulate_precision(weights[i], type.id, scale)) << type.name << " weight " << i;
+      ASSERT_EQ(active[i], rounded(weights[i], type.id, by)) << type.name << " weight " << i;
     }
   }
 }
@@ -391,15 +398,28 @@ TEST(ApplyGradients, DropsAllAndMorphsTheOne) {
   EXPECT_EQ(store.scale(DType::int8), 8.0f / 127) << "a derived scale is derived anew [D12]";
 }
 
-TEST(ApplyGradients, NegativeMastersBecomeZeroForUnsignedTypesOnly) {
+TEST(ApplyGradients, NegativeMastersBecomeZeroForUnsignedTypesWithoutZeroPoints) {
   const std::vector<float> gradient{2, 0, -100};
   for (const DTypeInfo& type : kDTypes) {
-    WeightStore store = store_of({1, -5, 1});
-    store.apply_gradients(gradient, 1, 0, type.id);
     const bool is_unsigned = type.kind == NumberKind::unsigned_integer;
     // No cap above: the range may grow [D36].
-    EXPECT_EQ(copy(store.master()), is_unsigned ? (std::vector<float>{0, 0, 101}) : (std::vector<float>{-1, -5, 101}))
-        << type.name;
+    const std::vector<float> limited{0, 0, 101}, all{-1, -5, 101};
+    const auto after = [&](const Scheme& scheme, auto prepare) {
+      WeightStore store = store_of({1, -5, 1});
+      prepare(store);
+      store.apply_gradients(gradient, 1, 0, scheme);
+      return copy(store.master());
+    };
+    const auto nothing = [](WeightStore&) {};
+    EXPECT_EQ(after(type.id, nothing), all) << type.name;
+    Scheme original(type.id);
+    original.zero_points = false;
+    EXPECT_EQ(after(original, nothing), is_unsigned ? limited : all) << type.name;
+    const auto fixed = [&](WeightStore& store) { store.set_scale(type.id, 0.5f); };
+    EXPECT_EQ(after(type.id, fixed), is_unsigned ? limited : all) << type.name << ", as a file of the original has it";
+    if (!is_unsigned) continue;
+    const auto shifted = [&](WeightStore& store) { store.set_scale(type.id, 0.5f, 2); };
+    EXPECT_EQ(after(type.id, shifted), all) << type.name;
   }
 }
 
@@ -436,7 +456,7 @@ TEST(WeightStore, EmptyStoresWork) {
 TEST(WeightStore, OneWeightWorks) {
   WeightStore store = store_of({-0.75f});
   for (const DTypeInfo& type : kDTypes) {
-    const float expected = simulate_precision(-0.75f, type.id, derive_scale(type.id, store.master()));
+    const float expected = rounded(-0.75f, type.id, derive_asymmetric_scale(type.id, store.master()));
     EXPECT_EQ(store.active(type.id), std::vector<float>{expected}) << type.name;
   }
   EXPECT_THROW(store.morph(grouped(DType::int4, 32)), ShapeError);
@@ -532,6 +552,86 @@ TEST(WeightStoreGradients, HaveAShortForm) {
   WeightStore store = store_of({1, -1});
   store.apply_gradients(std::vector<float>{2, -4}, 0.5f);
   EXPECT_EQ(copy(store.master()), (std::vector<float>{0, 1}));
+}
+
+// ---- zero points
+
+TEST(ZeroPoints, UnsignedVersionsAreAsGoodAsSignedOnes) {
+  const std::vector<float> weights = random_weights(64 * 96);
+  const WeightStore store = store_of(weights, 64);
+  const std::pair<DType, DType> kPairs[] = {{DType::uint64, DType::int64}, {DType::uint32, DType::int32},
+                                            {DType::uint16, DType::int16}, {DType::uint8, DType::int8},
+                                            {DType::uint4, DType::int4},   {DType::uint2, DType::int2}};
+  for (const auto& [without_sign, with_sign] : kPairs) {
+    for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::group}) {
+      Scheme scheme(without_sign);
+      scheme.granularity = granularity;
+      scheme.group = granularity == Granularity::group ? 32 : 0;
+      scheme.calibrator = Calibrator::mse;
+      const double got = store.distortion(scheme).relative_rmse;
+      scheme.format = with_sign;
+      // Of 32 and 64 bits those with a sign have twice as many codes.
+      EXPECT_LE(got, (bits(with_sign) < 32 ? 1.05 : 2.1) * store.distortion(scheme).relative_rmse)
+          << name(without_sign);
+    }
+    EXPECT_LT(store.morph(without_sign)->zero_point(), info(without_sign).scale_divisor);
+    EXPECT_GT(store.morph(without_sign)->zero_point(), 0);
+  }
+}
+
+TEST(ZeroPoints, BelongToTheScaleThatWasSet) {
+  WeightStore store = store_of({-1, 0, 2.5f});
+  store.set_scale(DType::uint8, 0.5f, 10);
+  const auto version = store.morph(DType::uint8);
+  EXPECT_EQ(copy(version->codes()), bytes_of({8, 10, 15}));
+  EXPECT_EQ(store.active(DType::uint8), (std::vector<float>{-1, 0, 2.5f}));
+  EXPECT_EQ(store.zero_point(DType::uint8), 10);
+  EXPECT_TRUE(version->has_explicit_scale());
+  EXPECT_EQ(version->bytes(), 3 + 2 * sizeof(float));
+  store.edit_master()[0] = -20;
+  EXPECT_EQ(store.active(DType::uint8)[0], -5) << "saturates at code 0";
+  EXPECT_EQ(store.copy().zero_point(DType::uint8), 10);
+  store.clear_scale(DType::uint8);
+  EXPECT_EQ(store.zero_point(DType::uint8), 0) << "nothing is known until it is derived";
+  store.set_scale(DType::uint8, 0.5f);
+  EXPECT_EQ(store.active(DType::uint8), (std::vector<float>{0, 0, 2.5f})) << "a scale alone has a zero point of 0";
+  EXPECT_TRUE(store.morph(DType::uint8)->zero_points().empty());
+}
+
+TEST(ZeroPoints, MustBeCodesOfTheType) {
+  WeightStore store = store_of({-1, 0, 2.5f});
+  for (const float zero : {-1.0f, 0.5f, 256.0f, std::nanf(""), kInfinity}) {
+    EXPECT_THROW(store.set_scale(DType::uint8, 1, zero), UsageError) << zero;
+    EXPECT_THROW(store.set_loaded(DType::uint8, bytes_of({0, 0, 0}), 1, zero), UsageError) << zero;
+  }
+  EXPECT_THROW(store.set_scale(DType::int8, 1, 1), UsageError) << "types with a sign have none";
+  EXPECT_THROW(store.set_scale(DType::float32, 1, 1), UsageError);
+  EXPECT_THROW(store.set_scales(DType::uint8, std::vector<float>{1}, std::vector<float>{1, 2}), ShapeError);
+  EXPECT_EQ(copy(store.master()), (std::vector<float>{-1, 0, 2.5f}));
+  EXPECT_EQ(store.explicit_scale(DType::uint8), std::nullopt);
+}
+
+TEST(ZeroPoints, OfTheOriginalsFilesAre0) {
+  WeightStore store(3);
+  store.set_loaded(DType::uint8, bytes_of({0, 100, 255}), 0.5f);
+  EXPECT_EQ(copy(store.master()), (std::vector<float>{0, 50, 127.5f}));
+  EXPECT_TRUE(store.loses_negatives(DType::uint8));
+  EXPECT_FALSE(store.loses_negatives(DType::int8));
+  store.set_loaded(DType::uint8, bytes_of({0, 100, 255}), 0.5f, 100);
+  EXPECT_EQ(copy(store.master()), (std::vector<float>{-50, 0, 77.5f}));
+  EXPECT_FALSE(store.loses_negatives(DType::uint8));
+}
+
+TEST(ZeroPoints, ASchemeWithoutThemLosesWhatIsNegative) {
+  const WeightStore store = store_of({-1, 0.5f, 2});
+  Scheme original(DType::uint8);
+  original.zero_points = false;
+  EXPECT_EQ(store.active(original)[0], 0);
+  EXPECT_EQ(store.morph(original)->scale(), 2.0f / 255);
+  EXPECT_NEAR(store.active(DType::uint8)[0], -1, 3.0 / 255);
+  Scheme signed_type(DType::int8);
+  signed_type.zero_points = false;
+  EXPECT_EQ(store.morph(signed_type), store.morph(DType::int8)) << "types with a sign do not read it";
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct LaidOut {
   Planes planes;
 
   explicit LaidOut(const PackedSample& m) {
-    const PlaneLayout layout(m.source());
+    const PlaneLayout layout(m.source());  // of unsigned types: with the zero point of all weights
     memory.resize(layout.bytes / sizeof(uint4) + 1);
     std::byte* const base = reinterpret_cast<std::byte*>(memory.data());
     lay_out_rows(m.source(), layout, 0, m.rows,

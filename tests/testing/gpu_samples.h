@@ -45,10 +45,15 @@ inline std::vector<Format> all_formats() {
   return formats;
 }
 
-/// Random weights; see packed_sample of testing/packed_sample.h.
+/// Random weights; see packed_sample of testing/packed_sample.h. Of unsigned types those with planes of codes have a
+/// zero point.
 inline PackedSample packed_sample(Format format, std::size_t rows, std::size_t cols, std::size_t group, unsigned seed,
                                   float size = 0.3f) {
-  return packed_sample(format, rows, cols, group, gaussian(rows * cols, seed, size));
+  std::vector<float> weights = gaussian(rows * cols, seed, size);
+  if (!format.is_block() && bits(format.dtype()) > 8 && info(format.dtype()).kind == NumberKind::unsigned_integer) {
+    for (float& weight : weights) weight = std::fabs(weight);
+  }
+  return packed_sample(format, rows, cols, group, weights, true);
 }
 
 /// Activations, as they are or quantized, times the decoded weights.

@@ -19,16 +19,23 @@ struct PackedSample {
   Format format = DType::float32;
   std::size_t rows = 0, cols = 0, scale_group = 0;
   std::vector<std::byte> bytes;
-  std::vector<float> scales, decoded;
+  std::vector<float> scales, decoded, zero_points;
 
-  kernels::PackedMatrix source() const { return {format, rows, cols, bytes, {scales, scale_group}}; }
+  kernels::PackedMatrix source() const { return {format, rows, cols, bytes, {scales, scale_group, zero_points}}; }
 };
 
-/// `group`: columns per scale of a dtype, 0: one per tensor, 1: one per row.
+/// `group`: columns per scale of a dtype, 0: one per tensor, 1: one per row. Unsigned dtypes have zero points: one for
+/// all weights if `common`, as GPUs take them.
 inline PackedSample packed_sample(Format format, std::size_t rows, std::size_t cols, std::size_t group,
-                                  std::span<const float> weights) {
-  PackedSample m{
-      .format = format, .rows = rows, .cols = cols, .scale_group = 0, .bytes = {}, .scales = {}, .decoded = {}};
+                                  std::span<const float> weights, bool common = false) {
+  PackedSample m{.format = format,
+                 .rows = rows,
+                 .cols = cols,
+                 .scale_group = 0,
+                 .bytes = {},
+                 .scales = {},
+                 .decoded = {},
+                 .zero_points = {}};
   m.bytes.resize(packed_bytes(format, weights.size()));
   m.decoded.resize(weights.size());
   if (format.is_block()) {
@@ -40,11 +47,15 @@ inline PackedSample packed_sample(Format format, std::size_t rows, std::size_t c
   if (is_scaled(format.dtype())) {
     for (std::size_t i = 0; i < weights.size(); i += m.scale_group) {
       const std::size_t length = std::min(m.scale_group, weights.size() - i);
-      m.scales.push_back(derive_scale(format.dtype(), weights.subspan(i, length)));
+      const AsymmetricScale derived = derive_asymmetric_scale(format, weights.subspan(i, length));
+      m.scales.push_back(derived.scale);
+      m.zero_points.push_back(derived.zero_point);
     }
   }
-  encode(format.dtype(), weights, {m.scales, m.scale_group}, m.bytes);
-  decode(format.dtype(), m.bytes, {m.scales, m.scale_group}, m.decoded);
+  if (info(format.dtype()).kind != NumberKind::unsigned_integer) m.zero_points.clear();
+  if (common && !m.zero_points.empty()) m.zero_points.assign(m.scales.size(), m.zero_points.front());
+  encode(format.dtype(), weights, m.source().scales, m.bytes);
+  decode(format.dtype(), m.bytes, m.source().scales, m.decoded);
   return m;
 }
 

@@ -79,7 +79,8 @@ void RowTable::look_up(std::span<const Token> ids, std::span<float> out) const {
                      .weights = out.data() + i * cols,
                      .scales = scaled ? matrix.scales.values.data() : &kOne,
                      .group = scaled ? matrix.scales.group : matrix.rows * cols + 1,
-                     .first = first});
+                     .first = first,
+                     .zero_points = kernels::zero_points_of(matrix.scales)});
     }
   });
 }

@@ -42,7 +42,7 @@ MatrixFunctions amx_matrix(Format format, bool fast) noexcept {
       return with_tiles<FastTerms>(matrix(format, true), columns_by_tiles<T, FastTerms>);
     } else if constexpr (kHasPanels<T>) {
       if (!fast) return {};
-      return with_tiles<FastTerms>(vnni_matrix(format, true), panels_by_tiles<PanelLayoutOf<T>, FastTerms>);
+      return with_tiles<FastTerms>(vnni_matrix(format, true), panels_by_tiles<T, FastTerms>);
     } else {
       return {};
     }

@@ -200,18 +200,20 @@ inline void tile_matmul(const ProductArgs& a, std::size_t bytes, Decode decode) 
   }
 }
 
-template <class Format, class Terms>
+template <class T, class Terms>
 void panels_by_tiles(const ProductArgs& a) noexcept {
   static_assert(Terms::kStripeColumns % 256 == 0);
-  tile_matmul<Terms>(a, panel_bytes<Format>(a.cols, a.scale_group),
-                     [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
-                       const auto store = [&](std::size_t column, const Floats(&values)[4]) {
-                         std::byte* const to = tiles + Terms::weights_at(column);
-                         Terms::store_weights(values[0], values[1], to);
-                         Terms::store_weights(values[2], values[3], to + kTileRowBytes);
-                       };
-                       each_four_columns<Format>(panel, a, first, count, store);
-                     });
+  PanelFunctions<T>::with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) {
+    tile_matmul<Terms>(a, panel_bytes<Layout>(a.cols, a.scale_group),
+                       [&](const std::byte* panel, std::size_t first, std::size_t count, std::byte* tiles) {
+                         const auto store = [&](std::size_t column, const Floats(&values)[4]) {
+                           std::byte* const to = tiles + Terms::weights_at(column);
+                           Terms::store_weights(values[0], values[1], to);
+                           Terms::store_weights(values[2], values[3], to + kTileRowBytes);
+                         };
+                         each_four_columns<Layout>(panel, a, first, count, store);
+                       });
+  });
 }
 
 /// Columns [first, first + count) of a panel as tiles, with zeros after the last.

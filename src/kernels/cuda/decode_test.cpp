@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Sample {
   std::size_t rows, cols, first, scale_group;
   std::vector<std::byte> packed;
   std::vector<float> scales, decoded;  // decoded[0] is the first weight of the matrix
+  std::vector<float> zero_points;      // of unsigned types with codes in planes: the same for all
   std::vector<std::byte> memory;
   Planes planes;
 
@@ -44,12 +46,17 @@ struct Sample {
         scales.push_back(static_cast<float>(random() % 1000) / 700.0f);
       std::vector<float> values = testing::gaussian(all, seed, 0.3f);
       for (float& v : values) v *= 300.0f;
+      const DTypeInfo& type = info(format.dtype());
+      if (type.kind == NumberKind::unsigned_integer && type.bits <= 8) {
+        zero_points.assign(scales.size(), static_cast<float>(seed % 3) * type.scale_divisor / 3);
+        for (float& zero : zero_points) zero = std::floor(zero);
+      }
       if (bits(format.dtype()) > 8) {
         encode(format.dtype(), values, {scales, scale_group}, packed);
       } else {
         for (std::byte& b : packed) b = static_cast<std::byte>(random());
       }
-      decode(format.dtype(), packed, {scales, scale_group}, decoded);
+      decode(format.dtype(), packed, {scales, scale_group, zero_points}, decoded);
     }
     decoded.erase(decoded.begin(), decoded.begin() + static_cast<std::ptrdiff_t>(first));
     const PlaneLayout layout(source());
@@ -66,7 +73,7 @@ struct Sample {
     planes = layout.planes(base);
   }
 
-  PackedMatrix source() const { return {format, rows, cols, packed, {scales, scale_group}, first}; }
+  PackedMatrix source() const { return {format, rows, cols, packed, {scales, scale_group, zero_points}, first}; }
 
  private:
   /// Codes anew, scales as the encoder chose them: it leaves out some codes.
@@ -106,6 +113,25 @@ std::vector<Sample> samples(Format format) {
   all.emplace_back(format, 19, 100, 0, 100, 18u);
   for (const std::size_t group : {32, 64, 128}) all.emplace_back(format, 3, 640, 128, group, 14u);
   return all;
+}
+
+TEST(PlaneSource, ZeroPointsThatDifferAreDecoded) {
+  const std::vector<float> weights = testing::gaussian(8 * 64, 3, 0.3f);
+  for (const DType dtype : {DType::uint4, DType::uint16}) {
+    std::vector<std::byte> packed(packed_bytes(dtype, weights.size()));
+    const std::vector<float> scales(8, 0.1f), zeros = {1, 2, 3, 4, 5, 6, 7, 8};
+    encode(dtype, weights, {scales, 64, zeros}, packed);
+    std::vector<float> decoded(weights.size());
+    decode(dtype, packed, {scales, 64, zeros}, decoded);
+    const PackedMatrix some{dtype, 3, 64, packed, {scales, 64, zeros}, 128};
+    const PlaneSource source(some);
+    ASSERT_EQ(source.matrix().format, Format(DType::float32));
+    EXPECT_EQ(std::memcmp(source.matrix().packed.data() + 128 * sizeof(float), decoded.data() + 128, 3 * 64 * 4), 0);
+    EXPECT_EQ(source.matrix().first, 128u);
+    const PackedMatrix one{dtype, 1, 64, packed, {scales, 64, zeros}, 128};
+    EXPECT_EQ(PlaneSource(one).matrix().format, Format(dtype == DType::uint4 ? dtype : DType::float32))
+        << "a single zero point has a place in planes of codes";
+  }
 }
 
 bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }

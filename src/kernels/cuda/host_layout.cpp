@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 
+#include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
 #include "kernels/cuda/decode.cuh"
@@ -256,14 +258,43 @@ void lay_out_row_scales(const PackedMatrix& m, const PlaneLayout& layout, std::s
   }
 }
 
+/// Zero points of the weights of a matrix, which may be a part of what they belong to.
+std::span<const float> zero_points_of(const PackedMatrix& m) noexcept {
+  if (m.scales.zero_points.empty()) return {};
+  const std::size_t begin = m.first / m.scales.group, end = (m.first + m.rows * m.cols - 1) / m.scales.group + 1;
+  return m.scales.zero_points.subspan(begin, end - begin);
+}
+
+bool holds_zero_points(const PackedMatrix& m) {
+  const std::span<const float> zeros = zero_points_of(m);
+  if (std::ranges::all_of(zeros, [](float zero) { return zero == 0; })) return true;
+  const bool coded = visit_form(m.format, []<class Form>(std::type_identity<Form>) { return Form::kCoded; });
+  return coded && std::ranges::all_of(zeros, [&](float zero) { return zero == zeros.front(); });
+}
+
 std::size_t aligned(std::size_t bytes) noexcept {
   return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
 }
 
 }  // namespace
 
+PlaneSource::PlaneSource(const PackedMatrix& source) : matrix_(source) {
+  check_matrix(source);
+  if (holds_zero_points(source)) return;
+  // Weights in front of the matrix are decoded with it: where it begins inside a byte, its scales do not.
+  const std::size_t end = source.first + source.rows * source.cols;
+  decoded_.resize(end);
+  decode(source.format, source.packed.first(packed_bytes(source.format, end)), source.scales, decoded_);
+  matrix_ = {
+      .rows = source.rows, .cols = source.cols, .packed = std::as_bytes(std::span(decoded_)), .first = source.first};
+}
+
 PlaneLayout::PlaneLayout(const PackedMatrix& m)
-    : PlaneLayout(m.format, m.rows, m.cols, (check_matrix(m), columns_per_scale(m))) {}
+    : PlaneLayout(m.format, m.rows, m.cols, (check_matrix(m), columns_per_scale(m))) {
+  assert(holds_zero_points(m));
+  const std::span<const float> zeros = zero_points_of(m);
+  if (!zeros.empty()) shape_.zero += zeros.front();
+}
 
 PlaneLayout::PlaneLayout(Format format, std::size_t rows, std::size_t cols, std::size_t scale_columns) {
   // Kernels count groups of a matrix, and halves of them, in 32 bits.

@@ -4,17 +4,34 @@
 // CUDA have it too, and test it against the codecs.
 
 #include <cstddef>
+#include <vector>
 
 #include "kernels/cuda/layout.h"
 #include "kernels/matrix.h"
 
 namespace imago::kernels::cuda {
 
+/// A matrix as planes hold it. They have one zero point for all weights, and none of types that are not coded: where a
+/// source has more, this is its weights in float32.
+class PlaneSource {
+ public:
+  /// Throws like RunMatrix. `source` must outlive it.
+  explicit PlaneSource(const PackedMatrix& source);
+  PlaneSource(const PlaneSource&) = delete;
+  PlaneSource& operator=(const PlaneSource&) = delete;
+
+  const PackedMatrix& matrix() const noexcept { return matrix_; }
+
+ private:
+  std::vector<float> decoded_;
+  PackedMatrix matrix_;
+};
+
 /// Sizes of the planes of a matrix, and where they lie in one block of memory, each at a multiple of 256 bytes. Rows of
 /// a plane follow each other without gaps, so a range of rows is a range of bytes in each; of scales a range that
 /// begins at a multiple of kMostTileRows.
 struct PlaneLayout {
-  /// Throws like RunMatrix for sources that cannot be laid out.
+  /// Throws like RunMatrix for sources that cannot be laid out. REQUIRES: zero points as PlaneSource leaves them.
   explicit PlaneLayout(const PackedMatrix& source);
   /// From sizes alone, for planning; `scale_columns` as columns_per_scale gives them.
   PlaneLayout(Format format, std::size_t rows, std::size_t cols, std::size_t scale_columns);

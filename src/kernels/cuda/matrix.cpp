@@ -70,7 +70,10 @@ PlaneTargets lay_out_staged(const PackedMatrix& source, const PlaneLayout& layou
 
 }  // namespace
 
-GpuMatrix::GpuMatrix(std::shared_ptr<Device> device, const PackedMatrix& source) : format_(source.format) {
+GpuMatrix::GpuMatrix(std::shared_ptr<Device> device, const PackedMatrix& packed) : format_(packed.format) {
+  const PlaneSource plane_source(packed);
+  const PackedMatrix& source = plane_source.matrix();
+  format_ = source.format;
   const PlaneLayout layout(source);
   data_ = device->allocate(layout.bytes);
   planes_ = layout.planes(data_.address());

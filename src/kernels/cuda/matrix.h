@@ -21,7 +21,8 @@ using imago::cuda::Stream;
 class GpuMatrix {
  public:
   /// Lays out `source` on the host with all threads, and uploads some rows while the next are laid out. Takes scales
-  /// like RunMatrix. Throws ShapeError and UsageError like RunMatrix, DeviceError if it does not fit.
+  /// like RunMatrix; with zero points that are not the same for all weights, the matrix becomes float32. Throws
+  /// ShapeError and UsageError like RunMatrix, DeviceError if it does not fit.
   GpuMatrix(std::shared_ptr<Device> device, const PackedMatrix& source);
 
   std::size_t rows() const noexcept { return planes_.rows; }

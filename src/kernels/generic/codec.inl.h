@@ -16,11 +16,19 @@ namespace {
 
 inline constexpr int kChunk = 256;
 
+/// What the weights of a chunk are scaled with, one value for each of them, so that groups may end anywhere, even
+/// inside a byte.
+struct ChunkScales {
+  alignas(64) float scales[kChunk];
+  alignas(64) float zero_points[kChunk];
+};
+
 template <Numeric T>
-void encode_chunk(const float* weights, const float* scales, std::byte* packed) noexcept {
+void encode_chunk(const float* weights, const ChunkScales& by, std::byte* packed) noexcept {
   const auto encode_all = [&](std::byte* to, int code_bytes) {
     for (int i = 0; i < kChunk; i += kLanes) {
-      encode_lanes<T>(load_floats(weights + i), load_floats(scales + i), to + i * code_bytes);
+      encode_lanes<T>(load_floats(weights + i), load_floats(by.scales + i), load_floats(by.zero_points + i),
+                      to + i * code_bytes);
     }
   };
   if constexpr (kBits<T> >= 8) {
@@ -38,49 +46,69 @@ void encode_chunk(const float* weights, const float* scales, std::byte* packed) 
 }
 
 template <Numeric T>
-void decode_chunk(const std::byte* packed, const float* scales, float* weights) noexcept {
+void decode_chunk(const std::byte* packed, const ChunkScales& by, float* weights) noexcept {
   for (int i = 0; i < kChunk; i += kLanes) {
     const Floats values = decode_lanes<T>(packed, i);
     if constexpr (kKind<T> == NumberKind::wide_float) {
       store_floats(values, weights + i);
+    } else if constexpr (kKind<T> == NumberKind::unsigned_integer) {
+      store_floats((values - load_floats(by.zero_points + i)) * load_floats(by.scales + i), weights + i);
     } else {
-      store_floats(values * load_floats(scales + i), weights + i);
+      store_floats(values * load_floats(by.scales + i), weights + i);
     }
   }
 }
 
-/// The scales of one chunk after another, one per weight, so that groups may end anywhere, even inside a byte.
-class ChunkScales {
+/// The scales of one chunk after another.
+class ScaleWalk {
  public:
-  ChunkScales(const float* scales, std::size_t group, std::size_t first) noexcept
-      : scale_(scales + first / group), group_(group), left_(group - first % group) {
-    for (float& value : values_) value = 1;  // what a short chunk leaves unused must be harmless
+  template <class Args>
+  explicit ScaleWalk(const Args& a) noexcept
+      : scale_(a.scales + a.first / a.group),
+        zero_point_(a.zero_points == nullptr ? nullptr : a.zero_points + a.first / a.group),
+        group_(a.group),
+        left_(a.group - a.first % a.group) {
+    clear();
   }
 
-  /// The scale of the next `count` weights. Costs nothing while a group goes on.
-  const float* next(int count) noexcept {
+  /// Those of the next `count` weights. Costs nothing while a group goes on.
+  const ChunkScales& next(int count) noexcept {
     if (is_uniform_ && left_ >= static_cast<std::size_t>(count)) {
       left_ -= static_cast<std::size_t>(count);
+      if (count < kChunk && zero_point_ != nullptr) {
+        for (int i = count; i < kChunk; ++i) values_.zero_points[i] = 0;
+      }
       return values_;
     }
+    if (count < kChunk) clear();
     int run = 0;
     for (int i = 0; i < count; i += run) {
       if (left_ == 0) {
         ++scale_;
+        if (zero_point_ != nullptr) ++zero_point_;
         left_ = group_;
       }
       run = left_ < static_cast<std::size_t>(count - i) ? static_cast<int>(left_) : count - i;
       left_ -= static_cast<std::size_t>(run);
       const float scale = *scale_ == 0 ? 1 : *scale_;
-      for (int j = i; j < i + run; ++j) values_[j] = scale;
+      for (int j = i; j < i + run; ++j) values_.scales[j] = scale;
+      if (zero_point_ == nullptr) continue;
+      for (int j = i; j < i + run; ++j) values_.zero_points[j] = *zero_point_;
     }
     is_uniform_ = run == kChunk;
     return values_;
   }
 
  private:
-  alignas(64) float values_[kChunk];
+  /// What a short chunk leaves unused must be harmless, and the code of NaN there 0.
+  void clear() noexcept {
+    for (float& value : values_.scales) value = 1;
+    for (float& value : values_.zero_points) value = 0;
+  }
+
+  ChunkScales values_;
   const float* scale_;
+  const float* zero_point_;  // null: all 0
   std::size_t group_;
   std::size_t left_;  // weights that *scale_ still covers
   bool is_uniform_ = false;
@@ -90,7 +118,7 @@ class ChunkScales {
 
 template <Numeric T>
 void encode(const EncodeArgs& a) noexcept {
-  ChunkScales scales(a.scales, a.group, a.first);
+  ScaleWalk scales(a);
   std::size_t done = 0;
   for (; a.count - done >= kChunk; done += kChunk) {
     encode_chunk<T>(a.weights + done, scales.next(kChunk), a.packed + done / 8 * kBits<T>);
@@ -108,7 +136,7 @@ void encode(const EncodeArgs& a) noexcept {
 
 template <Numeric T>
 void decode(const DecodeArgs& a) noexcept {
-  ChunkScales scales(a.scales, a.group, a.first);
+  ScaleWalk scales(a);
   std::size_t done = 0;
   for (; a.count - done >= kChunk; done += kChunk) {
     decode_chunk<T>(a.packed + done / 8 * kBits<T>, scales.next(kChunk), a.weights + done);

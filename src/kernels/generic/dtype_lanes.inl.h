@@ -24,15 +24,21 @@ inline Floats before_truncation(Floats t) noexcept {
 
 inline Floats nan_to_zero(Floats t) noexcept { return select(t == t, t, splat(0)); }
 
-/// Integers whose range is exact in float: limiting first and rounding then is the same as the other way round.
+/// Integers whose range is exact in float: limiting first and rounding then is the same as the other way round. Only
+/// unsigned ones read the zero point.
 template <Numeric T>
-inline Ints narrow_integer_code(Floats t) noexcept {
+inline Ints narrow_integer_code(Floats t, Floats zero_point) noexcept {
   constexpr bool kUnsigned = kKind<T> == NumberKind::unsigned_integer;
   constexpr int kBeyond = 1 << (kUnsigned ? kBits<T> : kBits<T> - 1);
   constexpr int kLowest = kUnsigned ? 0 : kKind<T> == NumberKind::ternary ? -1 : -kBeyond;
-  const Floats at_least = max_of(nan_to_zero(t), splat(static_cast<float>(kLowest)));
-  const Ints code = truncate(before_truncation(min_of(at_least, splat(static_cast<float>(kBeyond - 1)))));
-  if constexpr (kBits<T> < 8 && !kUnsigned) return code & splat_int((1 << kBits<T>)-1);
+  Floats lowest = splat(static_cast<float>(kLowest)), highest = splat(static_cast<float>(kBeyond - 1));
+  if constexpr (kUnsigned) {
+    lowest = lowest - zero_point;
+    highest = highest - zero_point;
+  }
+  const Ints code = truncate(before_truncation(min_of(max_of(nan_to_zero(t), lowest), highest)));
+  if constexpr (kUnsigned) return code + truncate(zero_point);
+  if constexpr (kBits<T> < 8) return code & splat_int((1 << kBits<T>)-1);
   return code;
 }
 
@@ -60,6 +66,31 @@ Integer integer_code_64(float t) noexcept {
   if (t >= kBeyond) return kHighest;
   if (!(t > kLowest)) return t == t ? static_cast<Integer>(kLowest) : 0;
   return static_cast<Integer>(t + (t < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f));
+}
+
+/// One code of an unsigned type of 32 or 64 bits with a zero point, in double as quantize_value computes it.
+template <class Integer>
+Integer unsigned_code(float t, float zero_point) noexcept {
+  constexpr double kBeyond = sizeof(Integer) == 8 ? 0x1p64 : 0x1p32;
+  if (!(t == t)) return static_cast<Integer>(zero_point);
+  const bool is_whole = t >= 0x1p24f || t <= -0x1p24f;
+  const float whole =
+      is_whole ? t : static_cast<float>(static_cast<std::int32_t>(t + (t < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f)));
+  const double code = static_cast<double>(whole) + static_cast<double>(zero_point);
+  if (code >= kBeyond) return static_cast<Integer>(~std::uint64_t{0});
+  return code > 0 ? static_cast<Integer>(code) : 0;
+}
+
+/// One by one: who wants so many bits and negative weights has a signed type for them.
+template <class Integer>
+void store_unsigned_codes(Floats t, Floats zero_points, std::byte* to) noexcept {
+  float lanes[kLanes], zeros[kLanes];
+  store_floats(t, lanes);
+  store_floats(zero_points, zeros);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Integer code = unsigned_code<Integer>(lanes[i], zeros[i]);
+    __builtin_memcpy(to + i * sizeof(Integer), &code, sizeof code);
+  }
 }
 
 /// A derived scale keeps codes within 2^20; larger ones come from explicit scales and go one by one.
@@ -172,7 +203,7 @@ inline constexpr FieldValues kFieldValues = field_values<T>();
 
 /// The codes of scaled types of at most 32 bits, in the low bits of each lane.
 template <Numeric T>
-inline Ints scaled_codes(Floats weights, Floats scales) noexcept {
+inline Ints scaled_codes(Floats weights, Floats scales, Floats zero_points) noexcept {
   if constexpr (std::same_as<T, Binary>) {
     return select(weights >= splat(0), splat_int(1), splat_int(0));
   } else {
@@ -182,12 +213,15 @@ inline Ints scaled_codes(Floats weights, Floats scales) noexcept {
     if constexpr (std::same_as<T, Fp4>) return fp4_code(t);
     if constexpr (std::same_as<T, std::int32_t>) return int32_code(t);
     if constexpr (std::same_as<T, std::uint32_t>) return uint32_code(t);
-    if constexpr (kIsInteger<T> && kBits<T> <= 16) return narrow_integer_code<T>(t);
+    if constexpr (kIsInteger<T> && kBits<T> <= 16) return narrow_integer_code<T>(t, zero_points);
   }
 }
 
 template <Numeric T>
-void encode_lanes(Floats weights, Floats scales, std::byte* to) noexcept {
+void encode_lanes(Floats weights, Floats scales, Floats zero_points, std::byte* to) noexcept {
+  if constexpr (kKind<T> == NumberKind::unsigned_integer && kBits<T> >= 32) {
+    if (any(zero_points > splat(0))) return store_unsigned_codes<T>(weights / scales, zero_points, to);
+  }
   if constexpr (std::same_as<T, double>) {
     store_doubles(weights, to);
   } else if constexpr (std::same_as<T, float>) {
@@ -199,11 +233,11 @@ void encode_lanes(Floats weights, Floats scales, std::byte* to) noexcept {
   } else if constexpr (kBits<T> == 64) {
     store_integers_64<T>(weights / scales, to);
   } else if constexpr (kBits<T> == 32) {
-    store_32(scaled_codes<T>(weights, scales), to);
+    store_32(scaled_codes<T>(weights, scales, zero_points), to);
   } else if constexpr (kBits<T> == 16) {
-    store_low16(scaled_codes<T>(weights, scales), to);
+    store_low16(scaled_codes<T>(weights, scales, zero_points), to);
   } else {
-    store_low8(scaled_codes<T>(weights, scales), to);
+    store_low8(scaled_codes<T>(weights, scales, zero_points), to);
   }
 }
 

@@ -21,18 +21,60 @@ namespace {
 // The functions of a code type or block type T; none where it has no such product. Apart, because a file with other
 // integer products needs only those.
 
+/// Of a type with panels: each takes the layout that the scales of the matrix call for.
+template <class T>
+struct PanelFunctions {
+  static constexpr bool kOneLayout = std::is_same_v<PanelLayoutOf<T, true>, PanelLayoutOf<T>>;
+
+  /// Calls body(std::type_identity<layout>) with the layout of a matrix whose scales sit so.
+  template <class Body>
+  static auto with_layout(std::size_t scale_group, Body body) noexcept {
+    if constexpr (!kOneLayout) {
+      if (scale_group != 0) return body(std::type_identity<PanelLayoutOf<T, true>>{});
+    }
+    return body(std::type_identity<PanelLayoutOf<T>>{});
+  }
+
+  static std::size_t bytes(std::size_t cols, std::size_t scale_group) noexcept {
+    return with_layout(
+        scale_group, [=]<class Layout>(std::type_identity<Layout>) { return panel_bytes<Layout>(cols, scale_group); });
+  }
+  static void pack(const PackArgs& a) noexcept {
+    with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) { pack_panels<T, Layout>(a); });
+  }
+  static void fast_vector(const ProductArgs& a) noexcept {
+    with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) { fast_matvec<Layout>(a); });
+  }
+  static void fast_batch(const ProductArgs& a) noexcept {
+    with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) { fast_matmul<Layout>(a); });
+  }
+  static void exact_vector(const ProductArgs& a) noexcept {
+    with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) { exact_matvec<Layout>(a); });
+  }
+  static void exact_batch(const ProductArgs& a) noexcept {
+    with_layout(a.scale_group, [&]<class Layout>(std::type_identity<Layout>) { exact_matmul<Layout>(a); });
+  }
+};
+
+template <class T>
+constexpr float centre_of() noexcept {
+  if constexpr (kHasZeroPoints<T>) return static_cast<float>(kCentre<T>);
+  return 0;
+}
+
 /// Products of integers.
 template <class T>
 constexpr MatrixFunctions integer_functions() noexcept {
   if constexpr (kHasPanels<T>) {
-    using Layout = PanelLayoutOf<T>;
-    return {panel_bytes<Layout>,
-            pack_panels<T>,
-            fast_matvec<Layout>,
-            fast_matmul<Layout>,
-            fast_scratch_bytes<Layout>,
+    using Functions = PanelFunctions<T>;
+    return {Functions::bytes,
+            Functions::pack,
+            Functions::fast_vector,
+            Functions::fast_batch,
+            fast_scratch_bytes<PanelLayoutOf<T>>,
             true,
-            kAnyBatch};
+            kAnyBatch,
+            centre_of<T>()};
   } else {
     return {};
   }
@@ -54,13 +96,15 @@ template <class T>
 constexpr MatrixFunctions exact_panel_functions() noexcept {
   if constexpr (kHasPanels<T>) {
     using Layout = PanelLayoutOf<T>;
-    return {panel_bytes<Layout>,
-            pack_panels<T>,
-            exact_matvec<Layout>,
-            exact_matmul<Layout>,
+    using Functions = PanelFunctions<T>;
+    return {Functions::bytes,
+            Functions::pack,
+            Functions::exact_vector,
+            Functions::exact_batch,
             exact_scratch_bytes<Layout>,
-            Layout::Scales::kHasOffset,
-            kUsesTables<Layout> ? 1 : kDirectTokens};
+            Layout::Scales::kHasOffset || kHasZeroPoints<T>,
+            kUsesTables<Layout> ? 1 : kDirectTokens,
+            centre_of<T>()};
   } else {
     return {};
   }

@@ -1,6 +1,6 @@
 // Scalar types of 8 bits and more with float32 activations: their panels keep the codes as they are, kLanes rows
 // side by side, column by column. Scales of groups stand in front of the columns they belong to; a scale per row in
-// front of the panel.
+// front of the panel. Zero points of unsigned types stand behind their scales.
 
 /// The codes of one column as floats, in units of kColumnUnit. fp8 is read as binary16: e5m2 is its upper byte,
 /// e4m3 its exponent and mantissa moved into place, 2^8 too small. NaN of e4m3 would come out as a number; pack makes
@@ -22,7 +22,7 @@ inline Floats column_values(const std::byte* codes) noexcept {
 template <class T>
 struct ColumnPanels {
   static constexpr std::size_t kColumnBytes = sizeof(T) * kLanes;
-  static constexpr std::size_t kScaleBytes = 4 * kLanes;
+  static constexpr std::size_t kScaleBytes = (kHasZeroPoints<T> ? 8 : 4) * kLanes;
 
   static std::size_t panel_bytes(std::size_t cols, std::size_t scale_group) noexcept {
     const std::size_t groups = scale_group == 0 ? 0 : (cols + scale_group - 1) / scale_group;
@@ -31,18 +31,29 @@ struct ColumnPanels {
 
   static Floats row_scale(const std::byte* panel) noexcept { return from_bits(load_32(panel)); }
 
-  /// Calls body(columns, first column, count, scale) for runs of columns with one scale, from `first` on.
+  /// A column of codes less the zero points that stand behind `scales`.
+  struct ZeroPoints {
+    Floats values;
+    explicit ZeroPoints(const std::byte* scales) noexcept
+        : values(kHasZeroPoints<T> ? from_bits(load_32(scales + 4 * kLanes)) : splat(0.0f)) {}
+    Floats column(const std::byte* codes) const noexcept {
+      if constexpr (kHasZeroPoints<T>) return column_values<T>(codes) - values;
+      return column_values<T>(codes);
+    }
+  };
+
+  /// Calls body(columns, first column, count, scale, zero points) for runs of columns with one scale, from `first` on.
   template <class Body>
   static void each_run(const std::byte* panel, std::size_t scale_group, std::size_t first, std::size_t count,
                        Body body) noexcept {
     const std::byte* at = panel + kScaleBytes;
-    if (scale_group == 0) return body(at + first * kColumnBytes, first, count, splat(1.0f));
+    if (scale_group == 0) return body(at + first * kColumnBytes, first, count, splat(1.0f), ZeroPoints(panel));
     const std::size_t group_bytes = kScaleBytes + scale_group * kColumnBytes;
     while (count != 0) {
       const std::size_t inside = first % scale_group;
       const std::size_t run = scale_group - inside < count ? scale_group - inside : count;
       const std::byte* group = at + first / scale_group * group_bytes;
-      body(group + kScaleBytes + inside * kColumnBytes, first, run, from_bits(load_32(group)));
+      body(group + kScaleBytes + inside * kColumnBytes, first, run, from_bits(load_32(group)), ZeroPoints(group));
       first += run;
       count -= run;
     }
@@ -53,11 +64,11 @@ struct ColumnPanels {
                      float* out) noexcept {
     const Floats rows = row_scale(panel);
     each_run(panel, scale_group, first, count,
-             [&](const std::byte* columns, std::size_t begin, std::size_t run, Floats scale) {
+             [&](const std::byte* columns, std::size_t begin, std::size_t run, Floats scale, const ZeroPoints& zeros) {
                const Floats factor = scale * rows;
                float* to = out + (begin - first) * kLanes;
                for (std::size_t c = 0; c < run; ++c) {
-                 store_floats(column_values<T>(columns + c * kColumnBytes) * factor, to + c * kLanes);
+                 store_floats(zeros.column(columns + c * kColumnBytes) * factor, to + c * kLanes);
                }
              });
   }
@@ -67,30 +78,31 @@ struct ColumnPanels {
     const Ahead ahead = Ahead::of_light(a);
     Floats sums[kTokens];
     for (int t = 0; t < kTokens; ++t) sums[t] = splat(0.0f);
-    each_run(panel, a.scale_group, 0, a.cols,
-             [&](const std::byte* columns, std::size_t first, std::size_t count, Floats scale) {
-               Floats parts[kTokens][kChains];
-               for (int t = 0; t < kTokens; ++t) {
-                 for (int i = 0; i < kChains; ++i) parts[t][i] = splat(0.0f);
-               }
-               const auto column = [&](std::size_t c, std::size_t chain) {
-                 const Floats w = column_values<T>(columns + c * kColumnBytes);
-                 for (int t = 0; t < kTokens; ++t) {
-                   const float x = a.in.x[(token + static_cast<std::size_t>(t)) * a.in.stride + first + c];
-                   parts[t][chain] = fused(w, splat(x), parts[t][chain]);
-                 }
-               };
-               std::size_t c = 0;
-               for (; c + kChains <= count; c += kChains) {
-                 ahead.ask_for(columns + c * kColumnBytes, kChains * kColumnBytes);
-                 for (std::size_t i = 0; i < kChains; ++i) column(c + i, i);
-               }
-               for (; c < count; ++c) column(c, 0);
-               for (int t = 0; t < kTokens; ++t) {
-                 const Floats part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
-                 sums[t] = fused(scale, part, sums[t]);
-               }
-             });
+    each_run(
+        panel, a.scale_group, 0, a.cols,
+        [&](const std::byte* columns, std::size_t first, std::size_t count, Floats scale, const ZeroPoints& zeros) {
+          Floats parts[kTokens][kChains];
+          for (int t = 0; t < kTokens; ++t) {
+            for (int i = 0; i < kChains; ++i) parts[t][i] = splat(0.0f);
+          }
+          const auto column = [&](std::size_t c, std::size_t chain) {
+            const Floats w = zeros.column(columns + c * kColumnBytes);
+            for (int t = 0; t < kTokens; ++t) {
+              const float x = a.in.x[(token + static_cast<std::size_t>(t)) * a.in.stride + first + c];
+              parts[t][chain] = fused(w, splat(x), parts[t][chain]);
+            }
+          };
+          std::size_t c = 0;
+          for (; c + kChains <= count; c += kChains) {
+            ahead.ask_for(columns + c * kColumnBytes, kChains * kColumnBytes);
+            for (std::size_t i = 0; i < kChains; ++i) column(c + i, i);
+          }
+          for (; c < count; ++c) column(c, 0);
+          for (int t = 0; t < kTokens; ++t) {
+            const Floats part = (parts[t][0] + parts[t][1]) + (parts[t][2] + parts[t][3]);
+            sums[t] = fused(scale, part, sums[t]);
+          }
+        });
     for (int t = 0; t < kTokens; ++t) {
       store_rows(sums[t] * row_scale(panel), a, first_row, token + static_cast<std::size_t>(t));
     }
@@ -160,11 +172,18 @@ struct ColumnPanels {
       }
     }
     __builtin_memcpy(panel + lane * 4, &row_scale, 4);
+    const auto put_zero_point = [&](std::size_t column, std::byte* scales) {
+      if constexpr (!kHasZeroPoints<T>) return;
+      const float zero_point = zero_point_of(s, row, column);
+      __builtin_memcpy(scales + 4 * kLanes + lane * 4, &zero_point, 4);
+    };
+    if (scale_group == 0) put_zero_point(0, panel);
     std::byte* at = panel + kScaleBytes;
     for (std::size_t c = 0; c < s.cols; ++c) {
       if (scale_group != 0 && c % scale_group == 0) {
         const float scale = scale_of(s, row, c);
         __builtin_memcpy(at + lane * 4, &scale, 4);
+        put_zero_point(c, at);
         at += kScaleBytes;
       }
       __builtin_memcpy(at + lane * sizeof(T), codes + c * sizeof(T), sizeof(T));

@@ -59,10 +59,8 @@ inline void float_tile(const float* weights, const float* x, std::size_t count, 
       if (row >= a.rows) break;
       const int rows = a.rows - row < kLanes ? static_cast<int>(a.rows - row) : kLanes;
       float* y = a.y + (token + t) * a.y_stride + row;
-      float before[kLanes] = {};
-      const float* base = is_first ? (a.bias == nullptr ? nullptr : a.bias + row) : y;
-      if (base != nullptr) __builtin_memcpy(before, base, static_cast<std::size_t>(rows) * sizeof(float));
-      store_some(sums[half][t] + load_floats(before), y, rows);
+      const Floats sum = sums[half][t];
+      store_some(is_first ? with_offsets(sum, a, row, rows, token + t) : sum + load_some(y, rows), y, rows);
     }
   }
 }

@@ -10,11 +10,16 @@ inline float scale_of(const MatrixSource& s, std::size_t row, std::size_t column
   return scale == 0 ? 1.0f : scale;
 }
 
+inline float zero_point_of(const MatrixSource& s, std::size_t row, std::size_t column) noexcept {
+  return s.zero_points == nullptr ? 0.0f : s.zero_points[(s.first + row * s.cols + column) / s.scale_group];
+}
+
 /// 256 columns of one row of T: unsigned codes, and the scales as they are stored.
 template <class T>
 struct RowPiece {
   std::uint8_t codes[256];
-  float scales[8];  // per 32 columns
+  float scales[8];       // per 32 columns
+  std::int8_t zeros[8];  // likewise, less kCentre, of types with zero points
 };
 template <class T>
 requires kIsBlock<T>
@@ -83,7 +88,13 @@ inline void take_piece(const MatrixSource& s, std::size_t row, std::size_t first
       const unsigned field = byte >> (8 - kCodeBits * (i % kPerByte + 1)) & kMask;
       piece.codes[c] = static_cast<std::uint8_t>(field ^ kFlip);
     }
-    for (std::size_t b = 0; b * 32 < count; ++b) piece.scales[b] = scale_of(s, row, first + b * 32) * kPackedUnit<T>;
+    for (std::size_t b = 0; b * 32 < count; ++b) {
+      const std::size_t column = first + b * 32;
+      piece.scales[b] = scale_of(s, row, column) * kPackedUnit<T>;
+      if constexpr (kHasZeroPoints<T>) {
+        piece.zeros[b] = static_cast<std::int8_t>(static_cast<int>(zero_point_of(s, row, column)) - kCentre<T>);
+      }
+    }
   }
 }
 
@@ -121,15 +132,17 @@ template <class Piece>
 inline void put_scales(SmallFloatScales, const Piece& p, int lane, std::byte*, std::byte* block, int b) noexcept {
   for (int g = 0; g < 2; ++g) block[g * kLanes + lane] = static_cast<std::byte>(p.scales(b).subs[Piece::group(b, g)]);
 }
-template <class Piece>
-inline void put_scales(FloatScales layout, const Piece& p, int lane, std::byte* super, std::byte*, int b) noexcept {
+template <bool kOffsets, class Piece>
+inline void put_scales(FloatScales<kOffsets> layout, const Piece& p, int lane, std::byte* super, std::byte*,
+                       int b) noexcept {
   if (layout.blocks_per_scale == 0) return;
-  __builtin_memcpy(super + (b / layout.blocks_per_scale * kLanes + lane) * 4, &p.scales[b], 4);
+  std::byte* const at = super + b / layout.blocks_per_scale * FloatScales<kOffsets>::kGroupBytes;
+  __builtin_memcpy(at + lane * 4, &p.scales[b], 4);
+  if (kOffsets) at[4 * kLanes + lane] = static_cast<std::byte>(p.zeros[b]);
 }
 
-template <class T>
+template <class T, class Format>
 void pack_panels(const PackArgs& args) noexcept {
-  using Format = PanelLayoutOf<T>;
   const MatrixSource& s = args.source;
   const std::size_t scale_group = args.scale_group;
   const typename Format::Scales layout(scale_group);

@@ -166,21 +166,28 @@ struct SmallFloatScales {
 };
 
 /// Float32 scales of a dtype: one per 32, 64 or 128 columns in front of every 256, or none, when one per row is applied
-/// to the finished sum.
+/// to the finished sum. With kOffsets zero points stand behind them, less the zero of the levels, in one byte each: as
+/// float32 they would be a fifth of what a product of 4 bits reads.
+template <bool kOffsets>
 struct FloatScales {
   static constexpr int kGroup = 32;
-  static constexpr bool kHasOffset = false;
+  static constexpr bool kHasOffset = kOffsets;
   static constexpr int kBlockBytes = 0;
+  static constexpr int kGroupBytes = (kOffsets ? 5 : 4) * kLanes;
 
   explicit FloatScales(std::size_t columns_per_scale) noexcept
       : blocks_per_scale(static_cast<int>(columns_per_scale / 32)) {}
   std::size_t super_bytes() const noexcept {
-    return blocks_per_scale == 0 ? 0 : static_cast<std::size_t>(8 / blocks_per_scale * 4 * kLanes);
+    if (blocks_per_scale == 0) return 0;
+    constexpr int kVector = 4 * kLanes;  // codes that follow are loaded in vectors
+    return static_cast<std::size_t>((8 / blocks_per_scale * kGroupBytes + kVector - 1) / kVector * kVector);
   }
   GroupScale read(const std::byte* super, const std::byte*, int block_of_super, int) const noexcept {
     if (blocks_per_scale == 0) return {splat(1.0f), splat(0.0f)};
-    const std::byte* at = super + block_of_super / blocks_per_scale * 4 * kLanes;
-    return {from_bits(load_32(at)), splat(0.0f)};
+    const std::byte* at = super + block_of_super / blocks_per_scale * kGroupBytes;
+    const Floats scale = from_bits(load_32(at));
+    if constexpr (!kOffsets) return {scale, splat(0.0f)};
+    return {scale, scale * to_floats(load_i8(at + 4 * kLanes))};
   }
 
   int blocks_per_scale;
@@ -251,32 +258,46 @@ constexpr auto block_panel_layout() noexcept {
   }
 }
 
-/// Scalar types of 8 bits and fewer but fp8: their codes are integers, or numbers of the doubled levels of fp4.
+/// Unsigned types have zero points. Their codes are read as those of the signed type, less half their range: a
+/// zero point is near that half where weights are spread around 0, and sums cancel little.
 template <class T>
+inline constexpr bool kHasZeroPoints = [] {
+  if constexpr (kIsBlock<T>) {
+    return false;
+  } else {
+    return kKind<T> == NumberKind::unsigned_integer;
+  }
+}();
+template <class T>
+inline constexpr int kCentre = 1 << (kBits<T> - 1);
+
+/// Scalar types of 8 bits and fewer but fp8: their codes are integers, or numbers of the doubled levels of fp4. Zero
+/// points of groups are offsets; those of rows are ProductArgs::row_offsets, so that such panels are as cheap as those
+/// of the signed type.
+template <class T, bool kGrouped>
 constexpr auto dtype_panel_layout() noexcept {
   if constexpr (kKind<T> == NumberKind::narrow_float) {
-    return PanelLayout<kBits<T>, TableLevels<E2M1Levels>, FloatScales>{};
-  } else if constexpr (kKind<T> == NumberKind::unsigned_integer) {
-    return PanelLayout<kBits<T>, LinearLevels<0>, FloatScales>{};
+    return PanelLayout<kBits<T>, TableLevels<E2M1Levels>, FloatScales<false>>{};
   } else if constexpr (kKind<T> == NumberKind::binary) {
-    return PanelLayout<kBits<T>, LinearLevels<1, 2>, FloatScales>{};
+    return PanelLayout<kBits<T>, LinearLevels<1, 2>, FloatScales<false>>{};
   } else {
-    return PanelLayout<kBits<T>, LinearLevels<1 << (kBits<T> - 1)>, FloatScales>{};
+    return PanelLayout<kBits<T>, LinearLevels<kCentre<T>>, FloatScales<kHasZeroPoints<T> && kGrouped>>{};
   }
 }
 
-template <class T>
+template <class T, bool kGrouped>
 constexpr auto panel_layout() noexcept {
   if constexpr (kIsBlock<T>) {
     return block_panel_layout<T>();
   } else if constexpr (kBits<T> <= 8 && !kIsFp8<T>) {
-    return dtype_panel_layout<T>();
+    return dtype_panel_layout<T, kGrouped>();
   }
 }
 
 /// Types with the same codes, levels and scales have the same panels, and so the same kernels. void: the type has none
 /// (scalars in columns, see matrix_columns.inl.h, and the format of `.entity` files, which is converted when loaded).
-template <class T>
-using PanelLayoutOf = decltype(panel_layout<T>());
+/// kGrouped: with scales of groups, which makes a difference to unsigned types.
+template <class T, bool kGrouped = false>
+using PanelLayoutOf = decltype(panel_layout<T, kGrouped>());
 template <class T>
 inline constexpr bool kHasPanels = !std::is_void_v<PanelLayoutOf<T>>;

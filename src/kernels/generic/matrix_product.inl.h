@@ -57,7 +57,8 @@ struct PanelWalk {
 };
 
 template <class Format>
-inline constexpr bool kHasRowScales = std::is_same_v<typename Format::Scales, FloatScales>;
+inline constexpr bool kHasRowScales = std::is_same_v<typename Format::Scales, FloatScales<false>> ||
+                                      std::is_same_v<typename Format::Scales, FloatScales<true>>;
 
 /// Bytes in front of the blocks: one float32 scale per row, for scalar types.
 template <class Format>
@@ -70,16 +71,28 @@ std::size_t panel_bytes(std::size_t cols, std::size_t scale_group) noexcept {
   return kHeaderBytes<Format> + (blocks + 7) / 8 * scales.super_bytes() + blocks * PanelWalk<Format>::kBlockBytes;
 }
 
-/// Adds the bias and stores the rows that exist.
+/// The first `count` of these values, zeros after them.
+inline Floats load_some(const float* from, int count) noexcept {
+  if (count == kLanes) return load_floats(from);
+  float values[kLanes] = {};
+  __builtin_memcpy(values, from, static_cast<std::size_t>(count) * sizeof(float));
+  return load_floats(values);
+}
+
+/// What is added to the sums of `count` rows from `row` on: the bias, and what is left of the zero points.
+inline Floats with_offsets(Floats sum, const ProductArgs& a, std::size_t row, int count, std::size_t token) noexcept {
+  if (a.bias != nullptr) sum = sum + load_some(a.bias + row, count);
+  if (a.row_offsets != nullptr) {
+    sum = fused(load_some(a.row_offsets + row, count), splat(a.in.totals[token]), sum);
+  }
+  return sum;
+}
+
+/// Adds bias and offsets, and stores the rows that exist.
 inline void store_rows(Floats sum, const ProductArgs& a, std::size_t first_row, std::size_t token) noexcept {
   const std::size_t left = a.rows - first_row;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
-  if (a.bias != nullptr) {
-    float bias[kLanes] = {};
-    __builtin_memcpy(bias, a.bias + first_row, static_cast<std::size_t>(count) * sizeof(float));
-    sum = sum + load_floats(bias);
-  }
-  store_some(sum, a.y + token * a.y_stride + first_row, count);
+  store_some(with_offsets(sum, a, first_row, count, token), a.y + token * a.y_stride + first_row, count);
 }
 
 /// Where the scales of the rows are; null for formats without.

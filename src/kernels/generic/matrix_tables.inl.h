@@ -30,17 +30,9 @@ template <class Format>
 struct FloatLevels {
   static constexpr bool kByTable =
       Format::Codes::kHigh == 0 && Format::kBits <= 4 && (kCheapLookup || Format::Levels::kIsTable);
-  /// Codes that fill a byte and are not signed once their zero is subtracted: uint8.
-  static constexpr bool kUnsigned = [] {
-    if constexpr (Format::Levels::kIsTable) {
-      return false;
-    } else {
-      return Format::kBits == 8 && Format::Levels::zero == 0;
-    }
-  }();
   /// What a column is in units of. Without a table a code is read at the top of its lane, where its sign is that of the
   /// lane: moving it down again would cost a shift.
-  static constexpr float kUnit = kByTable || kUnsigned ? 1.0f : 0x1p-24f;
+  static constexpr float kUnit = kByTable ? 1.0f : 0x1p-24f;
 
   /// The four columns of step k, in order.
   static void step(const std::byte* codes, int k, Floats (&columns)[4]) noexcept {
@@ -50,9 +42,6 @@ struct FloatLevels {
       for (int j = 0; j < 4; ++j) {
         columns[j] = lookup16(kLowLevels<Format>.of, shift_right(packed, 8 * j + Format::kBits * (k % kPerByte)));
       }
-    } else if constexpr (kUnsigned) {
-      const Ints quad = Format::Codes::step(codes, k);
-      for (int j = 0; j < 4; ++j) columns[j] = to_floats(shift_right(quad, 8 * j) & splat_int(255));
     } else {
       Ints quad = Format::Codes::step(codes, k);
       if constexpr (Format::kBits == 1) quad = quad + quad;  // levels are two apart

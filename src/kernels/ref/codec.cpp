@@ -52,11 +52,17 @@ constexpr int field_shift(std::size_t i) noexcept {
   return 8 - kBits * (static_cast<int>(i % kPerByte) + 1);
 }
 
+/// Of weight i, for encoding and decoding alike.
+template <class Args>
+float zero_point(const Args& a, std::size_t i) noexcept {
+  return a.zero_points == nullptr ? 0.0f : a.zero_points[(a.first + i) / a.group];
+}
+
 template <Numeric T>
 void encode(const EncodeArgs& a) noexcept {
   constexpr int kBits = bits(dtype_of<T>);
   for (std::size_t i = 0; i < a.count; ++i) {
-    const T code = quantize_value<T>(a.weights[i], a.scales[(a.first + i) / a.group]);
+    const T code = quantize_value<T>(a.weights[i], a.scales[(a.first + i) / a.group], zero_point(a, i));
     if constexpr (kBits >= 8) {
       std::memcpy(a.packed + i * sizeof(T), &code, sizeof(T));
     } else {
@@ -78,7 +84,7 @@ void decode(const DecodeArgs& a) noexcept {
       const unsigned byte = std::to_integer<unsigned>(a.packed[i / (8 / kBits)]);
       code = from_field<T>((byte >> field_shift<T>(i)) & ((1u << kBits) - 1));
     }
-    a.weights[i] = dequantize_value<T>(code, a.scales[(a.first + i) / a.group]);
+    a.weights[i] = dequantize_value<T>(code, a.scales[(a.first + i) / a.group], zero_point(a, i));
   }
 }
 

@@ -44,7 +44,7 @@ void pack(const PackArgs& args) noexcept {
       const std::byte* packed = s.packed + i / 8 * static_cast<std::size_t>(bits(dtype_of<T>));
       const bool scaled = s.scales != nullptr;
       decode({packed, count, values, scaled ? s.scales : &kOne, scaled ? s.scale_group : s.first + s.rows * s.cols + 8,
-              i});
+              i, s.zero_points});
       for (std::size_t j = 0; j < count; ++j) {
         if (i + j >= begin && i + j < end) row_of(args, row)[i + j - begin] = values[j];
       }

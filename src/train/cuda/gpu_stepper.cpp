@@ -184,6 +184,7 @@ void GpuStepper::round_all() {
                    .dtype = slot.layer->config.dtype.dtype(),
                    .scale_group = scale_group_of(*slot.layer),
                    .explicit_scale = explicit_scale_of(*slot.layer),
+                   .explicit_zero = slot.layer->weights->zero_point(slot.layer->config.dtype.dtype()),
                    .partials = partials_.data()},
                   run_.stream());
   }
@@ -221,7 +222,7 @@ void GpuStepper::queue_squares() {
 void GpuStepper::queue_update(float rate) {
   const UpdateRule rule(options_, steps_ + 1, static_cast<double>(rate));
   for (Slot& slot : slots_) {
-    const bool not_negative = is_unsigned(slot.layer->config.dtype);
+    const bool not_negative = slot.layer->weights->loses_negatives(slot.layer->config.scheme());
     kernels::UpdateArgs args = rule.arguments(not_negative);
     args.weights = slot.trained->master.data();
     args.gradient = slot.trained->gradient.data();

@@ -75,7 +75,7 @@ void clipped_squares(const float* gradient, std::size_t count, float bound, doub
 /// 0: none; args.factor is not read.
 void update(const kernels::UpdateArgs& args, const StepFigures* figures, float norm_bound, Stream& stream);
 
-/// rounded = Wq of the master in float32, with scales derived anew.
+/// rounded = Wq of the master in float32, with scales and the zero points of unsigned types derived anew.
 struct Rounding {
   const float* master;
   float* rounded;
@@ -83,6 +83,7 @@ struct Rounding {
   DType dtype;
   std::size_t scale_group;  ///< weights that share a scale; not read for types without
   float explicit_scale;     ///< 0: derived (max|w| / Q; binary: mean|w|)
+  float explicit_zero;      ///< the zero point beside it
   double* partials;         ///< rounding_partials
 };
 /// Doubles of scratch.

@@ -63,7 +63,7 @@ __device__ float nearest_fp8(float t, __nv_fp8_interpretation_t type) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(__nv_cvt_float_to_fp8(t, __NV_SATFINITE, type), type)));
 }
 
-__device__ float rounded(const Type& type, float w, float scale) {
+__device__ float rounded(const Type& type, float w, float scale, float zero_point) {
   switch (type.kind) {
     case NumberKind::wide_float:
       if (type.dtype == DType::float16) return __half2float(__float2half_rn(w));
@@ -78,20 +78,17 @@ __device__ float rounded(const Type& type, float w, float scale) {
     case NumberKind::ternary: break;
   }
   const float t = roundf(w / scale);  // halves away from zero
-  const double code = isnan(t) ? 0 : fmin(fmax(static_cast<double>(t), type.lowest), type.highest);
-  return static_cast<float>(code) * scale;
+  const double zero = static_cast<double>(zero_point);
+  const double code = isnan(t) ? zero : fmin(fmax(static_cast<double>(t) + zero, type.lowest), type.highest);
+  return (static_cast<float>(code) - zero_point) * scale;
 }
 
-/// The figure of a chunk that its scale is derived from: max|w|, or Σ|w| for binary.
-__device__ double figure_of(const Type& type, const float* weights, std::size_t count) {
-  if (type.kind == NumberKind::binary) {
-    return block_sum_of<double>(count, [&](std::size_t i) { return isnan(weights[i]) ? 0.0f : fabsf(weights[i]); });
-  }
+/// The largest of `value` of so many weights, and of 0.
+template <class Value>
+__device__ double largest_of(std::size_t count, Value value) {
   __shared__ float largest[kThreads];
   float mine = 0;
-  for (std::size_t i = threadIdx.x; i < count; i += kThreads) {
-    mine = fmaxf(mine, type.kind == NumberKind::unsigned_integer ? weights[i] : fabsf(weights[i]));
-  }
+  for (std::size_t i = threadIdx.x; i < count; i += kThreads) mine = fmaxf(mine, value(i));
   __syncthreads();
   largest[threadIdx.x] = mine;
   __syncthreads();
@@ -102,24 +99,44 @@ __device__ double figure_of(const Type& type, const float* weights, std::size_t 
   return static_cast<double>(largest[0]);
 }
 
+/// The figure of a chunk that its scale is derived from: max|w|, or Σ|w| for binary; of unsigned types max w.
+__device__ double figure_of(const Type& type, const float* weights, std::size_t count) {
+  if (type.kind == NumberKind::binary) {
+    return block_sum_of<double>(count, [&](std::size_t i) { return isnan(weights[i]) ? 0.0f : fabsf(weights[i]); });
+  }
+  const bool is_unsigned = type.kind == NumberKind::unsigned_integer;
+  return largest_of(count, [&](std::size_t i) { return is_unsigned ? weights[i] : fabsf(weights[i]); });
+}
+
+/// Of each group: [scale, zero point].
 void derive_scales(const Rounding& a, const Type& type, const Groups& groups, double* scales, Stream& stream) {
   const float* const master = a.master;
-  double* const partials = a.partials;
+  double* const partials = a.partials;  // of each chunk: its figure, and -min w of unsigned types
+  const bool is_unsigned = type.kind == NumberKind::unsigned_integer;
   for_each_row(groups.count * groups.chunks, "derive_scales", stream, [=] __device__(std::size_t index) {
-    const std::size_t first = index % groups.chunks * kChunk;
-    const double figure =
-        figure_of(type, master + index / groups.chunks * groups.size + first, min(kChunk, groups.size - first));
-    if (threadIdx.x == 0) partials[index] = figure;
+    const std::size_t first = index % groups.chunks * kChunk, count = min(kChunk, groups.size - first);
+    const float* const weights = master + index / groups.chunks * groups.size + first;
+    const double figure = figure_of(type, weights, count);
+    const double below = is_unsigned ? largest_of(count, [&](std::size_t i) { return -weights[i]; }) : 0.0;
+    if (threadIdx.x == 0) {
+      partials[2 * index] = figure;
+      partials[2 * index + 1] = below;
+    }
   });
   for_each(groups.count, "scales", stream, [=] __device__(std::size_t group) {
-    double figure = 0;
+    double figure = 0, below = 0;
     for (std::size_t i = 0; i < groups.chunks; ++i) {
-      const double part = partials[group * groups.chunks + i];
-      figure = type.kind == NumberKind::binary ? figure + part : fmax(figure, part);
+      const double* const part = partials + 2 * (group * groups.chunks + i);
+      figure = type.kind == NumberKind::binary ? figure + part[0] : fmax(figure, part[0]);
+      below = fmax(below, part[1]);
     }
-    const float divisor = type.kind == NumberKind::binary ? static_cast<float>(groups.size) : type.divisor;
-    const float scale = static_cast<float>(figure) / divisor;
-    scales[group] = scale > 0 && isfinite(scale) ? scale : 1.0f;
+    const bool shifts = below > 0 && isfinite(below) && isfinite(figure);  // the host's needs_zero_point
+    const double divisor = static_cast<double>(type.divisor), width = figure + below;
+    float scale =
+        static_cast<float>(figure) / (type.kind == NumberKind::binary ? static_cast<float>(groups.size) : type.divisor);
+    if (shifts) scale = static_cast<float>(width / divisor);
+    scales[2 * group] = scale > 0 && isfinite(scale) ? scale : 1.0f;
+    scales[2 * group + 1] = shifts ? round(below / width * divisor) : 0.0;
   });
 }
 
@@ -129,19 +146,21 @@ __device__ float clipped(float value, float bound) { return value > bound ? boun
 
 std::size_t rounding_partials(std::size_t count, std::size_t scale_group) {
   const Groups groups = groups_of(count, scale_group);
-  return groups.count * (groups.chunks + 1);
+  return 2 * groups.count * (groups.chunks + 1);
 }
 
 void round_weights(const Rounding& args, Stream& stream) {
   const Rounding a = args;
   const Type type = type_of(a.dtype);
   const Groups groups = groups_of(a.count, a.scale_group);
-  double* const scales = a.partials + groups.count * groups.chunks;
+  double* const scales = a.partials + 2 * groups.count * groups.chunks;
   const bool derived = type.kind != NumberKind::wide_float && a.explicit_scale == 0;
   if (derived) derive_scales(a, type, groups, scales, stream);
   for_each(a.count, "round_weights", stream, [=] __device__(std::size_t i) {
-    const float scale = derived ? static_cast<float>(scales[i / groups.size]) : a.explicit_scale;
-    a.rounded[i] = rounded(type, a.master[i], scale);
+    const double* const own = scales + 2 * (i / groups.size);
+    const float scale = derived ? static_cast<float>(own[0]) : a.explicit_scale;
+    const float zero_point = derived ? static_cast<float>(own[1]) : a.explicit_zero;
+    a.rounded[i] = rounded(type, a.master[i], scale, zero_point);
   });
 }
 
