@@ -163,7 +163,8 @@ void serve(const ServeCommand& options) {
     while (loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready && !ended) {
       ended = signals.came(std::chrono::milliseconds(50));
     }
-    if (ended) ::_exit(0);  // nothing is under way, and loading cannot be stopped
+    // Nothing is under way, and loading cannot be stopped.
+    if (ended && !models.ready()) ::_exit(0);
     loading.get();
     if (!quiet) {
       for (const auto& model : models.loaded()) {
@@ -177,8 +178,7 @@ void serve(const ServeCommand& options) {
         }
       }
     }
-    while (!signals.came(std::chrono::seconds(3600))) {
-    }
+    while (!ended) ended = signals.came(std::chrono::seconds(3600));
     if (!quiet) fmt::print(stderr, "imago: ending; requests under way have {} s\n", options.stop_timeout);
     listener.stop();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(options.stop_timeout);
@@ -196,6 +196,9 @@ Command add_serve(CLI::App& program) {
   const auto options = std::make_shared<ServeCommand>();
   constexpr int kMost = 1 << 30;
   add_generation(*command, options->generation, -1);
+  command->get_option("-n")->description("Most tokens of an answer, unless a request says; -1: no limit (default: -1)");
+  command->get_option("-c")->description(
+      "Tokens of a request, prompt and answer (default: 0, the context of the model, at most 32768)");
   add_value(*command, "--host", options->listen.host, "HOST", "Address to listen on (default: 127.0.0.1)");
   add_number(*command, "--port", options->listen.port, 0, 65535, "Port to listen on; 0: a free one (default: 8080)");
   add_value(*command, "-a,--alias", options->models.name, "NAME", "Name of the model (default: that of its file)");
@@ -236,6 +239,8 @@ Command add_serve(CLI::App& program) {
   command->add_flag("--metrics", options->service.metrics, "Answer GET /metrics for Prometheus (default: 501)");
   command->add_flag("--no-slots", options->no_slots, "Answer GET /slots with 501 (default: answer it)");
   command->add_flag("--no-ui,--no-webui", options->no_page, "No page at / (default: there is one)");
+  command->add_flag("-v,--verbose", options->service.verbose,
+                    "Answers to chats show their prompt as __verbose (default: where a request says so)");
   command->add_flag("--jinja,--slots,--cont-batching,--kv-unified", options->accepted,
                     "Accepted for llama-server's sake: this is how it works (default: on)");
   command->footer(

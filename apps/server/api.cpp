@@ -149,6 +149,13 @@ const Body* find(const Body& body, std::string_view name) {
   return found == body.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool is_given(const Body& body, std::string_view name) {
+  const Body* const value = find(body, name);
+  if (value == nullptr) return false;
+  if (value->is_string()) return !value->get_ref<const std::string&>().empty();
+  return !value->is_structured() || !value->empty();
+}
+
 bool read_bool(const Body& body, std::string_view name, bool otherwise) {
   const Body* const value = find(body, name);
   if (value == nullptr) return otherwise;

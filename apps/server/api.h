@@ -65,6 +65,8 @@ HttpReply json_reply(const Json& value, int status = 200);
 // a number out of range.
 
 const Body* find(const Body& body, std::string_view name);
+/// Whether a field asks for something: clients send empty lists, objects and texts for nothing.
+bool is_given(const Body& body, std::string_view name);
 bool read_bool(const Body& body, std::string_view name, bool otherwise);
 double read_number(const Body& body, std::string_view name, double otherwise, double least, double most);
 std::int64_t read_integer(const Body& body, std::string_view name, std::int64_t otherwise, std::int64_t least,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 namespace imago::server {
 
@@ -35,20 +36,27 @@ float read_bias(const Body& value) {
   return static_cast<float>(value.get<double>());
 }
 
-/// {"15043": -100} as OpenAI has it, or [[15043, -100], ["Hello", false]] as llama-server.
+/// {"15043": -100} as OpenAI has it, or [[15043, -100], ["Hello", false]] as llama-server; a text means its tokens.
 std::vector<std::pair<TokenId, float>> read_biases(const Body& body, const ServedModel& model) {
   const Body* const given = find(body, "logit_bias");
   std::vector<std::pair<TokenId, float>> biases;
   if (given == nullptr) return biases;
   const auto most = static_cast<std::int64_t>(model.model().vocabulary()) - 1;
+  const auto add_text = [&](const std::string& text, float bias) {
+    for (const TokenId id : model.tokenizer().encode(text)) biases.emplace_back(id, bias);
+  };
   if (given->is_object()) {
     for (const auto& [key, value] : given->items()) {
       std::int64_t id = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-      if (error != std::errc() || end != key.data() + key.size() || id < 0 || id > most) {
+      const float bias = read_bias(value);
+      if (error != std::errc() || end != key.data() + key.size()) {
+        add_text(key, bias);
+      } else if (id >= 0 && id <= most) {
+        biases.emplace_back(static_cast<TokenId>(id), bias);
+      } else {
         bad_field("logit_bias", fmt::format("has the key '{}'; token ids are 0 to {}", key, most));
       }
-      biases.emplace_back(static_cast<TokenId>(id), read_bias(value));
     }
     return biases;
   }
@@ -57,7 +65,7 @@ std::vector<std::pair<TokenId, float>> read_biases(const Body& body, const Serve
     if (!pair.is_array() || pair.size() != 2) bad_field("logit_bias", "must have pairs of a token and a number");
     const float bias = read_bias(pair[1]);
     if (pair[0].is_string()) {
-      for (const TokenId id : model.tokenizer().encode(pair[0].get<std::string>())) biases.emplace_back(id, bias);
+      add_text(pair[0].get<std::string>(), bias);
     } else {
       biases.emplace_back(static_cast<TokenId>(as_integer(pair[0], "logit_bias", 0, most)), bias);
     }
@@ -104,7 +112,8 @@ ReasoningFilter::Parts ReasoningFilter::finish() {
 
 // ---- what is asked for
 
-CompletionOptions read_completion_options(const Body& body, const ServedModel& model, const GenerateOptions& defaults) {
+CompletionOptions read_completion_options(const Body& body, const ServedModel& model, const GenerateOptions& defaults,
+                                          const char* stop) {
   CompletionOptions options{.generate = defaults};
   SamplerOptions& sampler = options.generate.sampler;
   const auto number = [&](const char* name, float& target, double least, double most) {
@@ -119,23 +128,23 @@ CompletionOptions read_completion_options(const Body& body, const ServedModel& m
   number("frequency_penalty", sampler.frequency_penalty, -100, 100);
   constexpr std::int64_t kMostInt = std::numeric_limits<int>::max();
   // llama-server's "all" is any number up to 0.
-  sampler.top_k = static_cast<int>(std::max<std::int64_t>(
-      0, read_integer(body, "top_k", sampler.top_k, -kMostInt, kMostInt)));
+  sampler.top_k =
+      static_cast<int>(std::max<std::int64_t>(0, read_integer(body, "top_k", sampler.top_k, -kMostInt, kMostInt)));
   sampler.penalty_tokens = static_cast<int>(read_integer(body, "repeat_last_n", sampler.penalty_tokens, -1, kMostInt));
   sampler.bias = read_biases(body, model);
   constexpr std::int64_t kDefault = -1;
-  const std::int64_t seed =
-      read_integer(body, "seed", kDefault, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
+  const std::int64_t seed = read_integer(body, "seed", kDefault, std::numeric_limits<std::int64_t>::min(),
+                                         std::numeric_limits<std::int64_t>::max());
   if (seed == 0) {
     sampler.seed = std::uint64_t{1} << 63;  // the sampler's 0 means the clock
   } else if (seed != kDefault) {
     sampler.seed = static_cast<std::uint64_t>(seed);
   }
-  const std::vector<std::string> stops = read_strings(body, "stop");
+  const std::vector<std::string> stops = read_strings(body, stop);
   options.generate.stop.insert(options.generate.stop.end(), stops.begin(), stops.end());
-  if (options.generate.stop.size() > kMostStops) bad_field("stop", fmt::format("has more than {} texts", kMostStops));
+  if (options.generate.stop.size() > kMostStops) bad_field(stop, fmt::format("has more than {} texts", kMostStops));
   if (std::ranges::any_of(options.generate.stop, [](const std::string& text) { return text.empty(); })) {
-    bad_field("stop", "has an empty text");
+    bad_field(stop, "has an empty text");
   }
   options.generate.ignore_end = read_bool(body, "ignore_eos", defaults.ignore_end);
   options.choices = static_cast<std::size_t>(read_integer(body, "n", 1, 1, kMostChoices));
@@ -182,6 +191,7 @@ std::optional<Completion::Event> Completion::next(const std::function<bool()>& i
       event.prompt_done = told->prompt_done;
       event.prompt_total = told->prompt_total;
       if (told->token) parts = choice.filter.push(told->token->text);
+      if (!parts.reasoning.empty()) ++choice.reasoning_tokens;
       event.token = told->token;
     } else if (!more) {
       parts = choice.filter.finish();
@@ -197,6 +207,23 @@ std::optional<Completion::Event> Completion::next(const std::function<bool()>& i
   }
 }
 
+void Completion::finish(const std::function<bool()>& is_alive, std::chrono::steady_clock::time_point deadline) {
+  while (next(is_alive, deadline)) {
+  }
+}
+
+std::string Completion::stop_string(std::size_t choice) const {
+  const RequestResult& whole = result(choice);
+  if (whole.end != EndReason::stop_string) return {};
+  Utf8Stream characters;
+  std::string text;
+  for (const TokenId id : whole.ids) text += characters.push(model_->tokenizer().piece(id));
+  text += characters.finish();
+  const auto first =
+      std::ranges::min_element(options_.generate.stop, {}, [&](const std::string& stop) { return text.find(stop); });
+  return *first;
+}
+
 const char* Completion::finish_reason(std::size_t choice) const noexcept {
   switch (result(choice).end) {
     case EndReason::max_tokens:
@@ -209,9 +236,10 @@ const char* Completion::finish_reason(std::size_t choice) const noexcept {
 }
 
 Json Completion::usage() const {
-  std::size_t prompt = 0, cached = 0, generated = 0;
+  std::size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     generated += result(i).ids.size();
+    reasoning += reasoning_tokens(i);
     if (i % options_.choices != 0) continue;
     prompt += prompt_of(i).size();
     cached += result(i).cached_tokens;
@@ -219,28 +247,76 @@ Json Completion::usage() const {
   return {{"prompt_tokens", prompt},
           {"completion_tokens", generated},
           {"total_tokens", prompt + generated},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning}}}};
 }
 
-Json Completion::timings(std::size_t choice) const {
-  const RequestResult& whole = result(choice);
+namespace {
+
+Json speeds(std::size_t cached, std::size_t prompt, double prompt_seconds, std::size_t predicted,
+            double predicted_seconds) {
   // The first token comes with the prompt.
-  const std::size_t steps = whole.ids.empty() ? 0 : whole.ids.size() - 1;
+  const std::size_t steps = predicted == 0 ? 0 : predicted - 1;
   const auto speed = [](std::size_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
   const auto each = [](std::size_t tokens, double seconds) {
     return tokens > 0 ? 1e3 * seconds / static_cast<double>(tokens) : 0.0;
   };
-  return {{"cache_n", whole.cached_tokens},
-          {"prompt_n", whole.prompt_tokens},
-          {"prompt_ms", 1e3 * whole.prompt_seconds},
-          {"prompt_per_token_ms", each(whole.prompt_tokens, whole.prompt_seconds)},
-          {"prompt_per_second", speed(whole.prompt_tokens, whole.prompt_seconds)},
-          {"predicted_n", whole.ids.size()},
-          {"predicted_ms", 1e3 * whole.generate_seconds},
-          {"predicted_per_token_ms", each(steps, whole.generate_seconds)},
-          {"predicted_per_second", speed(steps, whole.generate_seconds)}};
+  return {{"cache_n", cached},
+          {"prompt_n", prompt},
+          {"prompt_ms", 1e3 * prompt_seconds},
+          {"prompt_per_token_ms", each(prompt, prompt_seconds)},
+          {"prompt_per_second", speed(prompt, prompt_seconds)},
+          {"predicted_n", predicted},
+          {"predicted_ms", 1e3 * predicted_seconds},
+          {"predicted_per_token_ms", each(steps, predicted_seconds)},
+          {"predicted_per_second", speed(steps, predicted_seconds)}};
+}
+
+}  // namespace
+
+Json Completion::timings(std::size_t choice) const {
+  const RequestResult& whole = result(choice);
+  return speeds(whole.cached_tokens, whole.prompt_tokens, whole.prompt_seconds, whole.ids.size(),
+                whole.generate_seconds);
+}
+
+void PromptProgress::tell(const Completion::Event& event,
+                          const std::function<void(Json progress, Json timings)>& send) {
+  const auto report = [&](std::size_t done, double seconds) {
+    send({{"total", event.prompt_total},
+          {"cache", event.prompt_cached},
+          {"processed", done},
+          {"time_ms", 1e3 * seconds}},
+         speeds(event.prompt_cached, done - event.prompt_cached, seconds, 0, 0));
+  };
+  if (!std::exchange(has_begun_, true)) report(event.prompt_cached, 0);
+  if (event.prompt_done == event.prompt_cached) return;
+  report(event.prompt_done, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+}
+
+void tell_parts(Completion& completion, const std::function<bool()>& is_alive,
+                std::chrono::steady_clock::time_point deadline, const PartTeller& teller) {
+  std::optional<bool> open;
+  const auto turn_to = [&](bool is_reasoning) {
+    if (open == is_reasoning) return;
+    if (open) teller.close(*open);
+    teller.open(is_reasoning);
+    open = is_reasoning;
+  };
+  const auto add = [&](bool is_reasoning, const std::string& text) {
+    if (text.empty()) return;
+    turn_to(is_reasoning);
+    teller.add(is_reasoning, text);
+  };
+  while (const auto event = completion.next(is_alive, deadline)) {
+    if (!event->token && !event->is_end) teller.wait();
+    add(true, event->reasoning);
+    add(false, event->content);
+  }
+  turn_to(false);
+  teller.close(false);
 }
 
 Json log_probability(const Tokenizer& tokenizer, const GeneratedToken& token, std::size_t count) {

@@ -26,7 +26,9 @@ class ReasoningFilter {
  public:
   /// `enabled`: else all is answer. `inside`: the prompt has opened the tag.
   ReasoningFilter(bool enabled, bool inside)
-      : state_(!enabled ? State::answer : inside ? State::thinking : State::undecided) {}
+      : state_(!enabled ? State::answer
+               : inside ? State::thinking
+                        : State::undecided) {}
 
   struct Parts {
     std::string reasoning = {}, content = {};
@@ -50,9 +52,10 @@ struct CompletionOptions {
   bool starts_in_reasoning = false;
 };
 
-/// Reads the fields that most APIs have: temperature, top_p, top_k, min_p, typical_p, penalties, seed, logit_bias, stop,
-/// ignore_eos, n. Throws ApiError.
-CompletionOptions read_completion_options(const Body& body, const ServedModel& model, const GenerateOptions& defaults);
+/// Reads the fields that most APIs have: temperature, top_p, top_k, min_p, typical_p, penalties, seed, logit_bias,
+/// stop, ignore_eos, n. `stop`: what the dialect calls the texts that end an answer. Throws ApiError.
+CompletionOptions read_completion_options(const Body& body, const ServedModel& model, const GenerateOptions& defaults,
+                                          const char* stop = "stop");
 
 /// The answers to prompts while they are generated: those of the first prompt, then those of the next. Dropping it
 /// cancels them.
@@ -72,6 +75,9 @@ class Completion {
   /// says no, and ApiError 504 after `deadline`.
   std::optional<Event> next(const std::function<bool()>& is_alive, std::chrono::steady_clock::time_point deadline);
 
+  /// Reads the events that are left. Throws as `next`.
+  void finish(const std::function<bool()>& is_alive, std::chrono::steady_clock::time_point deadline);
+
   const ServedModel& model() const noexcept { return *model_; }
   const CompletionOptions& options() const noexcept { return options_; }
   const std::vector<std::vector<TokenId>>& prompts() const noexcept { return prompts_; }
@@ -85,7 +91,11 @@ class Completion {
   /// All text of a choice so far.
   const ReasoningFilter::Parts& text(std::size_t choice) const noexcept { return choices_[choice].text; }
 
-  /// {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}, of all choices together.
+  /// Which of the stop strings ended a choice; empty if none did.
+  std::string stop_string(std::size_t choice) const;
+  std::size_t reasoning_tokens(std::size_t choice) const noexcept { return choices_[choice].reasoning_tokens; }
+
+  /// {"prompt_tokens", "completion_tokens", "total_tokens", and the details of both}, of all choices together.
   Json usage() const;
   /// Speeds of a choice, as llama-server reports them.
   Json timings(std::size_t choice) const;
@@ -95,6 +105,7 @@ class Completion {
     Generation generation;
     ReasoningFilter filter;
     ReasoningFilter::Parts text = {};
+    std::size_t reasoning_tokens = 0;
     bool ended = false;
   };
 
@@ -105,6 +116,28 @@ class Completion {
   std::size_t next_ = 0;
   std::chrono::steady_clock::time_point looked_ = {};  // whether the client is still there
 };
+
+/// How far a prompt is, as llama-server reports it: first what was in the cache, then each part.
+class PromptProgress {
+ public:
+  /// `send` is called for an event of the prompt, twice for the first one.
+  void tell(const Completion::Event& event, const std::function<void(Json progress, Json timings)>& send);
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool has_begun_ = false;
+};
+
+/// Tells an answer in parts: what the model thinks, if it does, then what it says.
+struct PartTeller {
+  std::function<void(bool is_reasoning)> open, close;
+  std::function<void(bool is_reasoning, const std::string& text)> add;
+  std::function<void()> wait = [] {};  ///< the prompt is still being read
+};
+/// Tells the first choice while it is generated. What it says is opened and closed even if it is empty. Throws as
+/// Completion::next, and what the functions throw.
+void tell_parts(Completion& completion, const std::function<bool()>& is_alive,
+                std::chrono::steady_clock::time_point deadline, const PartTeller& teller);
 
 /// {"token", "logprob", "bytes", …} as OpenAI has it, with `count` alternatives.
 Json log_probability(const Tokenizer& tokenizer, const GeneratedToken& token, std::size_t count);

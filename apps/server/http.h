@@ -13,8 +13,8 @@ namespace imago::server {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;  ///< "GET", "POST", …
-  std::string path;    ///< without the query, percent-decoded
+  std::string method;      ///< "GET", "POST", …
+  std::string path;        ///< without the query, percent-decoded
   std::string query = {};  ///< as it was sent, without the question mark
   HttpHeaders headers = {};
   std::string body = {};

@@ -14,7 +14,7 @@ namespace imago::server {
 
 struct ListenerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;  ///< 0: a free one
+  int port = 8080;                                 ///< 0: a free one
   std::string tls_certificate = {}, tls_key = {};  ///< PEM files; empty: no TLS
   std::size_t connections = 512;  ///< open at a time; more wait in the kernel's queue, idle ones are closed for them
   std::size_t body_bytes = std::size_t{64} << 20;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -49,6 +50,14 @@ std::uint64_t bytes_of(const fs::directory_entry& entry) {
     if (file.is_regular_file(unreadable)) sum += file.file_size(unreadable);
   }
   return sum;
+}
+
+std::int64_t modified(const fs::path& path) {
+  std::error_code unreadable;
+  const fs::file_time_type time = fs::last_write_time(path, unreadable);
+  if (unreadable) return 0;
+  const auto since_1970 = std::chrono::file_clock::to_sys(time).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(since_1970).count();
 }
 
 std::vector<fs::directory_entry> models_in(const std::string& folder) {
@@ -209,8 +218,8 @@ std::shared_ptr<ServedModel> Models::get(std::string_view asked) {
     const std::scoped_lock lock(mutex_);
     while (others_.size() >= options_.most_loaded) {
       // Only the list holds a model that no request uses.
-      const auto idle = std::find_if(others_.rbegin(), others_.rend(),
-                                     [](const auto& model) { return model.use_count() == 1; });
+      const auto idle =
+          std::find_if(others_.rbegin(), others_.rend(), [](const auto& model) { return model.use_count() == 1; });
       if (idle == others_.rend()) {
         throw ApiError(503, "unavailable_error",
                        fmt::format("'{}' is not loaded, and all {} places for models are busy", name, others_.size()));
@@ -235,12 +244,15 @@ std::vector<std::shared_ptr<ServedModel>> Models::loaded() {
 
 std::vector<Models::Listed> Models::list() {
   std::vector<Listed> listed;
-  for (auto& model : loaded()) listed.push_back({.name = model->name(), .loaded = model});
+  for (auto& model : loaded()) {
+    listed.push_back({.name = model->name(), .loaded = model, .modified = modified(model->path())});
+  }
   if (options_.folder.empty()) return listed;
   for (const fs::directory_entry& entry : models_in(options_.folder)) {
     const std::string name = name_of(entry.path());
     if (std::ranges::find(listed, name, &Listed::name) != listed.end()) continue;
-    listed.push_back({.name = name, .loaded = nullptr, .file_bytes = bytes_of(entry)});
+    listed.push_back(
+        {.name = name, .loaded = nullptr, .file_bytes = bytes_of(entry), .modified = modified(entry.path())});
   }
   return listed;
 }

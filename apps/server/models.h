@@ -34,8 +34,8 @@ struct ModelFacts {
 /// A model under its name, ready for requests.
 class ServedModel {
  public:
-  /// `chat_template`: instead of the model's; a model without one that can be used gets ChatML. Throws as Engine, and as
-  /// ChatTemplate::parse for the one that is given.
+  /// `chat_template`: instead of the model's; a model without one that can be used gets ChatML. Throws as Engine, and
+  /// as ChatTemplate::parse for the one that is given.
   ServedModel(std::string name, std::string path, LanguageModel model, const EngineOptions& options,
               const std::string& chat_template = {});
 
@@ -69,9 +69,9 @@ class ServedModel {
 };
 
 struct ModelsOptions {
-  std::string path = {};    ///< of the model that is always loaded; empty: none
-  std::string name = {};    ///< that it has
-  std::string folder = {};  ///< whose GGUF files and model folders can be asked for by name; empty: none
+  std::string path = {};        ///< of the model that is always loaded; empty: none
+  std::string name = {};        ///< that it has
+  std::string folder = {};      ///< whose GGUF files and model folders can be asked for by name; empty: none
   std::size_t most_loaded = 2;  ///< besides the one of `path`
   EngineOptions engine = {};
   std::string chat_template = {};  ///< instead of those that the models have
@@ -87,6 +87,7 @@ class Models {
     std::string name;
     std::shared_ptr<ServedModel> loaded;  ///< null: not now
     std::uint64_t file_bytes = 0;         ///< of one that is not loaded
+    std::int64_t modified = 0;            ///< its file or folder, in seconds since 1970
   };
 
   explicit Models(ModelsOptions options) : options_(std::move(options)) {}

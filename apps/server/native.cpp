@@ -73,6 +73,13 @@ std::string_view stop_type(EndReason end) {
   return "none";
 }
 
+/// Tokens as they are, with the space that many vocabularies put first.
+std::string spelled(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string text;
+  for (const TokenId id : ids) text += tokenizer.piece(id, true);
+  return text;
+}
+
 /// The answer of one choice, complete.
 Json whole_answer(const Completion& completion, std::size_t choice, bool return_tokens, bool with_text) {
   const RequestResult& result = completion.result(choice);
@@ -87,10 +94,11 @@ Json whole_answer(const Completion& completion, std::size_t choice, bool return_
           {"tokens_predicted", result.ids.size()},
           {"tokens_evaluated", completion.prompt_of(choice).size()},
           {"generation_settings", settings_of(completion.options().generate)},
-          {"prompt", completion.model().tokenizer().decode(completion.prompt_of(choice), true)},
+          {"prompt", spelled(completion.model().tokenizer(), completion.prompt_of(choice))},
           {"has_new_line", completion.text(choice).content.find('\n') != std::string::npos},
           {"truncated", result.end == EndReason::context_full},
           {"stop_type", stop_type(result.end)},
+          {"stopping_word", completion.stop_string(choice)},
           {"tokens_cached", completion.prompt_of(choice).size() + result.ids.size()},
           {"timings", completion.timings(choice)}};
 }
@@ -124,16 +132,16 @@ HttpReply props(Call& call) {
   const Tokenizer* const tokenizer = model->model().tokenizer();
   const auto spelled = [&](std::optional<TokenId> id) { return id ? tokenizer->piece(*id, true) : std::string(); };
   GenerateOptions defaults = call.service.options().defaults;
-  return json_reply({{"default_generation_settings",
-                      {{"n_ctx", model->engine().context()}, {"params", settings_of(defaults)}}},
-                     {"total_slots", call.service.options().parallel},
-                     {"model_alias", model->name()},
-                     {"model_path", model->path()},
-                     {"chat_template", model->template_source()},
-                     {"bos_token", tokenizer != nullptr ? spelled(tokenizer->bos()) : ""},
-                     {"eos_token", tokenizer != nullptr ? spelled(tokenizer->eos()) : ""},
-                     {"modalities", {{"vision", false}, {"audio", false}}},
-                     {"build_info", fmt::format("imago {}", version())}});
+  return json_reply(
+      {{"default_generation_settings", {{"n_ctx", model->engine().context()}, {"params", settings_of(defaults)}}},
+       {"total_slots", call.service.options().parallel},
+       {"model_alias", model->name()},
+       {"model_path", model->path()},
+       {"chat_template", model->template_source()},
+       {"bos_token", tokenizer != nullptr ? spelled(tokenizer->bos()) : ""},
+       {"eos_token", tokenizer != nullptr ? spelled(tokenizer->eos()) : ""},
+       {"modalities", {{"vision", false}, {"audio", false}}},
+       {"build_info", fmt::format("imago {}", version())}});
 }
 
 HttpReply metrics(Call& call) {
@@ -278,8 +286,8 @@ HttpReply tokenize(Call& call) {
   const std::string text = read_string(call.body, "content");
   const bool add_special = read_bool(call.body, "add_special", false);
   // The library reads special tokens where it also adds them; without the latter they are cut off again.
-  std::vector<TokenId> ids =
-      add_special ? encode_prompt(tokenizer, text) : tokenizer.encode(text, read_bool(call.body, "parse_special", true));
+  std::vector<TokenId> ids = add_special ? encode_prompt(tokenizer, text)
+                                         : tokenizer.encode(text, read_bool(call.body, "parse_special", true));
   if (!add_special && !ids.empty() && tokenizer.adds_bos() && ids.front() == tokenizer.bos()) ids.erase(ids.begin());
   if (!read_bool(call.body, "with_pieces", false)) return json_reply({{"tokens", ids}});
   Json pieces = Json::array();
@@ -301,8 +309,8 @@ HttpReply detokenize(Call& call) {
   const Body* const tokens = find(call.body, "tokens");
   if (tokens == nullptr) return json_reply({{"content", ""}});
   if (!tokens->is_array()) bad_field("tokens", "must be an array of token ids");
-  return json_reply({{"content", model->tokenizer().decode(read_ids(*tokens, "tokens", model->model().vocabulary()),
-                                                          true)}});
+  return json_reply(
+      {{"content", model->tokenizer().decode(read_ids(*tokens, "tokens", model->model().vocabulary()), true)}});
 }
 
 HttpReply apply_template(Call& call) {
@@ -339,12 +347,13 @@ HttpReply native_completion(Call& call) {
 
   if (stream) {
     return stream_reply(
-        StreamFormat::events, Dialect::ollama,  // no [DONE] at the end
+        StreamFormat::events, Dialect::openai,
         [=, is_alive = call.is_alive, deadline = call.deadline](const SendEvent& send) {
           std::vector<std::size_t> generated(completion->choices(), 0);
-          bool told_progress = false;
+          PromptProgress prompt_progress;
           while (const auto event = completion->next(is_alive, deadline)) {
-            Json chunk = {{"index", event->choice}, {"content", event->content}, {"tokens", Json::array()}, {"stop", false}};
+            Json chunk = {
+                {"index", event->choice}, {"content", event->content}, {"tokens", Json::array()}, {"stop", false}};
             if (event->token) {
               chunk["tokens"].push_back(event->token->id);
               chunk["tokens_predicted"] = ++generated[event->choice];
@@ -358,14 +367,11 @@ HttpReply native_completion(Call& call) {
               if (!event->content.empty()) send(chunk, {});
               send(whole_answer(*completion, event->choice, false, false), {});
             } else if (progress && event->choice == 0) {
-              const auto tell = [&](std::size_t done) {
-                chunk["prompt_progress"] = {
-                    {"total", event->prompt_total}, {"cache", event->prompt_cached}, {"processed", done}};
-                chunk["timings"] = completion->timings(0);
+              prompt_progress.tell(*event, [&](Json told, Json timings) {
+                chunk["prompt_progress"] = std::move(told);
+                chunk["timings"] = std::move(timings);
                 send(chunk, {});
-              };
-              if (!std::exchange(told_progress, true)) tell(event->prompt_cached);
-              if (event->prompt_done != event->prompt_cached) tell(event->prompt_done);
+              });
             }
           }
           remember(*completion);

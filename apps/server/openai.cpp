@@ -25,9 +25,12 @@ struct Envelope {
   std::int64_t created = unix_time();
 
   Json with(Json choices) const {
-    return {{"id", id},       {"object", object},
-            {"created", created}, {"model", model},
-            {"system_fingerprint", fingerprint()}, {"choices", std::move(choices)}};
+    return {{"id", id},
+            {"object", object},
+            {"created", created},
+            {"model", model},
+            {"system_fingerprint", fingerprint()},
+            {"choices", std::move(choices)}};
   }
 };
 
@@ -47,29 +50,21 @@ StreamOptions read_stream_options(const Body& body) {
   return options;
 }
 
-Json progress_of(const Completion::Event& event, std::size_t done, double seconds) {
-  return {{"total", event.prompt_total}, {"cache", event.prompt_cached}, {"processed", done}, {"time_ms", 1e3 * seconds}};
-}
-
 /// Sends the chunks of a stream that both kinds of completions have in common. `delta_of` makes the choice of an event.
 template <class ChoiceOf>
 void send_chunks(Completion& completion, const Envelope& envelope, const StreamOptions& stream,
                  const std::function<bool()>& is_alive, std::chrono::steady_clock::time_point deadline,
                  const SendEvent& send, ChoiceOf choice_of) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  bool told_progress = false;
+  PromptProgress prompt;
   while (const auto event = completion.next(is_alive, deadline)) {
     if (!event->token && !event->is_end) {
       if (!stream.progress || event->choice != 0) continue;
-      const auto tell = [&](std::size_t done, double after) {
+      prompt.tell(*event, [&](Json progress, Json timings) {
         Json chunk = envelope.with(Json::array());
-        chunk["prompt_progress"] = progress_of(*event, done, after);
-        if (stream.timings_per_token) chunk["timings"] = completion.timings(0);
+        chunk["prompt_progress"] = std::move(progress);
+        if (stream.timings_per_token) chunk["timings"] = std::move(timings);
         send(chunk, {});
-      };
-      if (!std::exchange(told_progress, true)) tell(event->prompt_cached, 0);
-      if (event->prompt_done != event->prompt_cached) tell(event->prompt_done, seconds());
+      });
       continue;
     }
     for (Json& choice : choice_of(*event)) {
@@ -101,20 +96,15 @@ void read_max_tokens(const Body& body, std::initializer_list<std::string_view> n
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   for (const std::string_view name : names) {
     if (find(body, name) == nullptr) continue;
-    const std::int64_t tokens = read_integer(body, name, -1, -1, kMost);
-    // A limit of the server holds for all.
-    if (tokens >= 0) options.max_tokens = std::min(options.max_tokens, static_cast<std::size_t>(tokens));
+    const std::int64_t tokens = read_integer(body, name, -1, -2, kMost);
+    if (tokens >= 0) options.max_tokens = static_cast<std::size_t>(tokens);
     return;
   }
 }
 
 void refuse_unsupported(const Body& body) {
-  const auto is_used = [&](std::string_view name) {
-    const Body* const value = find(body, name);
-    return value != nullptr && !((value->is_array() || value->is_object() || value->is_string()) && value->empty());
-  };
   for (const char* const name : {"tools", "functions", "grammar", "json_schema", "audio", "lora"}) {
-    if (is_used(name)) unsupported_field(name, "is not supported by this server");
+    if (is_given(body, name)) unsupported_field(name, "is not supported by this server");
   }
   if (const Body* const format = find(body, "response_format")) {
     if (!format->is_object()) bad_field("response_format", "must be an object");
@@ -130,7 +120,8 @@ std::shared_ptr<Completion> converse(const std::shared_ptr<ServedModel>& model, 
                                      CompletionOptions options, bool separates_reasoning) {
   options.separates_reasoning = separates_reasoning;
   const std::size_t last = prompt.find_last_not_of(" \n\t");
-  options.starts_in_reasoning = last != std::string::npos && std::string_view(prompt).substr(0, last + 1).ends_with("<think>");
+  options.starts_in_reasoning =
+      last != std::string::npos && std::string_view(prompt).substr(0, last + 1).ends_with("<think>");
   std::vector<std::vector<TokenId>> prompts = {{encode_prompt(model->tokenizer(), prompt)}};
   return std::make_shared<Completion>(model, std::move(prompts), std::move(options));
 }
@@ -154,7 +145,7 @@ HttpReply list_models(Call& call) {
     }
     data.push_back({{"id", listed.name},
                     {"object", "model"},
-                    {"created", unix_time()},
+                    {"created", listed.modified},
                     {"owned_by", "imago"},
                     {"meta", std::move(meta)}});
   }
@@ -176,11 +167,10 @@ HttpReply chat_completions(Call& call) {
   const std::string prompt = render(*model, conversation);
   const auto completion = converse(model, prompt, std::move(options), reasoning);
 
-  Envelope envelope{random_id("chatcmpl-"), stream.stream ? "chat.completion.chunk" : "chat.completion",
-                    model->name()};
+  Envelope envelope{random_id("chatcmpl-"), stream.stream ? "chat.completion.chunk" : "chat.completion", model->name()};
   if (stream.stream) {
     return stream_reply(
-        StreamFormat::events, Dialect::openai,
+        StreamFormat::events_until_done, Dialect::openai,
         [=, is_alive = call.is_alive, deadline = call.deadline](const SendEvent& send) {
           const auto chunk = [](std::size_t index, Json delta) -> Json {
             return {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
@@ -223,7 +213,7 @@ HttpReply chat_completions(Call& call) {
   Json reply = envelope.with(std::move(choices));
   reply["usage"] = completion->usage();
   reply["timings"] = completion->timings(0);
-  if (read_bool(body, "verbose", false)) reply["__verbose"] = {{"prompt", prompt}};
+  if (read_bool(body, "verbose", call.service.options().verbose)) reply["__verbose"] = {{"prompt", prompt}};
   return json_reply(reply);
 }
 
@@ -237,7 +227,7 @@ HttpReply count_chat_tokens(Call& call) {
 HttpReply completions(Call& call) {
   const Body& body = call.body;
   refuse_unsupported(body);
-  if (find(body, "suffix") != nullptr) unsupported_field("suffix", "is not supported by this server");
+  if (is_given(body, "suffix")) unsupported_field("suffix", "is not supported by this server");
   const StreamOptions stream = read_stream_options(body);
   const bool echo = read_bool(body, "echo", false);
   const Body* const prompt = find(body, "prompt");
@@ -260,7 +250,7 @@ HttpReply completions(Call& call) {
   const Envelope envelope{random_id("cmpl-"), "text_completion", model->name()};
   if (stream.stream) {
     return stream_reply(
-        StreamFormat::events, Dialect::openai,
+        StreamFormat::events_until_done, Dialect::openai,
         [=, is_alive = call.is_alive, deadline = call.deadline](const SendEvent& send) {
           std::vector<bool> begun(completion->choices(), false);
           send_chunks(*completion, envelope, stream, is_alive, deadline, send, [&](const Completion::Event& event) {

@@ -12,10 +12,10 @@ namespace imago::server {
 
 namespace {
 
-constexpr std::size_t kMostMessages = 100'000, kMostPrompts = 1024;
+constexpr std::size_t kMostMessages = 100'000, kMostPrompts = 2048;
 
 std::string read_role(const Body& message, const std::string& name) {
-  const std::string role = read_string(message, "role");
+  std::string role = read_string(message, "role");
   if (role == "developer") return "system";
   constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
   if (std::ranges::find(kRoles, role) == kRoles.end()) {
@@ -35,32 +35,59 @@ std::string read_content(const Body& content, const std::string& name) {
     const std::string part_name = fmt::format("{}[{}]", name, i);
     if (!part.is_object()) bad_field(part_name, "must be an object");
     const std::string type = read_string(part, "type");
+    if (type == "thinking" || type == "redacted_thinking") continue;
     if (type != "text" && type != "input_text" && type != "output_text") {
       unsupported_field(part_name + ".type", fmt::format("is '{}'; this server reads text only", type));
     }
     if (find(part, "text") == nullptr) bad_field(part_name + ".text", "is missing");
-    if (i != 0) text += "\n\n";
+    if (!text.empty()) text += "\n\n";
     text += read_string(part, "text");
   }
   return text;
 }
 
+std::vector<ChatMessage> read_messages(const Body& messages, const std::string& name) {
+  if (!messages.is_array()) bad_field(name, "must be an array");
+  if (messages.size() > kMostMessages) bad_field(name, fmt::format("has more than {} messages", kMostMessages));
+  std::vector<ChatMessage> read;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Body& message = messages[i];
+    const std::string one = fmt::format("{}[{}]", name, i);
+    if (!message.is_object()) bad_field(one, "must be an object");
+    const std::string type = read_string(message, "type", "message");
+    if (type == "reasoning") continue;
+    if (type != "message")
+      unsupported_field(one + ".type", fmt::format("is '{}'; this server reads messages only", type));
+    for (const char* const field : {"tool_calls", "function_call", "images"}) {
+      if (is_given(message, field))
+        unsupported_field(fmt::format("{}.{}", one, field), "is not supported by this server");
+    }
+    const Body* const content = find(message, "content");
+    if (content == nullptr) bad_field(one + ".content", "is missing");
+    read.push_back({read_role(message, one), read_content(*content, one + ".content")});
+  }
+  if (read.empty()) bad_field(name, "is empty");
+  return read;
+}
+
+void read_template_variables(const Body& body, Conversation& conversation) {
+  const Body* const variables = find(body, "chat_template_kwargs");
+  if (variables == nullptr) return;
+  if (!variables->is_object()) bad_field("chat_template_kwargs", "must be an object");
+  for (const auto& [name, value] : variables->items()) conversation.variables.emplace_back(name, value.dump());
+}
+
+void read_effort(const Body& body, std::string_view name, Conversation& conversation) {
+  const std::string effort = read_string(body, name);
+  if (effort.empty()) return;
+  conversation.variables.emplace_back("reasoning_effort", dump(effort));
+  conversation.variables.emplace_back("enable_thinking", effort == "none" ? "false" : "true");
+}
+
 Conversation read_conversation(const Body& body) {
   const Body* const messages = find(body, "messages");
   if (messages == nullptr) bad_field("messages", "is missing");
-  if (!messages->is_array()) bad_field("messages", "must be an array");
-  if (messages->empty()) bad_field("messages", "is empty");
-  if (messages->size() > kMostMessages) bad_field("messages", fmt::format("has more than {} messages", kMostMessages));
-  Conversation conversation;
-  for (const Body& message : *messages) {
-    const std::string name = fmt::format("messages[{}]", conversation.messages.size());
-    if (!message.is_object()) bad_field(name, "must be an object");
-    if (find(message, "tool_calls") != nullptr) unsupported_field(name + ".tool_calls", "are not supported");
-    const Body* const content = find(message, "content");
-    if (content == nullptr) bad_field(name + ".content", "is missing");
-    conversation.messages.push_back({read_role(message, name), read_content(*content, name + ".content")});
-  }
-
+  Conversation conversation{.messages = read_messages(*messages, "messages")};
   const auto is_answer = [](const ChatMessage& message) { return message.role == "assistant"; };
   const bool ends_with_answer = is_answer(conversation.messages.back());
   const bool begins_answer = read_bool(body, "add_generation_prompt", false);
@@ -75,10 +102,8 @@ Conversation read_conversation(const Body& body) {
   if (ends_with_answer && count > 1 && is_answer(conversation.messages[count - 2])) {
     bad_field("messages", "ends with two messages of the assistant");
   }
-  if (const Body* const variables = find(body, "chat_template_kwargs")) {
-    if (!variables->is_object()) bad_field("chat_template_kwargs", "must be an object");
-    for (const auto& [name, value] : variables->items()) conversation.variables.emplace_back(name, value.dump());
-  }
+  read_effort(body, "reasoning_effort", conversation);
+  read_template_variables(body, conversation);
   return conversation;
 }
 
@@ -90,7 +115,12 @@ std::string render(const ServedModel& model, const Conversation& conversation) {
                                     .add_generation_prompt = !conversation.continues_last,
                                     .date = {},
                                     .more = conversation.variables};
-  std::string text = model.chat_template().render(conversation.messages, variables);
+  std::string text;
+  try {
+    text = model.chat_template().render(conversation.messages, variables);
+  } catch (const FormatError& error) {  // a bound of templates: the conversation is too long for it
+    throw ApiError(400, "invalid_request_error", error.what(), "messages");
+  }
   if (!conversation.continues_last) return text;
   // The template closes the last message: the prompt ends where its text does. Many templates trim it.
   const std::string& content = conversation.messages.back().content;

@@ -20,9 +20,17 @@ struct Conversation {
   std::vector<std::pair<std::string, std::string>> variables = {};  ///< for the template; values are JSON texts
 };
 
-/// The text of `content`: a string, or an array of parts of which all are text. `name` is for errors. Throws ApiError.
+/// The text of `content`: a string, or an array of parts of which all are text or thoughts, which are left out. `name`
+/// is for errors. Throws ApiError.
 std::string read_content(const Body& content, const std::string& name);
-/// `messages` as OpenAI has them, with continue_final_message and chat_template_kwargs. Throws ApiError.
+/// The messages of a list in any dialect; thoughts, which models do not read again, are left out. Throws ApiError.
+std::vector<ChatMessage> read_messages(const Body& messages, const std::string& name);
+/// Adds the variables by which templates are told how much to think: "none", "low", … Throws ApiError.
+void read_effort(const Body& body, std::string_view name, Conversation& conversation);
+/// Adds the variables of chat_template_kwargs. Throws ApiError.
+void read_template_variables(const Body& body, Conversation& conversation);
+/// `messages` as OpenAI has them, with continue_final_message, reasoning_effort and chat_template_kwargs. Throws
+/// ApiError.
 Conversation read_conversation(const Body& body);
 
 /// By the chat template of the model. Throws ApiError, and as ChatTemplate::render.

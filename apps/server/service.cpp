@@ -17,9 +17,7 @@ namespace {
 
 char lower(char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter; }
 
-bool same_text(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, {}, lower, lower);
-}
+bool same_text(std::string_view a, std::string_view b) { return std::ranges::equal(a, b, {}, lower, lower); }
 
 /// Whether two texts are equal, in a time that tells nothing about where they differ.
 bool equal_in_constant_time(std::string_view given, std::string_view secret) {
@@ -70,6 +68,19 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions/input_tokens", count_chat_tokens},
     {"POST", "/chat/completions/input_tokens", count_chat_tokens},
     {"POST", "/v1/completions", completions},
+    {"POST", "/v1/embeddings", embeddings},
+    {"POST", "/v1/responses", responses},
+    {"POST", "/responses", responses},
+    {"POST", "/v1/messages", messages, Dialect::anthropic},
+    {"POST", "/v1/messages/count_tokens", count_message_tokens, Dialect::anthropic},
+    {"POST", "/api/chat", ollama_chat, Dialect::ollama},
+    {"POST", "/api/generate", ollama_generate, Dialect::ollama},
+    {"POST", "/api/embed", ollama_embed, Dialect::ollama},
+    {"POST", "/api/embeddings", ollama_embeddings, Dialect::ollama},
+    {"GET", "/api/tags", ollama_tags, Dialect::ollama},
+    {"POST", "/api/show", ollama_show, Dialect::ollama},
+    {"GET", "/api/ps", ollama_running, Dialect::ollama},
+    {"GET", "/api/version", ollama_version, Dialect::ollama},
     {"GET", "/props", props},
     {"GET", "/metrics", metrics},
     {"GET", "/slots", slots},
@@ -78,6 +89,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/apply-template", apply_template},
     {"POST", "/completion", native_completion},
     {"POST", "/completions", native_completion},
+    {"POST", "/embedding", native_embeddings},
+    {"POST", "/embeddings", native_embeddings},
     {"GET", "/imago/state", state},
     {"GET", "/imago/types", types},
     {"POST", "/imago/morph", morph},
@@ -89,12 +102,13 @@ constexpr std::string_view kSlotPath = "/slots/";  // POST /slots/N?action=save
 const Route* find_route(std::string_view method, std::string_view path) {
   static constexpr Route kSlotRoute{"POST", kSlotPath, slot_action};
   if (method == "POST" && path.starts_with(kSlotPath)) return &kSlotRoute;
-  const auto found = std::ranges::find_if(
-      kRoutes, [&](const Route& route) { return route.path == path && route.method == method; });
+  const auto found =
+      std::ranges::find_if(kRoutes, [&](const Route& route) { return route.path == path && route.method == method; });
   return found == std::end(kRoutes) ? nullptr : found;
 }
 
 Dialect dialect_of(std::string_view path) {
+  if (path.starts_with("/api/")) return Dialect::ollama;  // also where there is no such endpoint
   const auto found = std::ranges::find(kRoutes, path, &Route::path);
   return found == std::end(kRoutes) ? Dialect::openai : found->dialect;
 }
@@ -158,7 +172,8 @@ bool Service::is_authorized(const HttpRequest& request) const {
 }
 
 bool Service::may_call(const HttpRequest& request) const {
-  // A page of another site can make a browser call this machine by a name that it has pointed here. It cannot know keys.
+  // A page of another site can make a browser call this machine by a name that it has pointed here. It cannot know
+  // keys.
   if (!options_.api_keys.empty()) return true;
   const std::string_view host = without_port(request.header("Host"));
   return host.empty() || is_this_machine(host) || std::ranges::any_of(options_.hosts, [&](const std::string& name) {
@@ -219,43 +234,49 @@ HttpReply Service::answer(const HttpRequest& request) {
   if (route == nullptr) {
     const bool other_method = std::ranges::find(kRoutes, request.path, &Route::path) != std::end(kRoutes);
     throw ApiError(other_method ? 405 : 404, "not_found_error",
-                   fmt::format("there is no {} {}", method, Json(request.path).dump(-1, ' ', false,
-                                                                                     Json::error_handler_t::replace)));
+                   fmt::format("there is no {} {}", method,
+                               Json(request.path).dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
   if (!route->is_public && !is_authorized(request)) {
     throw ApiError(401, "authentication_error", "the API key is missing or wrong");
   }
-  Call call{.service = *this,
-            .request = request,
-            .is_alive =
-                [this, is_alive = request.is_alive] {
-                  return !cancelled_.load(std::memory_order_relaxed) && is_alive();
-                },
-            .body = Body::object(),
-            .deadline = std::chrono::steady_clock::now() + options_.timeout};
+  Call call{
+      .service = *this,
+      .request = request,
+      .dialect = route->dialect,
+      .is_alive = [this,
+                   is_alive = request.is_alive] { return !cancelled_.load(std::memory_order_relaxed) && is_alive(); },
+      .body = Body::object(),
+      .deadline = std::chrono::steady_clock::now() + options_.timeout};
   if (method == "POST" && !(request.body.empty() && route->path == kSlotPath)) call.body = parse_body(request.body);
   return route->endpoint(call);
 }
 
-std::shared_ptr<ServedModel> model_of(Call& call) { return call.service.models().get(read_string(call.body, "model")); }
+std::shared_ptr<ServedModel> model_of(Call& call) {
+  constexpr std::string_view kLatest = ":latest";
+  std::string name = read_string(call.body, "model");
+  if (call.dialect == Dialect::ollama && name.ends_with(kLatest)) name.resize(name.size() - kLatest.size());
+  return call.service.models().get(name);
+}
 
 HttpReply stream_reply(StreamFormat format, Dialect dialect, std::function<void(const SendEvent& send)> tell) {
   HttpReply reply;
-  reply.type = format == StreamFormat::events ? "text/event-stream; charset=utf-8" : "application/x-ndjson";
+  const bool lines = format == StreamFormat::lines;
+  reply.type = lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8";
   reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  reply.stream = [format, dialect, tell = std::move(tell)](const BodyWriter& write) {
+  reply.stream = [format, lines, dialect, tell = std::move(tell)](const BodyWriter& write) {
     std::string text;
     const auto send = [&](const Json& message, std::string_view event) {
       text.clear();
       if (!event.empty()) fmt::format_to(std::back_inserter(text), "event: {}\n", event);
-      if (format == StreamFormat::events) text += "data: ";
+      if (!lines) text += "data: ";
       text += dump(message);
-      text += format == StreamFormat::events ? "\n\n" : "\n";
+      text += lines ? "\n" : "\n\n";
       if (!write(text)) throw ClientGone();
     };
     try {
       tell(send);
-      if (format == StreamFormat::events && dialect == Dialect::openai) write("data: [DONE]\n\n");
+      if (format == StreamFormat::events_until_done) write("data: [DONE]\n\n");
     } catch (const ClientGone&) {
       // Nobody reads; what was generated has been cancelled by now.
     } catch (...) {

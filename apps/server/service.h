@@ -24,11 +24,12 @@ struct ServiceOptions {
   /// Names by which clients may call the server while it has no keys, besides those of this machine; "*": any. Pages of
   /// other sites reach it through names of their own otherwise.
   std::vector<std::string> hosts = {};
-  GenerateOptions defaults = {};  ///< for requests that do not say
-  std::size_t parallel = 0;       ///< as EngineOptions has it, for /props and /slots
+  GenerateOptions defaults = {};       ///< for requests that do not say
+  std::size_t parallel = 0;            ///< as EngineOptions has it, for /props and /slots
   std::chrono::seconds timeout{3600};  ///< for an answer
   std::string slot_folder = {};        ///< where prefixes are saved; empty: nowhere
   bool slots = true, metrics = false, page = true;
+  bool verbose = false;  ///< answers to chats show the prompt
 };
 
 /// Thread-safe.

@@ -34,7 +34,8 @@ class QueueFullError final : public Error {
 };
 
 struct EngineOptions {
-  std::size_t context = 0;  ///< tokens that a request may have, prompt and answer; 0: the model's
+  /// Tokens of a request that the cache holds: its prompt, and its answer but for the last token; 0: the model's.
+  std::size_t context = 0;
   CacheKind cache = CacheKind::float16;
   std::size_t parallel = 0;  ///< requests that run at a time; 0: as many as the cache holds, 256 at most
   std::size_t queue = 1024;  ///< requests that wait; more are refused

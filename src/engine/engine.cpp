@@ -279,7 +279,11 @@ std::vector<float> Engine::embed(std::span<const TokenId> ids) {
   for (std::size_t done = 0; done < ids.size();) {
     const std::span<const TokenId> piece =
         ids.subspan(done).first(std::min(ids.size() - done, state.limits.prompt_tokens));
-    state.between_steps([&] { state.runner.add_hidden(piece, done, pages, sum); });
+    state.between_steps([&] {
+      const Clock::time_point start = Clock::now();
+      state.runner.add_hidden(piece, done, pages, sum);
+      state.scheduler.count_step(piece.size(), seconds_since(start));
+    });
     done += piece.size();
     // Requests get a step between two pieces.
     std::unique_lock lock(state.mutex);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "imago/data.h"
 #include "imago/error.h"
 #include "testing/byte_model.h"
 #include "testing/on_one_thread.h"
@@ -350,6 +351,35 @@ TEST(Engine, AModelChangesBetweenSteps) {
                UsageError);
   engine.change_model([](LanguageModel& changed_back) { changed_back.undo(); });
   EXPECT_EQ(engine.submit(request).finish().ids, before.ids);
+}
+
+// The logits are linear in what the output matrix reads, so those of the mean are the mean of those of all tokens.
+TEST(Engine, EmbeddingsAreTheMeanOfWhatTheOutputMatrixReads) {
+  const std::string name = "llama_tied_f32";
+  const auto model = load(name);
+  const std::vector<TokenId> ids = some_ids(*model, 90);
+  const std::size_t vocabulary = model->vocabulary();
+  Engine engine(model, {.context = 200, .cache = CacheKind::float32, .parallel = 1, .prompt_tokens = 40});
+  const std::vector<float> embedding = engine.embed(ids);
+  Sequence sequence(*model, {.context = 200, .cache = CacheKind::float32});
+  std::vector<float> logits(ids.size() * vocabulary);
+  sequence.append(ids, logits);
+  const Tensor<float> output = SafetensorsFile::open(*testing::find_torch_model(name) + "/model.safetensors")
+                                   .read_float32("model.embed_tokens.weight");
+  ASSERT_EQ(output.shape(), (Shape{vocabulary, embedding.size()}));
+  for (std::size_t v = 0; v < vocabulary; v += 7) {
+    double mean = 0, of_embedding = 0;
+    for (std::size_t t = 0; t < ids.size(); ++t) mean += static_cast<double>(logits[t * vocabulary + v]);
+    for (std::size_t i = 0; i < embedding.size(); ++i) {
+      of_embedding += static_cast<double>(embedding[i]) * static_cast<double>(output[v * embedding.size() + i]);
+    }
+    ASSERT_NEAR(of_embedding, mean / static_cast<double>(ids.size()), 1e-4) << v;
+  }
+  const EngineState state = engine.state();
+  EXPECT_EQ(state.prompt_tokens, ids.size());
+  EXPECT_EQ(state.steps, 3u);
+  EXPECT_EQ(state.pages_used, 0u);
+  EXPECT_THROW(engine.embed(some_ids(*model, 201)), ContextError);
 }
 
 TEST(Engine, PrefixesGoToFilesAndBack) {

@@ -371,6 +371,12 @@ void Scheduler::tell_ended() {
   ended_.clear();
 }
 
+void Scheduler::count_step(std::size_t tokens, double seconds) noexcept {
+  ++counts_.steps;
+  counts_.prompt_tokens += tokens;
+  counts_.prompt_seconds += seconds;
+}
+
 void Scheduler::forget(bool model_changed) {
   tree_.clear();
   if (!model_changed) return;

@@ -52,6 +52,8 @@ class Scheduler {
   void drop_pages(std::span<const Page> pages);
   /// Caches a text whose pages the caller has filled and still holds.
   void keep(std::span<const TokenId> tokens, std::span<const Page> pages) { tree_.insert(tokens, pages); }
+  /// Counts tokens that the caller has run as a step of a prompt.
+  void count_step(std::size_t tokens, double seconds) noexcept;
   /// Drops what is cached. `model_changed`: what runs is not cached either.
   void forget(bool model_changed);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the commands of README.md, docs/guide.md and docs/networks.md as they stand: every block fenced with "sh", page by
-# page, in an empty folder. A block fenced with "sh not run: REASON" is listed instead, one with "json FILE" becomes that
+# Runs the commands of README.md and some pages of docs as they stand: every block fenced with "sh", page by page, in an
+# empty folder. Those of docs/serve.md ask a server that is started for them, and must be answered well. A block fenced with "sh not run: REASON" is listed instead, one with "json FILE" becomes that
 # file, and each line of one with "output" must be printed by the commands, but for its numbers, which machines differ in.
 #
 #   commands_test.sh SOURCE-FOLDER PROGRAM
@@ -37,12 +37,29 @@ blocks() {
 masked() { sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?/N/g; s/ +/ /g'; }
 outputs() { awk '/^```output$/ { inside = 1; next } /^```/ { inside = 0 } inside && NF' "$1" | masked; }
 
+pages=(README.md docs/guide.md docs/networks.md)
+port=
+if command -v curl >/dev/null; then
+  pages+=(docs/serve.md)
+  imago serve "$work/stand-in.gguf" --port 0 -t 1 2>"$work/serve.log" &
+  server=$!
+  trap 'kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
+  until grep -q 'is ready' "$work/serve.log"; do
+    kill -0 "$server" || { cat "$work/serve.log"; exit 1; }
+    sleep 0.1
+  done
+  port=$(sed -n 's|^listening on http://127.0.0.1:||p' "$work/serve.log")
+else
+  echo "curl is not here: docs/serve.md is left out"
+fi
+
 failed=0
-for page in README.md docs/guide.md docs/networks.md; do
+for page in "${pages[@]}"; do
   echo "== $page"
   folder=$(mktemp -d -p "$work")
   (cd "$folder" && imago convert "$work/stand-in.gguf" SmolLM2-135M-Instruct -q >/dev/null)
-  { echo 'set -e'; blocks "$source/$page"; } >"$folder.sh" || { echo "$page: no commands, or a fence that is wrong"; exit 1; }
+  { echo 'set -e'; blocks "$source/$page"; } |
+    sed "s|localhost:8080|127.0.0.1:$port|g; s|^curl |curl -sSf |" >"$folder.sh" || { echo "$page: no commands, or a fence that is wrong"; exit 1; }
   if ! (cd "$folder" && bash -v "$folder.sh") >"$folder.log" 2>&1 </dev/null; then
     failed=1
     tail -n 25 "$folder.log"

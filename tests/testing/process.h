@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -45,8 +46,10 @@ class Capture {
   std::string text() const {
     std::string text;
     char buffer[4096];
-    std::rewind(file_.get());
-    while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, file_.get())) text.append(buffer, got);
+    // Not by fread: the offset is the program's, too.
+    for (ssize_t got = 0; (got = ::pread(descriptor(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(got));
+    }
     return text;
   }
 
@@ -64,42 +67,72 @@ inline int widowed_pipe() {
 
 }  // namespace detail
 
-/// Runs `command` (a path, then arguments) and waits for its end.
+/// A program that runs.
+class Process {
+ public:
+  /// Starts `command`: a path, then arguments.
+  explicit Process(const std::vector<std::string>& command, const ProcessOptions& options = {}) {
+    int target = out_.descriptor();
+    if (options.close_stdout) target = detail::widowed_pipe();
+    if (!options.stdout_to.empty()) target = ::open(options.stdout_to.c_str(), O_WRONLY | O_CLOEXEC);
+    if (target < 0) throw std::system_error(errno, std::generic_category(), options.stdout_to);
+
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+
+    child_ = ::fork();
+    if (child_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
+    if (child_ == 0) {
+      ::dup2(::open(options.stdin_from.c_str(), O_RDONLY), STDIN_FILENO);
+      ::dup2(target, STDOUT_FILENO);
+      if (options.without_stdout) ::close(STDOUT_FILENO);
+      ::dup2(err_.descriptor(), STDERR_FILENO);
+      for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    if (target != out_.descriptor()) ::close(target);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    wait();
+  }
+
+  /// What it has printed on standard error so far.
+  std::string err() const { return err_.text(); }
+  bool is_running() {
+    if (child_ > 0 && ::waitpid(child_, &status_, WNOHANG) == child_) child_ = 0;
+    return child_ > 0;
+  }
+  void send(int signal) const {
+    if (child_ > 0) ::kill(child_, signal);
+  }
+  ProcessResult wait() {
+    while (child_ > 0 && ::waitpid(child_, &status_, 0) < 0) {
+      if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "waitpid");
+    }
+    child_ = 0;
+    ProcessResult result;
+    if (WIFEXITED(status_)) result.exit_code = WEXITSTATUS(status_);
+    if (WIFSIGNALED(status_)) result.signal = WTERMSIG(status_);
+    result.out = out_.text();
+    result.err = err_.text();
+    return result;
+  }
+
+ private:
+  const detail::Capture out_, err_;
+  pid_t child_ = 0;  // 0: it has ended
+  int status_ = 0;
+};
+
+/// Runs `command` and waits for its end.
 inline ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options = {}) {
-  const detail::Capture out;
-  const detail::Capture err;
-  int target = out.descriptor();
-  if (options.close_stdout) target = detail::widowed_pipe();
-  if (!options.stdout_to.empty()) target = ::open(options.stdout_to.c_str(), O_WRONLY | O_CLOEXEC);
-  if (target < 0) throw std::system_error(errno, std::generic_category(), options.stdout_to);
-
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-
-  const pid_t child = ::fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  if (child == 0) {
-    ::dup2(::open(options.stdin_from.c_str(), O_RDONLY), STDIN_FILENO);
-    ::dup2(target, STDOUT_FILENO);
-    if (options.without_stdout) ::close(STDOUT_FILENO);
-    ::dup2(err.descriptor(), STDERR_FILENO);
-    for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
-    ::execv(arguments[0], arguments.data());
-    ::_exit(127);
-  }
-  if (target != out.descriptor()) ::close(target);
-
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "waitpid");
-  }
-  ProcessResult result;
-  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-  result.out = out.text();
-  result.err = err.text();
-  return result;
+  return Process(command, options).wait();
 }
 
 }  // namespace imago::testing
