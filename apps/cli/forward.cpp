@@ -12,6 +12,7 @@ struct ForwardCommand {
   std::string network, input, output, grad_output, device;
   std::uint64_t seed = 0;
   LoadOptions load;
+  bool fast = false;
   int threads = 0;
   bool quiet = false;
 };
@@ -53,10 +54,12 @@ void forward(const ForwardCommand& options) {
   set_thread_count(options.threads);
   const bool backward = !options.grad_output.empty();
   const std::shared_ptr<Device> device = open_chosen(options.device);
+  if (backward && options.fast) throw UsageError("--grad-output computes exactly; leave out --fast");
   if (backward && device) throw UsageError("--grad-output only works on the CPU; leave out --device");
   Network network = load_runnable(options.network, options.load);
   network.set_run_seed(options.seed);
   network.run_on(device);
+  network.set_fast(options.fast);
   const Tensor<float> x = read_tensor(options.input, "x");
   Tensors tensors;
   blame(fmt::format("{} on {}", options.network, options.input),
@@ -81,6 +84,7 @@ Command add_forward(CLI::App& program) {
   add_seed(*command, options->seed, "Of random numbers in layers (default: 0)");
   add_fp4_legacy(*command, options->load);
   add_device(*command, options->device);
+  add_arithmetic(*command, options->fast);
   add_threads(*command, options->threads);
   add_quiet(*command, options->quiet);
   command->footer(

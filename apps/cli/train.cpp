@@ -12,7 +12,7 @@ struct TrainCommand : CommonOptions {
   std::string spec, output;
   DataOptions data;
   TrainOptions training;  ///< except its loss, unless --loss is given, and the device and the callbacks
-  std::optional<DType> dtype;
+  std::optional<Format> dtype;
   LoadOptions load;
   std::size_t text_context = 0;  ///< 0: the data is not a text
   bool text_bytes = false;
@@ -63,7 +63,7 @@ void add_update_options(CLI::App& command, TrainCommand& options) {
             "Steps over which the rate rises to its value (default: 0)");
   number("--clip", optimizer.clip_element, "Limit of each element of the gradient (default: 0, none)");
   number("--clip-norm", optimizer.clip_norm, "Limit of the norm of the whole gradient (default: 0, none)");
-  add_parsed(command, "--dtype", options.dtype, parse_dtype, "TYPE",
+  add_parsed(command, "--dtype", options.dtype, parse_format, "TYPE",
              "Type of all weights; training uses the rounded weights (default: as SPEC says, layer by layer)");
   const auto learn_scales = [&optimizer](std::int64_t count) { optimizer.learn_scales = count > 0; };
   command.add_flag_function("--learn-scales,!--no-learn-scales", learn_scales,
@@ -152,7 +152,13 @@ Network load_spec(const TrainCommand& command) {
   return blame(command.spec, [&] {
     Network network =
         form == FileForm::architecture ? load_network(command.spec, load) : load_runnable(command.spec, load);
-    if (command.dtype) morph_network(network, *command.dtype);
+    if (command.dtype && !command.dtype->is_block()) {
+      morph_network(network, command.dtype->dtype());  // scales stay where the layers have them
+    } else if (command.dtype) {
+      for (const std::string& note : morph_network(network, Scheme(*command.dtype))) {
+        if (!command.quiet) fmt::print(stderr, "imago: note: {}\n", printable(note));
+      }
+    }
     if (network.parameters() == 0) throw UnsupportedError("no layer has weights, so there is nothing to train");
     return network;
   });

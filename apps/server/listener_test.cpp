@@ -319,8 +319,8 @@ TEST_F(ListenerTest, APortThatIsTakenIsAnError) {
 
 /// A key and a certificate that it signs itself, as PEM files.
 void write_certificate(const std::string& certificate, const std::string& key) {
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pair(
-      EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"), EVP_PKEY_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pair(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"),
+                                                                 EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(), X509_free);
   ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
   X509_gmtime_adj(X509_getm_notBefore(made.get()), -3600);

@@ -44,6 +44,21 @@ struct Scheme {
   friend auto operator<=>(const Scheme&, const Scheme&) = default;
 };
 
+/// What a weight array consists of: one matrix of rows × cols; or, with a single row, the same parts `repeats` times,
+/// each time some matrices and then `vectors` weights of biases or norms. Dtypes do not tell them apart. Block formats
+/// pack the rows of the matrices; the vectors follow all blocks in float32.
+struct WeightShape {
+  std::size_t rows = 0, cols = 0;
+  std::size_t row = 0;      ///< rows of the matrices are multiples of it, and blocks must divide it; 0: `cols`
+  std::size_t vectors = 0;  ///< in each repeat
+  std::size_t repeats = 1;
+
+  std::size_t count() const noexcept { return rows * cols; }
+  std::size_t vector_count() const noexcept { return vectors * repeats; }
+  std::size_t matrix_count() const noexcept { return count() - vector_count(); }
+  std::size_t row_length() const noexcept { return row == 0 ? cols : row; }
+};
+
 /// How weights become codes where calibration says what they multiply.
 enum class Rounding : std::uint8_t {
   nearest,      ///< each by itself; columns that matter weigh more when scales are chosen

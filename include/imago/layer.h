@@ -80,7 +80,7 @@ struct Coordinates {
 struct LayerConfig {
   LayerType type = LayerType::dense;
   Activation activation = Activation::relu;
-  DType dtype = DType::float32;
+  Format dtype = DType::float32;                  ///< of the weights; a block format too, for layers with matrices
   Granularity granularity = Granularity::tensor;  ///< of the scales of `dtype`
   int group = 0;                                  ///< weights per scale with Granularity::group
 
@@ -166,12 +166,8 @@ struct LayerGradient {
   std::vector<LayerGradient> children;
 };
 
-/// Rows and columns of a layer's weight array: [O][I] for Dense, one row for arrays made of several parts; 0 × 0 for
-/// layers without weights. Throws UsageError, naming the layer, for invalid settings.
-struct WeightShape {
-  std::size_t rows = 0, cols = 0;
-  std::size_t count() const noexcept { return rows * cols; }
-};
+/// A layer's weight array: [O][I] for Dense, one row for arrays made of several parts; 0 × 0 for layers without
+/// weights. Throws UsageError, naming the layer, for invalid settings.
 WeightShape weight_shape(const LayerConfig& config);
 
 /// Gives the layer and all inside it fresh weights: matrices uniform in [-0.1, 0.1], biases and beta 0, gamma 1. The
@@ -213,7 +209,7 @@ Layer metacognition(Layer observed, std::vector<MetaRule> rules = default_meta_r
 /// A branch or sub-layer that is another layer of the grid.
 Layer remote_link(const Coordinates& target);
 /// The same layer in another type.
-Layer with_dtype(Layer layer, DType dtype);
+Layer with_dtype(Layer layer, Format dtype);
 
 /// {dense(…), residual(), …} as a list; a braced list cannot hold layers, which only move.
 template <class... Layers>

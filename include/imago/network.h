@@ -63,6 +63,9 @@ class Network {
   /// sparse results, still run on the host between the others. Throws UnsupportedError if this build has no kernels for
   /// it.
   void run_on(std::shared_ptr<Device> device);
+  /// With `fast`, products of `forward` round activations to int8 or bfloat16 where the type of a matrix allows it (8
+  /// bits and fewer, and block formats), as language models do. Otherwise, and until called, activations are float32.
+  void set_fast(bool fast) noexcept;
   /// As forward, keeping what `backward` needs and computing with decoded weights.
   const Tensor<float>& forward_training(const Tensor<float>& x);
   /// Gradients for the last forward_training: of its input, returned, and of the weights, added to `gradients()`.
@@ -124,9 +127,11 @@ class StepMesh {
 /// Sets the dtype of all layers with weights, inner ones included, and morphs them; masters stay.
 void morph_network(Network& network, DType dtype);
 /// The same with the scales where `scheme` has them and as its calibrator finds them; scales that are not absmax are
-/// then fixed, as if they came from a file. Throws UnsupportedError for block formats, ShapeError for a group that does
-/// not divide the rows of a layer; the network is then as before.
-void morph_network(Network& network, const Scheme& scheme);
+/// then fixed, as if they came from a file. A block format that does not fit the rows of a layer gives way to one with
+/// smaller blocks and no fewer bits; where none fits, and in layers of vectors alone, the layer keeps its type. Returns
+/// a sentence about each layer that did not take the type. Throws ShapeError for a group that does not divide the rows
+/// of a layer; the network is then as before.
+std::vector<std::string> morph_network(Network& network, const Scheme& scheme);
 
 /// A layer of its own: settings, weights with masters and versions, the layers inside it.
 Layer copy_layer(const Layer& layer);
@@ -135,7 +140,7 @@ Layer copy_layer(const Layer& layer);
 struct LayerSignature {
   Coordinates at;
   LayerType type;
-  DType dtype;
+  Format dtype;
   std::vector<float> direction;  ///< unit length; zeros stay zeros; {1} without weights
 };
 std::vector<LayerSignature> extract_dna(const Network& network);

@@ -18,11 +18,12 @@ namespace imago {
 /// made; shared freely between threads.
 class Version {
  public:
-  Version(Scheme scheme, std::size_t count, Buffer codes, std::vector<float> scales, std::vector<float> zero_points,
-          std::size_t scale_group, bool explicit_scale);
+  Version(Scheme scheme, const WeightShape& shape, Buffer codes, std::vector<float> scales,
+          std::vector<float> zero_points, std::size_t scale_group, bool explicit_scale);
 
   const Scheme& scheme() const noexcept { return scheme_; }
-  std::size_t count() const noexcept { return count_; }
+  const WeightShape& shape() const noexcept { return shape_; }
+  std::size_t count() const noexcept { return shape_.count(); }
   std::span<const std::byte> codes() const { return codes_.host(); }
   /// The codes one by one: `codes<std::int8_t>()` of int8, `codes<Half>()` of float16. Codes below 8 bits share bytes
   /// and have no such span. Throws UsageError if T is not the code type of the version.
@@ -30,7 +31,7 @@ class Version {
   requires(bits(dtype_of<T>) >= 8) std::span<const T> codes()
   const {
     check_code_type(dtype_of<T>);
-    return {reinterpret_cast<const T*>(codes().data()), count_};
+    return {reinterpret_cast<const T*>(codes().data()), count()};
   }
   /// One per tensor, row or group; empty for block formats and for types without a scale.
   std::span<const float> scales() const noexcept { return scales_; }
@@ -54,7 +55,7 @@ class Version {
   void check_code_type(DType dtype) const;
 
   Scheme scheme_;
-  std::size_t count_;
+  WeightShape shape_;
   Buffer codes_;
   std::vector<float> scales_, zero_points_;
   std::size_t scale_group_;
@@ -83,8 +84,9 @@ class ViewCache;
 /// the store.
 class WeightStore {
  public:
-  /// A zero master of rows × cols. Throws ShapeError on overflow. A flat array has one row.
-  explicit WeightStore(std::size_t rows, std::size_t cols);
+  /// A zero master. Throws ShapeError on overflow. A flat array has one row.
+  explicit WeightStore(const WeightShape& shape);
+  explicit WeightStore(std::size_t rows, std::size_t cols) : WeightStore(WeightShape{.rows = rows, .cols = cols}) {}
   explicit WeightStore(std::size_t count) : WeightStore(1, count) {}
   WeightStore(WeightStore&&) noexcept;
   WeightStore& operator=(WeightStore&&) noexcept;
@@ -92,9 +94,10 @@ class WeightStore {
   /// A store of its own with the same master, versions and fixed scales; nothing of it is on accelerators.
   WeightStore copy() const;
 
-  std::size_t rows() const noexcept;
-  std::size_t cols() const noexcept;
-  std::size_t count() const noexcept;
+  const WeightShape& shape() const noexcept;
+  std::size_t rows() const noexcept { return shape().rows; }
+  std::size_t cols() const noexcept { return shape().cols; }
+  std::size_t count() const noexcept { return shape().count(); }
 
   /// The source of truth, 64-byte aligned. Made by unpacking when it was released.
   std::span<const float> master() const;

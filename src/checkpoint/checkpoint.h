@@ -58,6 +58,15 @@ void write_layer(JsonWriter& json, const Layer& layer, LayerContent content);
 void write_network(JsonWriter& json, const Network& network, LayerContent content);
 std::string network_text(const Network& network, files::JsonStyle style, LayerContent content);
 
+/// What files state where they must name one of the 21 dtypes: of a block format, what the original has in its place.
+DType dtype_beside(Format format) noexcept;
+
+/// The type that a file names: as parse_format, and also entity_q4_0, which users cannot name.
+Format parse_stored_format(std::string_view text);
+
+/// Whether an `.entity` file has the layer's matrices one by one in the original's Q4_0: attention and SwiGLU.
+bool has_entity_blocks(const LayerConfig& config) noexcept;
+
 /// Gives `layer` the weights that a file has for it: `bytes` in the layer's dtype, or in float32 if not `native`.
 /// There is one scale, or as many as the granularity of the layer needs, and as many zero points or none. Throws
 /// UsageError or ShapeError if they do not fit.

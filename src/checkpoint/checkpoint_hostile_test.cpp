@@ -118,6 +118,33 @@ TEST(HostileCheckpoint, Scales) {
   expect_weight_problem("int8", "AQI=", "32, 64 or 128", R"(,"granularity":"group","group":33,"scales":"AACAPw==")");
 }
 
+TEST(HostileCheckpoint, Blocks) {
+  const auto problem = [](const std::string& keys) -> std::string {
+    try {
+      deserialize_network(R"({"depth":1,"rows":1,"cols":1,"layers_per_cell":1,"layers":[{"z":0,"y":0,"x":0,"l":0,)"
+                          R"("type":"Dense","input_height":32,"output_height":1,)" +
+                          keys + "}]}");
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  const std::string blocks = R"("blocks":"AAAAAAAAAAAAAAAAAAAAAAAA")";  // 18 bytes
+  EXPECT_EQ(problem(R"("block_format":"q4_0",)" + blocks), "none");
+  EXPECT_EQ(problem(blocks + R"(,"block_format":"Q4_0")"), "none") << "in any order, in any case";
+  EXPECT_NE(problem(R"("block_format":"q8_0",)" + blocks).find("18 bytes for 32 weights in q8_0, which take 34"),
+            std::string::npos);
+  EXPECT_NE(problem(R"("block_format":"q4_k",)" + blocks).find("a row of 32 weights is not a multiple"),
+            std::string::npos);
+  EXPECT_NE(problem(R"("block_format":"int8",)" + blocks).find("int8 is not a block format"), std::string::npos);
+  EXPECT_NE(problem(R"("block_format":"q4_9",)" + blocks).find("q4_9"), std::string::npos);
+  EXPECT_NE(problem(blocks).find("blocks without a block_format"), std::string::npos);
+  EXPECT_NE(problem(R"("block_format":"q4_0","weights":"AAAA",)" + blocks).find("either weights or blocks"),
+            std::string::npos);
+  EXPECT_NE(problem(R"("block_format":"q4_0","scales":"AACAPw==",)" + blocks).find("neither scales nor"),
+            std::string::npos);
+}
+
 TEST(HostileCheckpoint, Numbers) {
   expect_layer_problem(R"("input_height":1e999)", "out of range");
   expect_layer_problem(R"("input_height":2147483648)", "from -2147483648 to 2147483647");

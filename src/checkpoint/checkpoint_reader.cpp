@@ -29,6 +29,12 @@ Granularity read_granularity(const JsonValue& value, std::string_view key) {
   value.fail(fmt::format("unknown granularity '{}'; known are tensor, row, group", text));
 }
 
+Format parse_block_format(const std::string& text) {
+  const Format format = parse_stored_format(text);
+  if (!format.is_block()) throw UsageError(fmt::format("{} is not a block format", format.name()));
+  return format;
+}
+
 /// A number, flag or text of a setting.
 template <class T>
 T read_setting(const JsonValue& value, std::string_view key) {
@@ -115,7 +121,8 @@ class NetworkReader {
 
   /// What the keys of the weights said, until all settings are known.
   struct WeightValues {
-    std::optional<JsonValue> weights, scale, scales, zero_point, zeros;
+    std::optional<JsonValue> weights, scale, scales, zero_point, zeros, blocks;
+    std::optional<Format> block_format;
     bool native = false;
   };
 
@@ -132,10 +139,19 @@ class NetworkReader {
       if (field == nullptr) continue;  // keys of other programs, and of times to come
       std::visit(Setter{*this, layer, values, path, field->key, member.value}, field->place);
     }
+    if (values.block_format) layer.config.dtype = *values.block_format;
+    if (values.blocks) use_blocks(layer, values);
     if (reading_.weights != WeightsInJson::ignore) load_weights(layer, values, path);
     if (reading_.scales != nullptr && values.scale) (*reading_.scales)[path] = values.scale->single("scale");
     --depth_;
     return layer;
+  }
+
+  static void use_blocks(const Layer& layer, WeightValues& values) {
+    if (!layer.config.dtype.is_block()) values.blocks->fail("blocks without a block_format");
+    if (values.weights) values.blocks->fail("a layer has either weights or blocks");
+    values.weights = values.blocks;
+    values.native = true;
   }
 
   void load_weights(Layer& layer, const WeightValues& values, const std::string& path) const {
@@ -199,7 +215,7 @@ class NetworkReader {
       layer.config.*m = named([](const std::string& t) { return t.empty() ? LayerType::dense : parse_layer_type(t); });
     }
     void operator()(Activation LayerConfig::*m) const { layer.config.*m = named(parse_activation); }
-    void operator()(DType LayerConfig::*m) const {
+    void operator()(Format LayerConfig::*m) const {
       layer.config.*m = named([](const std::string& t) { return t.empty() ? DType::float32 : parse_dtype(t); });
     }
     void operator()(SoftmaxType LayerConfig::*m) const {
@@ -227,6 +243,8 @@ class NetworkReader {
         case WeightKey::native: values.native = value.boolean(key); return;
         case WeightKey::scale: values.scale = value; return;
         case WeightKey::scales: values.scales = value; return;
+        case WeightKey::blocks: values.blocks = value; return;
+        case WeightKey::block_format: values.block_format = named(parse_block_format); return;
         case WeightKey::zero_point: values.zero_point = value; return;
         case WeightKey::zeros: values.zeros = value; return;
       }

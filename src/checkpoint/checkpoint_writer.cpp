@@ -12,6 +12,7 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/scheme.h"
+#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -43,19 +44,24 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
   const WeightShape shape = weight_shape(config);
   const std::size_t count = checked_mul(shape.rows, shape.cols, "the number of weights");
   const std::size_t float_bytes = checked_mul(count, sizeof(float), "the size of the weights");
+  if (config.dtype.is_block()) {
+    scale_layout(config.scheme(), shape);  // before the rows are said not to fit by a number of bytes
+    if (!stored.native || stored.scales != 0)
+      throw UsageError("blocks have neither scales nor float32 values beside them");
+  }
   const bool wide = config.dtype == DType::float16 || config.dtype == DType::bfloat16;
   // An older revision stored the 16-bit floats as float32: told by the length.
   const bool as_float = !stored.native || (wide && stored.bytes == float_bytes && count != 0);
-  const std::size_t wanted = as_float ? float_bytes : packed_bytes(config.dtype, count);
+  const std::size_t wanted = as_float ? float_bytes : packed_bytes(config.dtype, shape);
   if (stored.bytes != wanted || count == 0) {
     throw ShapeError(fmt::format("{} bytes for {} weights in {}, which take {}", stored.bytes, count,
-                                 as_float ? "float32" : name(config.dtype), wanted));
+                                 as_float ? "float32" : config.dtype.name(), wanted));
   }
   if (!stored.native) return {shape, as_float};
   // Types without scales have none per row either, whatever the setting says.
   const Scheme scheme = checked_scheme(config.scheme());
   const bool single = scheme.granularity == Granularity::tensor;
-  const std::size_t scales = single ? 0 : scale_layout(scheme, shape.rows, shape.cols).count;
+  const std::size_t scales = single ? 0 : scale_layout(scheme, shape).count;
   if (single && stored.scales != 0) throw UsageError("scales are given, but this layer has none per row or group");
   if (!single && stored.scales == 0) throw UsageError("scales per row or group are missing");
   if (stored.scales != scales) throw ShapeError(fmt::format("{} scales, not {}", stored.scales, scales));
@@ -67,11 +73,25 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
 
 }  // namespace
 
+DType dtype_beside(Format format) noexcept {
+  if (!format.is_block()) return format.dtype();
+  return format == BlockFormat::entity_q4_0 ? DType::int4 : DType::float32;
+}
+
+Format parse_stored_format(std::string_view text) {
+  return text == name(BlockFormat::entity_q4_0) ? BlockFormat::entity_q4_0 : parse_format(text);
+}
+
+bool has_entity_blocks(const LayerConfig& config) noexcept {
+  return config.dtype == BlockFormat::entity_q4_0 &&
+         (config.type == LayerType::multi_head_attention || config.type == LayerType::swiglu);
+}
+
 TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stored, std::string path) {
   const auto [shape, as_float, scales, zeros] = check_sizes(config, stored);
   TensorSummary summary;
   summary.name = std::move(path);
-  summary.type = as_float ? name(DType::float32) : name(config.dtype);
+  summary.type = as_float ? name(DType::float32) : config.dtype.name();
   summary.shape = shape.rows == 1 ? Shape{shape.cols} : Shape{shape.rows, shape.cols};
   summary.bytes = stored.bytes + (scales + zeros) * sizeof(float);
   return summary;
@@ -80,21 +100,21 @@ TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stor
 void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
   const LayerConfig& config = layer.config;
   check_scale(stored.scale);
-  check_zero_point(config.dtype, stored.zero_point);
+  if (!config.dtype.is_block()) check_zero_point(config.dtype.dtype(), stored.zero_point);
   const auto [shape, as_float, scales, zeros] =
       check_sizes(config, {stored.bytes.size(), stored.native, stored.scales.size(), stored.zeros.size()});
-  WeightStore store(shape.rows, shape.cols);
+  WeightStore store(shape);
   if (as_float) {
     std::memcpy(store.edit_master().data(), stored.bytes.data(), stored.bytes.size());
     // What a float32 master is rounded with, if the file says so.
-    const bool rounds = stored.scale != 0 && is_scaled(config.dtype) && config.granularity == Granularity::tensor;
-    if (stored.native || rounds) store.set_scale(config.dtype, stored.scale, stored.zero_point);
-  } else if (scales != 0) {
+    const bool rounds = stored.scale != 0 && config.dtype.has_scales() && config.granularity == Granularity::tensor;
+    if (stored.native || rounds) store.set_scale(config.dtype.dtype(), stored.scale, stored.zero_point);
+  } else if (scales != 0 || config.dtype.is_block()) {
     store.set_loaded(config.scheme(), stored.bytes, stored.scales, stored.zeros);
   } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy) {
     store.set_master(decode_legacy_fp4(stored.bytes, shape.count(), stored.scale));
   } else {
-    store.set_loaded(config.dtype, stored.bytes, stored.scale, stored.zero_point);
+    store.set_loaded(config.dtype.dtype(), stored.bytes, stored.scale, stored.zero_point);
   }
   layer.weights = std::move(store);
 }
@@ -105,9 +125,10 @@ EmittedWeights emit_weights(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
   emitted.version = store.morph(scheme);
   emitted.bytes = emitted.version ? emitted.version->codes() : std::as_bytes(store.master());
+  if (scheme.format.is_block()) return emitted;
   if (scheme.granularity == Granularity::tensor) {
-    emitted.scale = store.scale(layer.config.dtype);
-    emitted.zero_point = store.zero_point(layer.config.dtype);
+    emitted.scale = store.scale(scheme.format.dtype());
+    emitted.zero_point = store.zero_point(scheme.format.dtype());
   } else {
     emitted.scales = emitted.version->scales();
     emitted.zeros = emitted.version->zero_points();
@@ -138,7 +159,10 @@ class LayerWriter {
     json_.begin_object();
     EmittedWeights weights;
     if (layer.weights && content_ == LayerContent::all) weights = emit_weights(layer);
-    if (layer.weights && content_ == LayerContent::described) weights.scale = layer.weights->scale(layer.config.dtype);
+    const Format format = layer.config.dtype;
+    if (layer.weights && content_ == LayerContent::described && !format.is_block()) {
+      weights.scale = layer.weights->scale(format.dtype());
+    }
     for (const LayerField& field : layer_fields()) {
       const Scope scope{*this, json_, layer, at, weights, field.key};
       std::visit(scope, field.place);
@@ -176,6 +200,7 @@ class LayerWriter {
     }
 
     void operator()(int Coordinates::*member) const { json.member(key, at.*member); }
+    void operator()(Format LayerConfig::*member) const { json.member(key, name(dtype_beside(layer.config.*member))); }
     void operator()(Granularity LayerConfig::*member) const {
       const Granularity granularity = layer.config.*member;
       if (granularity != Granularity::tensor) json.member(key, granularity == Granularity::row ? "row" : "group");
@@ -185,7 +210,11 @@ class LayerWriter {
                           layer.config.seq_length == 1 && !reads_seq_length(layer.config.type);
       if (!silent) put_if(layer.config.*member);
     }
-    void operator()(std::vector<float> LayerConfig::*member) const { put_floats(layer.config.*member); }
+    void operator()(std::vector<float> LayerConfig::*member) const {
+      const bool is_blob = member != &LayerConfig::inner_norm && writer.content_ == LayerContent::topology &&
+                           layer.weights && has_entity_blocks(layer.config);
+      if (!is_blob) put_floats(layer.config.*member);
+    }
     template <class T>
     void operator()(std::vector<T> LayerConfig::*member) const {
       put_list(layer.config.*member, [&](T element) { json.value(element); });
@@ -201,15 +230,24 @@ class LayerWriter {
     void operator()(const TargetField& field) const { put_if(layer.config.target.*field.member); }
     void operator()(WeightKey part) const {
       if (writer.content_ == LayerContent::described && part == WeightKey::scale && layer.weights &&
-          !is_scaled(layer.config.dtype) && weights.scale != 1) {
+          layer.config.dtype.is_wide() && weights.scale != 1) {
         return json.member(key, weights.scale);
       }
-      if (weights.bytes.empty()) return;
+      const Format format = layer.config.dtype;
+      if (part == WeightKey::block_format) {
+        const bool by_blobs = writer.content_ == LayerContent::topology && has_entity_blocks(layer.config);
+        if (format.is_block() && !by_blobs) json.member(key, format.name());
+        return;
+      }
+      // Blocks have a key of their own, so that the original finds no weights rather than wrong ones.
+      if (weights.bytes.empty() || format.is_block() != (part == WeightKey::blocks)) return;
       switch (part) {
+        case WeightKey::blocks:
         case WeightKey::weights: json.key(key); return json.base64(weights.bytes);
         case WeightKey::native: return json.member(key, true);
         case WeightKey::scale: return put_if(weights.scale);
         case WeightKey::scales: return put_floats(weights.scales);
+        case WeightKey::block_format: return;
         case WeightKey::zero_point: return put_if(weights.zero_point);
         case WeightKey::zeros: return put_floats(weights.zeros);
       }

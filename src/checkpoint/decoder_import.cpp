@@ -221,7 +221,7 @@ std::array<SlotShape, kSlots> slot_shapes(const ImportSizes& sizes) {
 }
 
 /// The type of most of what such a layer holds, if it is a wide one that holds the rest too: what is read is then kept.
-std::optional<DType> native_type(const WeightStore& weights, std::span<const TensorRecipe* const> matrices) {
+std::optional<Format> native_type(const WeightStore& weights, std::span<const TensorRecipe* const> matrices) {
   const std::optional<Format> format = stored(*matrices.front()).format;
   if (format != Format(DType::float16) && format != Format(DType::bfloat16)) return std::nullopt;
   if (!std::ranges::all_of(matrices, [&](const TensorRecipe* m) { return stored(*m).format == format; })) {
@@ -234,7 +234,7 @@ std::optional<DType> native_type(const WeightStore& weights, std::span<const Ten
   std::vector<float> back(rest.size());
   encode(*format, rest, {}, codes);
   decode(*format, codes, {}, back);
-  return std::ranges::equal(rest, back) ? std::optional(format->dtype()) : std::nullopt;
+  return std::ranges::equal(rest, back) ? format : std::nullopt;
 }
 
 class DecoderImport {
@@ -303,8 +303,7 @@ class DecoderImport {
   /// (docs/layers.md). Matrices keep 16 bits; norms are float32, as the original has them.
   Layer make_layer(LayerConfig config, const Block& block, std::initializer_list<Slot> slots) {
     config.rms_norm_eps = sizes_.eps;
-    const WeightShape shape = weight_shape(config);
-    WeightStore store(shape.rows, shape.cols);
+    WeightStore store(weight_shape(config));
     std::span<float> rest = store.edit_master();
     const auto next = [&](std::size_t count) {
       const std::span<float> part = rest.first(count);
@@ -323,7 +322,9 @@ class DecoderImport {
       const std::span<float> to = next(shapes_[slot].rows);
       if (const TensorRecipe* bias = block[slot][kBiasPart]) models::apply_recipe(*bias, to);
     }
-    if (!matrices.empty()) config.dtype = options_.dtype.value_or(native_type(store, matrices).value_or(config.dtype));
+    if (!matrices.empty()) {
+      config.dtype = options_.dtype ? Format(*options_.dtype) : native_type(store, matrices).value_or(config.dtype);
+    }
     Layer layer(std::move(config));
     layer.weights = std::move(store);
     return layer;
@@ -415,7 +416,7 @@ class DecoderImport {
 
   Layer make_global(const TensorRecipe& tensor, LayerConfig config) const {
     const WeightShape shape = weight_shape(config);
-    WeightStore store(shape.rows, shape.cols);
+    WeightStore store(shape);
     models::apply_recipe(tensor, store.edit_master());
     const TensorRecipe* const matrix = &tensor;
     if (shape.rows > 1) config.dtype = native_type(store, {&matrix, 1}).value_or(config.dtype);

@@ -158,9 +158,9 @@ class TraitsFinder {
   }
 
   models::ConfigExtras extras() const {
-    const DType dtype = decoder_.embedding->config.dtype;
-    const bool plain = dtype == DType::float16 || dtype == DType::bfloat16;
-    return {.dtype = plain ? dtype : DType::float32, .attention_bias = biased_};
+    const Format format = decoder_.embedding->config.dtype;
+    const bool plain = format == DType::float16 || format == DType::bfloat16;
+    return {.dtype = plain ? format.dtype() : DType::float32, .attention_bias = biased_};
   }
   bool biased() const noexcept { return biased_; }
 

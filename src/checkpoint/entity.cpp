@@ -14,6 +14,7 @@
 #include "files/json.h"
 #include "files/name_index.h"
 #include "imago/error.h"
+#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -173,16 +174,18 @@ void check_kinds(const LayerParts& parts) {
   if (parts.own == nullptr && parts.scales != nullptr) throw UsageError("it has scales without weights");
 }
 
-void install(const LayerParts& parts, Fp4Table fp4) {
+void install(const std::string& path, const LayerParts& parts, Fp4Table fp4, EntityBlocksByPath& blocks) {
   check_kinds(parts);
   Layer& layer = *parts.layer;
   if (!parts.matrices.empty()) {
-    install_decoder_matrices(layer, parts.matrices, parts.biases ? floats_of(*parts.biases) : std::vector<float>());
+    const std::vector<float> biases = parts.biases ? floats_of(*parts.biases) : std::vector<float>();
+    std::vector<std::size_t> words = install_decoder_matrices(layer, parts.matrices, biases);
+    if (!words.empty()) blocks[path] = {std::move(words), parts.biases != nullptr};
     return;
   }
   if (parts.own == nullptr) return;
   const EntityBlob& own = parts.own->blob;
-  layer.config.dtype = parse_dtype(own.dtype);
+  layer.config.dtype = parse_stored_format(own.dtype);
   std::vector<float> scales, zeros;
   if (parts.scales != nullptr) scales = floats_of(*parts.scales);
   if (parts.zeros != nullptr) zeros = floats_of(*parts.zeros);
@@ -213,7 +216,7 @@ void measure(const LayerParts& parts, std::map<const EntityBlob*, TensorSummary>
   } else if (parts.own != nullptr) {
     const EntityBlob& own = parts.own->blob;
     LayerConfig config = parts.layer->config;
-    config.dtype = parse_dtype(own.dtype);
+    config.dtype = parse_stored_format(own.dtype);
     summaries[&own] = measure_weights(config,
                                       {.bytes = own.bytes.size(),
                                        .native = own.native,
@@ -246,7 +249,7 @@ void assign_all(Network& network, const std::vector<PlacedBlob>& blobs, std::vec
   for (const auto& [path, parts] : layers) {
     if (parts.last == nullptr) continue;
     try {
-      handle(parts);
+      handle(path, parts);
     } catch (const FormatError&) {
       throw;
     } catch (const Error& error) {
@@ -294,9 +297,9 @@ std::vector<PlacedBlob> read_blobs(const OpenEntity& open) {
 Entity read_entity(std::span<const std::byte> file, std::string_view path, Fp4Table fp4) {
   const OpenEntity open = open_entity(file, path);
   const JsonValue root = open.document.root();
-  Entity entity{read_topology(root), read_transformer(root), {}};
+  Entity entity{read_topology(root), read_transformer(root), {}, {}};
   assign_all(entity.network, read_blobs(open), entity.decoder_blobs,
-             [&](const LayerParts& parts) { install(parts, fp4); });
+             [&](const std::string& layer, const LayerParts& parts) { install(layer, parts, fp4, entity.blocks); });
   return entity;
 }
 
@@ -307,7 +310,8 @@ EntityContents measure_entity(std::span<const std::byte> file, std::string_view 
   const std::vector<PlacedBlob> blobs = read_blobs(open);
   std::map<const EntityBlob*, TensorSummary> summaries;  // of weights; all other blobs are plain lists of numbers
   std::vector<EntityBlob> decoder_blobs;
-  assign_all(contents.network, blobs, decoder_blobs, [&](const LayerParts& parts) { measure(parts, summaries); });
+  assign_all(contents.network, blobs, decoder_blobs,
+             [&](const std::string&, const LayerParts& parts) { measure(parts, summaries); });
   for (const PlacedBlob& placed : blobs) {
     const EntityBlob& blob = placed.blob;
     const auto found = summaries.find(&blob);
@@ -323,10 +327,33 @@ namespace {
 /// A blob and what keeps its bytes alive.
 struct OutgoingBlob {
   EntityBlob blob;
-  std::shared_ptr<const Version> version;
+  std::shared_ptr<const void> owner;
 };
 
-std::vector<OutgoingBlob> collect(const Network& network) {
+/// A layer in entity_q4_0 as the original has it: its matrices one by one, norms, biases. `read` says how it was read,
+/// if it was.
+void collect_blocks(const std::string& path, const Layer& layer, const EntityBlocks* read,
+                    std::vector<OutgoingBlob>& blobs) {
+  const EmittedWeights weights = emit_weights(layer);
+  const auto add_floats = [&](std::string_view what, std::span<const std::byte> bytes) {
+    blobs.push_back(
+        {{fmt::format("{}.{}", path, what), std::string(name(DType::float32)), 0, false, bytes}, weights.version});
+  };
+  const std::span<const std::size_t> words = read == nullptr ? std::span<const std::size_t>() : read->words;
+  for (auto& [key, bytes] : emit_decoder_matrices(layer.config, weights.bytes, words)) {
+    const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+    blobs.push_back({{fmt::format("{}.q4_0.{}", path, key), "Q4_0", 0, true, *kept}, kept});
+  }
+  if (!layer.config.q_norm.empty()) add_floats("q_norm", std::as_bytes(std::span(layer.config.q_norm)));
+  if (!layer.config.k_norm.empty()) add_floats("k_norm", std::as_bytes(std::span(layer.config.k_norm)));
+  // The original has biases of SwiGLU always, and of attention never.
+  const auto biases = weights.bytes.subspan(block_bytes(layer.config.dtype, layer.weights->shape()));
+  const bool usual = read == nullptr ? layer.config.type == LayerType::swiglu : read->has_biases;
+  const bool zero = std::ranges::all_of(biases, [](std::byte byte) { return byte == std::byte{0}; });
+  if (usual || !zero) add_floats("biases", biases);
+}
+
+std::vector<OutgoingBlob> collect(const Network& network, const EntityBlocksByPath& blocks) {
   std::vector<OutgoingBlob> blobs;
   for_each_path(network, [&](const std::string& path, const Layer& layer) {
     if (!layer.weights) return;
@@ -336,9 +363,13 @@ std::vector<OutgoingBlob> collect(const Network& network) {
                        nullptr});
       return;
     }
+    if (has_entity_blocks(layer.config)) {
+      const auto read = blocks.find(path);
+      return collect_blocks(path, layer, read == blocks.end() ? nullptr : &read->second, blobs);
+    }
     const EmittedWeights weights = emit_weights(layer);
     blobs.push_back(
-        {{path, std::string(name(layer.config.dtype)), weights.scale, true, weights.bytes, weights.zero_point},
+        {{path, std::string(layer.config.dtype.name()), weights.scale, true, weights.bytes, weights.zero_point},
          weights.version});
     const auto add_floats = [&](const char* suffix, std::span<const float> values) {
       if (values.empty()) return;
@@ -356,7 +387,7 @@ void write_blob_list(JsonWriter& json, std::span<const OutgoingBlob> blobs) {
   if (blobs.empty()) return json.raw("null");  // as the original has it
   json.begin_array();
   std::uint64_t offset = 0;
-  for (const auto& [blob, version] : blobs) {
+  for (const auto& [blob, owner] : blobs) {
     json.begin_object();
     json.member("path", blob.path);
     json.member("offset", offset);
@@ -379,8 +410,8 @@ std::string_view raw_bytes(const T& value) {
 }  // namespace
 
 void write_entity(Sink& sink, const Network& network, std::string_view transformer,
-                  std::span<const EntityBlob> decoder_blobs) {
-  std::vector<OutgoingBlob> blobs = collect(network);
+                  std::span<const EntityBlob> decoder_blobs, const EntityBlocksByPath& blocks) {
+  std::vector<OutgoingBlob> blobs = collect(network, blocks);
   for (const EntityBlob& blob : decoder_blobs) blobs.push_back({blob, nullptr});
 
   StringSink header;
@@ -409,10 +440,10 @@ void write_entity(Sink& sink, const Network& network, std::string_view transform
 }
 
 void save_entity(const std::string& path, const Network& network, std::string_view transformer,
-                 std::span<const EntityBlob> decoder_blobs) {
+                 std::span<const EntityBlob> decoder_blobs, const EntityBlocksByPath& blocks) {
   AtomicFile file(path);
   files::FileSink sink(file);
-  write_entity(sink, network, transformer, decoder_blobs);
+  write_entity(sink, network, transformer, decoder_blobs, blocks);
   file.commit();
 }
 

@@ -13,9 +13,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "files/detect.h"
@@ -41,15 +43,23 @@ struct EntityBlob {
   float zero_point = 0;
 };
 
+/// How a file has the Q4_0 matrices of a layer, beyond what they mean: so that they are written as they were read.
+struct EntityBlocks {
+  std::vector<std::size_t> words;  ///< of codes, with padding; in the order of the matrices
+  bool has_biases = false;         ///< a blob of them, be they all zero
+};
+using EntityBlocksByPath = std::map<std::string, EntityBlocks, std::less<>>;
+
 /// Embeddings, head and final norm of a decoder belong to no layer: they are kept as data.
 struct Entity {
   Network network;
   std::string transformer;                ///< JSON as the header has it; empty if there is none
   std::vector<EntityBlob> decoder_blobs;  ///< `transformer.…`
+  EntityBlocksByPath blocks = {};         ///< of layers in entity_q4_0
 };
 
-/// Block-packed and ternary matrices of decoders become float32 weights with exactly the values they stand for.
-/// Throws FormatError.
+/// Q4_0 matrices whose rows are whole blocks make a layer in entity_q4_0; others, and ternary matrices of decoders,
+/// become float32 weights with exactly the values they stand for. Throws FormatError.
 Entity read_entity(std::span<const std::byte> file, std::string_view path, Fp4Table fp4 = Fp4Table::ocp);
 
 /// The blobs of a file as tensors, checked as read_entity checks them but for their values; `network` has no weights.
@@ -61,13 +71,13 @@ struct EntityContents {
 };
 EntityContents measure_entity(std::span<const std::byte> file, std::string_view path);
 
-/// `transformer` and its blobs, if given, are written as they are.
+/// `transformer` and its blobs, if given, are written as they are; `blocks` say how layers in entity_q4_0 were read.
 void write_entity(Sink& sink, const Network& network, std::string_view transformer = {},
-                  std::span<const EntityBlob> decoder_blobs = {});
+                  std::span<const EntityBlob> decoder_blobs = {}, const EntityBlocksByPath& blocks = {});
 
 /// The same into the file `path`, which appears whole or not at all. Throws IoError.
 void save_entity(const std::string& path, const Network& network, std::string_view transformer = {},
-                 std::span<const EntityBlob> decoder_blobs = {});
+                 std::span<const EntityBlob> decoder_blobs = {}, const EntityBlocksByPath& blocks = {});
 
 // Matrices of decoder layers as `.entity` files may pack them: Q4_0 blocks and ternary words.
 
@@ -78,9 +88,18 @@ struct DecoderMatrix {
   const EntityBlob* blob = nullptr;
 };
 
-/// All weights of `layer` from its packed matrices and its biases (empty: zeros), as a float32 master. Checks every
-/// size before it allocates. Throws UsageError or ShapeError for what does not fit.
-void install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices, std::span<const float> biases);
+/// All weights of `layer` from its packed matrices and its biases (empty: zeros): in entity_q4_0 if all matrices are,
+/// and their rows are whole blocks; else as a float32 master. Checks every size before it allocates. Returns the words
+/// of each matrix, none for a float32 master. Throws UsageError or ShapeError for what does not fit.
+std::vector<std::size_t> install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices,
+                                                  std::span<const float> biases);
+
+/// A Q4_0 blob of a layer: its key, and its bytes.
+using OutgoingMatrix = std::pair<int, std::vector<std::byte>>;
+/// The matrices of a layer in entity_q4_0, whose packed array this is; `words` as install_decoder_matrices gave them,
+/// empty for the padding of the original. REQUIRES: has_entity_blocks.
+std::vector<OutgoingMatrix> emit_decoder_matrices(const LayerConfig& config, std::span<const std::byte> packed,
+                                                  std::span<const std::size_t> words);
 
 /// The shapes of the matrices, checked as above but for the codes; `biases` is their number.
 std::vector<Shape> measure_decoder_matrices(const LayerConfig& config, std::span<const DecoderMatrix> matrices,

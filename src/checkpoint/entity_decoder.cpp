@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "imago/error.h"
 #include "layers/settings.h"
+#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -158,9 +159,12 @@ std::vector<Place> places_of(const LayerConfig& config) {
   return places;
 }
 
+/// The key of the first matrix; the others follow.
+int first_key_of(const LayerConfig& config) { return config.type == LayerType::multi_head_attention ? 200 : 100; }
+
 /// The place of a Q4_0 matrix, by its key.
 Place place_of(const LayerConfig& config, std::span<const Place> places, const DecoderMatrix& matrix) {
-  const int index = matrix.key - (config.type == LayerType::multi_head_attention ? 200 : 100);
+  const int index = matrix.key - first_key_of(config);
   if (index < 0 || index >= static_cast<int>(places.size())) {
     throw UsageError(fmt::format("blob {} names no matrix of {}", matrix.blob->path, name(config.type)));
   }
@@ -202,15 +206,86 @@ std::vector<Shape> measure_decoder_matrices(const LayerConfig& config, std::span
   return shapes;
 }
 
-void install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices, std::span<const float> biases) {
-  const std::vector<PackedMatrix> packed = read_matrices(layer.config, matrices, biases.size());
+namespace {
+
+constexpr std::size_t kBlockValues = 32, kBlockBytes = 20, kCodeBytes = 16;  // of entity_q4_0: a float32, then codes
+constexpr std::size_t kWordsPerBlock = kCodeBytes / sizeof(std::uint32_t);
+
+void load_blocks(Layer& layer, std::span<const PackedMatrix> matrices, std::span<const float> biases) {
+  layer.config.dtype = BlockFormat::entity_q4_0;
+  WeightStore store(weight_shape(layer.config));
+  std::vector<std::byte> packed(packed_bytes(layer.config.dtype, store.shape()));
+  for (const PackedMatrix& matrix : matrices) {
+    std::byte* to = packed.data() + matrix.place.first / kBlockValues * kBlockBytes;
+    const std::uint32_t* words = matrix.words.data();
+    for (const float scale : matrix.scales) {
+      std::memcpy(to, &scale, sizeof scale);
+      std::memcpy(to + sizeof scale, words, kCodeBytes);
+      to += kBlockBytes;
+      words += kWordsPerBlock;
+    }
+  }
+  if (!biases.empty()) std::memcpy(&*packed.end() - biases.size_bytes(), biases.data(), biases.size_bytes());
+  store.set_loaded(layer.config.scheme(), packed, std::span<const float>());
+  layer.weights = std::move(store);
+}
+
+/// What the original's buffers on GPUs ask for.
+std::size_t padded_words(std::size_t blocks) {
+  return std::max<std::size_t>(512, (blocks * kWordsPerBlock + 63) / 64 * 64);
+}
+
+template <class T>
+void put(std::vector<std::byte>& bytes, T value) {
+  const auto raw = std::as_bytes(std::span(&value, 1));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+}  // namespace
+
+std::vector<OutgoingMatrix> emit_decoder_matrices(const LayerConfig& config, std::span<const std::byte> packed,
+                                                  std::span<const std::size_t> words) {
+  const int first_key = first_key_of(config);
+  std::vector<OutgoingMatrix> emitted;
+  for (const Place& place : places_of(config)) {
+    const std::size_t index = emitted.size(), blocks = place.count / kBlockValues;
+    const std::size_t padded = index < words.size() ? words[index] : padded_words(blocks);
+    auto& [key, bytes] = emitted.emplace_back(first_key + static_cast<int>(index), std::vector<std::byte>());
+    bytes.reserve(2 * sizeof(std::uint32_t) + blocks * sizeof(float) + padded * sizeof(std::uint32_t));
+    put(bytes, checked_cast<std::uint32_t>(blocks, "blocks of a matrix"));
+    put(bytes, checked_cast<std::uint32_t>(padded, "words of a matrix"));
+    const auto own = packed.subspan(place.first / kBlockValues * kBlockBytes, blocks * kBlockBytes);
+    for (std::size_t part = 0; part < 2; ++part) {  // all scales, then all codes
+      for (std::size_t i = 0; i < blocks; ++i) {
+        const auto block = own.subspan(i * kBlockBytes, kBlockBytes);
+        const auto bytes_of_part = part == 0 ? block.first(sizeof(float)) : block.subspan(sizeof(float));
+        bytes.insert(bytes.end(), bytes_of_part.begin(), bytes_of_part.end());
+      }
+    }
+    bytes.resize(bytes.size() + (padded - blocks * kWordsPerBlock) * sizeof(std::uint32_t));
+  }
+  return emitted;
+}
+
+std::vector<std::size_t> install_decoder_matrices(Layer& layer, std::span<const DecoderMatrix> matrices,
+                                                  std::span<const float> biases) {
+  std::vector<PackedMatrix> packed = read_matrices(layer.config, matrices, biases.size());
   const WeightShape shape = weight_shape(layer.config);
-  layer.config.dtype = DType::float32;  // no dtype has blocks; the values are kept exactly
-  WeightStore store(shape.rows, shape.cols);
+  const auto is_blocks = [](const PackedMatrix& matrix) { return !is_ternary(*matrix.blob); };
+  if (std::ranges::all_of(packed, is_blocks) && shape.row_length() % kBlockValues == 0) {
+    load_blocks(layer, packed, biases);
+    std::ranges::sort(packed, {}, [](const PackedMatrix& matrix) { return matrix.place.first; });
+    std::vector<std::size_t> words;
+    for (const PackedMatrix& matrix : packed) words.push_back(matrix.words.size());
+    return words;
+  }
+  layer.config.dtype = DType::float32;  // the values are kept exactly
+  WeightStore store(shape);
   const std::span<float> master = store.edit_master();
   for (const PackedMatrix& matrix : packed) decode(matrix, master);
   if (!biases.empty()) std::ranges::copy(biases, master.last(biases.size()).begin());
   layer.weights = std::move(store);
+  return {};
 }
 
 }  // namespace imago::checkpoint

@@ -165,6 +165,83 @@ TEST(Entity, ReadsQ4Blocks) {
   expect_problem(q4_file("102", "Q4_1"), "belongs to nothing");
 }
 
+// ---- Q4_0 matrices whose rows are whole blocks: SwiGLU 32 → 32
+
+/// A matrix of 32 blocks, with that many words of padding; code j of block i is i + j, its scale 1 + i / 4.
+std::string whole_q4_blob(std::size_t padding) {
+  std::string bytes;
+  append(bytes, std::uint32_t{32});
+  append(bytes, static_cast<std::uint32_t>(128 + padding));
+  for (int i = 0; i < 32; ++i) append(bytes, 1 + static_cast<float>(i) / 4);
+  for (int i = 0; i < 32; ++i) {
+    for (int j = 0; j < 32; j += 2) append(bytes, static_cast<std::uint8_t>(((i + j) & 15) | ((i + j + 1) & 15) << 4));
+  }
+  return bytes.append(4 * padding, '\0');
+}
+
+std::string whole_q4_file(std::size_t padding, const std::string& biases) {
+  std::string blobs, data;
+  const auto add = [&](const std::string& path, const std::string& bytes, const std::string& end) {
+    blobs += (blobs.empty() ? "[" : ",") + (R"({"path":"layers.0.)" + path) + R"(","offset":)" +
+             std::to_string(data.size()) + R"(,"length":)" + std::to_string(bytes.size()) + R"(,"dtype":)" + end;
+    data += bytes;
+  };
+  for (const char* key : {"q4_0.100", "q4_0.101", "q4_0.102"}) {
+    add(key, whole_q4_blob(padding), R"("Q4_0","native":true})");
+  }
+  if (!biases.empty()) add("biases", biases, R"("float32","native":false})");
+  return entity_of(
+      R"({"format_version":1,"network":{"id":"network","depth":1,"rows":1,"cols":1,"layers_per_cell":1,"layers":[)"
+      R"({"z":0,"y":0,"x":0,"l":0,"type":"SwiGLU","activation":"Silu","dtype":"int4","input_height":32,)"
+      R"("output_height":32,"softmax_type":"Standard"}]},"blobs":)" +
+          blobs + "]}",
+      data);
+}
+
+TEST(Entity, Q4BlocksStayBlocks) {
+  std::string ones;
+  for (int i = 0; i < 96; ++i) append(ones, 1.0f);
+  const std::string zeros(96 * 4, '\0');
+  for (const std::size_t padding : {0, 384}) {
+    for (const std::string& biases : {std::string(), zeros, ones}) {
+      const std::string file = whole_q4_file(padding, biases);
+      const Entity entity = read(file);
+      const Layer& layer = entity.network.layers()[0];
+      EXPECT_EQ(layer.config.dtype, BlockFormat::entity_q4_0);
+      const std::vector<float> weights = master_of(entity.network);
+      for (std::size_t i = 0; i < 3072; ++i) {
+        const std::size_t block = i / 32 % 32, code = (block + i % 32) & 15;
+        ASSERT_EQ(weights[i], (static_cast<float>(code) - (code < 8 ? 0 : 16)) * (1 + static_cast<float>(block) / 4))
+            << i;
+      }
+      EXPECT_EQ(weights.back(), biases == ones ? 1 : 0);
+      StringSink sink;
+      write_entity(sink, entity.network, {}, {}, entity.blocks);
+      EXPECT_TRUE(sink.text() == file) << padding << ", " << biases.size();
+    }
+  }
+  // What has no file to be like is written as the original writes it: 512 words at least, and biases.
+  StringSink sink;
+  write_entity(sink, read(whole_q4_file(0, {})).network);
+  EXPECT_TRUE(sink.text() == whole_q4_file(384, zeros));
+}
+
+TEST(Entity, BlocksOfOtherLayersAreOneBlob) {
+  Network network(layer_list(dense(32, 2), lstm(32, 32, 1)), 4);
+  morph_network(network, BlockFormat::q8_0);
+  StringSink sink;
+  write_entity(sink, network);
+  EXPECT_NE(sink.text().find(R"({"path":"layers.0","offset":0,"length":68,"dtype":"q8_0","native":true})"),
+            std::string::npos);
+  // Eight matrices of 32 rows, then 4 · 32 biases.
+  EXPECT_NE(sink.text().find(R"({"path":"layers.1","offset":68,"length":9216,"dtype":"q8_0","native":true})"),
+            std::string::npos);
+  expect_problem(sink.text().substr(0, sink.text().size() - 1), "past the end");
+  std::string other = sink.text();
+  other.replace(other.find(R"("dtype":"q8_0")"), 14, R"("dtype":"q4_0")");
+  expect_problem(other, "68 bytes for 64 weights in q4_0, which take 36");
+}
+
 std::string ternary_blob(std::uint32_t rows, std::uint32_t cols, std::uint32_t first, float scale, std::uint32_t word) {
   std::string bytes;
   for (const std::uint32_t value : {rows, cols, first}) append(bytes, value);

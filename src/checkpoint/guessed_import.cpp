@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "checkpoint/network_import.h"
 #include "imago/error.h"
+#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -287,7 +288,7 @@ class Guesser {
     const bool common = std::ranges::all_of(tensors, [&](const Candidate* c) { return c->tensor->format == format; });
     if (common && format && format->is_wide()) layer.config.dtype = format->dtype();
     const WeightShape shape = weight_shape(layer.config);
-    layer.weights.emplace(shape.rows, shape.cols).set_master(master);
+    layer.weights.emplace(shape).set_master(master);
     for (Candidate* candidate : tensors) candidate->used = true;
     layers_.push_back(std::move(layer));
   }
@@ -295,18 +296,20 @@ class Guesser {
   /// A layer of one tensor, whose codes it keeps.
   void add_alone(Layer layer, Candidate& candidate) {
     const StoredTensor& tensor = *candidate.tensor;
-    const bool has_codes = tensor.format && tensor.format->has_scales();
-    if (!has_codes) return add(std::move(layer), {&candidate}, read_values(tensor));
     LayerConfig& config = layer.config;
-    config.dtype = tensor.format->dtype();
     const WeightShape shape = weight_shape(config);
+    const bool has_blocks =
+        tensor.format && tensor.format->is_block() && fitting_type(*tensor.format, shape) == tensor.format;
+    const bool has_codes = has_blocks || (tensor.format && tensor.format->has_scales());
+    if (!has_codes) return add(std::move(layer), {&candidate}, read_values(tensor));
+    config.dtype = *tensor.format;
     const std::vector<float> one = {1};
-    const std::vector<float>& scales = tensor.scale_values.empty() ? one : tensor.scale_values;
+    const std::vector<float>& scales = has_blocks || !tensor.scale_values.empty() ? tensor.scale_values : one;
     if (scales.size() > 1) {
       config.granularity = tensor.scale_group == shape.cols ? Granularity::row : Granularity::group;
       if (config.granularity == Granularity::group) config.group = as_int(tensor.scale_group);
     }
-    layer.weights.emplace(shape.rows, shape.cols).set_loaded(config.scheme(), tensor.bytes, scales, tensor.zero_points);
+    layer.weights.emplace(shape).set_loaded(config.scheme(), tensor.bytes, scales, tensor.zero_points);
     candidate.used = true;
     layers_.push_back(std::move(layer));
   }

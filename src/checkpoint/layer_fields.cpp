@@ -84,6 +84,8 @@ constexpr LayerField kLayerFields[] = {
     {"no_bias", &C::no_bias},
     {"zero_point", WeightKey::zero_point},
     {"zeros", WeightKey::zeros},
+    {"block_format", WeightKey::block_format},
+    {"blocks", WeightKey::blocks},
 };
 
 constexpr RuleField kRuleFields[] = {

@@ -18,7 +18,7 @@
 namespace imago::checkpoint {
 
 /// The keys that describe the weights together: none of them means anything alone.
-enum class WeightKey : std::uint8_t { weights, native, scale, scales, zero_point, zeros };
+enum class WeightKey : std::uint8_t { weights, native, scale, scales, zero_point, zeros, block_format, blocks };
 
 /// A coordinate of the target of a remote link.
 struct TargetField {
@@ -28,7 +28,7 @@ struct TargetField {
 using NetworkPointer = decltype(Layer::meta_network);
 
 using FieldPlace =
-    std::variant<int Coordinates::*, LayerType LayerConfig::*, Activation LayerConfig::*, DType LayerConfig::*,
+    std::variant<int Coordinates::*, LayerType LayerConfig::*, Activation LayerConfig::*, Format LayerConfig::*,
                  SoftmaxType LayerConfig::*, Granularity LayerConfig::*, int LayerConfig::*, double LayerConfig::*,
                  bool LayerConfig::*, std::string LayerConfig::*, std::vector<float> LayerConfig::*,
                  std::vector<bool> LayerConfig::*, std::vector<int> LayerConfig::*, TargetField, WeightKey,

@@ -14,6 +14,7 @@
 #include "files/packed_safetensors.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
+#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -42,24 +43,33 @@ JsonDocument parse_entry(const files::TensorFile& file) {
                              {.max_depth = kMaxCheckpointJsonDepth});
 }
 
+constexpr std::string_view kBiasesSuffix = ".biases";
+
+/// The blocks of the matrices, then the biases.
+void install_blocks(Layer& layer, const files::StoredTensor& tensor, const files::StoredTensor* biases) {
+  layer.config.dtype = *tensor.format;
+  const std::size_t vectors = weight_shape(layer.config).vector_count();
+  if (biases == nullptr ? vectors != 0 : biases->format != DType::float32 || biases->shape.elements() != vectors) {
+    throw ShapeError(fmt::format("it needs {} float32 values in a tensor {}{}", vectors, tensor.name, kBiasesSuffix));
+  }
+  std::vector<std::byte> bytes(tensor.bytes.begin(), tensor.bytes.end());
+  if (biases != nullptr) bytes.insert(bytes.end(), biases->bytes.begin(), biases->bytes.end());
+  install_weights(layer, {.bytes = bytes}, Fp4Table::ocp);
+}
+
 /// `scale`: as the entry states it for types that have none in the file.
-void install_tensor(Layer& layer, const files::StoredTensor& tensor, float scale, Fp4Table fp4) {
-  LayerConfig& config = layer.config;
+void install_tensor(Layer& layer, const files::StoredTensor& tensor, const files::StoredTensor* biases, float scale,
+                    Fp4Table fp4) {
+  const LayerConfig& config = layer.config;
   const WeightShape shape = weight_shape(config);
-  if (tensor.shape.elements() != shape.count()) {
-    throw ShapeError(fmt::format("{} is not {} weights", tensor.shape.to_string(), shape.count()));
+  const bool blocks = tensor.format && tensor.format->is_block();
+  const std::size_t wanted = blocks ? shape.matrix_count() : shape.count();
+  if (tensor.shape.elements() != wanted) {
+    throw ShapeError(fmt::format("{} is not {} weights", tensor.shape.to_string(), wanted));
   }
-  if (tensor.format && tensor.format->is_block()) {
-    config.dtype = DType::float32;
-    config.granularity = Granularity::tensor;
-    config.group = 0;
-    WeightStore store(shape.rows, shape.cols);
-    files::decode_tensor(tensor, 0, store.edit_master());
-    layer.weights = std::move(store);
-    return;
-  }
-  if (tensor.format != Format(config.dtype)) {
-    throw UsageError(fmt::format("it is {}, but the layer is {}", tensor.type, name(config.dtype)));
+  if (blocks) return install_blocks(layer, tensor, biases);
+  if (tensor.format != config.dtype) {
+    throw UsageError(fmt::format("it is {}, but the layer is {}", tensor.type, config.dtype.name()));
   }
   const bool single = config.granularity == Granularity::tensor;
   StoredWeights stored{.bytes = tensor.bytes, .scale = scale};
@@ -95,9 +105,12 @@ Network read_tensors(const files::TensorFile& file, Fp4Table fp4) {
     const files::StoredTensor* tensor = file.find(tensor_name(path, index++, file.gguf() != nullptr));
     if (tensor == nullptr) return;
     used.insert(tensor);
+    const bool blocks = tensor->format && tensor->format->is_block();
+    const files::StoredTensor* biases = blocks ? file.find(tensor->name + std::string(kBiasesSuffix)) : nullptr;
+    if (biases != nullptr) used.insert(biases);
     const auto scale = scales.find(path);
     try {
-      install_tensor(layer, *tensor, scale == scales.end() ? 1 : scale->second, fp4);
+      install_tensor(layer, *tensor, biases, scale == scales.end() ? 1 : scale->second, fp4);
     } catch (const FormatError&) {
       throw;
     } catch (const Error& error) {
@@ -119,14 +132,11 @@ namespace {
 /// The tensors of a file, and what keeps their bytes alive.
 class OutgoingTensors {
  public:
-  OutgoingTensors(const Network& network, const BlockWeights& blocks, bool gguf) : gguf_(gguf) {
+  OutgoingTensors(const Network& network, bool gguf) : gguf_(gguf) {
     std::size_t index = 0;
     for_each_path(network, [&](const std::string& path, const Layer& layer) {
       const std::string name = tensor_name(path, index++, gguf);
-      if (!layer.weights) return;
-      const auto block = blocks.find(path);
-      if (block == blocks.end()) return add_own(layer, name);
-      add_weights(name, Scheme(block->second.first), shape_of(*layer.weights), block->second.second);
+      if (layer.weights) add_layer(layer, name);
     });
     metadata_ = {{std::string(kNetworkKey), network_text(network, files::JsonStyle::compact, LayerContent::described)}};
     if (!packed_.empty()) metadata_.emplace_back(files::kPackedKey, files::packed_text(packed_));
@@ -144,10 +154,18 @@ class OutgoingTensors {
     return store.rows() == 1 ? Shape{store.cols()} : Shape{store.rows(), store.cols()};
   }
 
-  void add_own(const Layer& layer, const std::string& name) {
+  void add_layer(const Layer& layer, const std::string& name) {
     const EmittedWeights weights = emit_weights(layer);
     versions_.push_back(weights.version);
     const Scheme scheme = layer.config.scheme();
+    const WeightShape& array = layer.weights->shape();
+    if (scheme.format.is_block() && array.vectors != 0) {
+      const std::size_t blocks = block_bytes(scheme.format, array);
+      add_weights(name, scheme, Shape{array.matrix_count()}, weights.bytes.first(blocks));
+      add(name + std::string(kBiasesSuffix), DType::float32, Shape{array.vector_count()},
+          weights.bytes.subspan(blocks));
+      return;
+    }
     add_weights(name, scheme, shape_of(*layer.weights), weights.bytes);
     if (!scheme.format.has_scales()) return;
     const auto add_values = [&](std::string_view suffix, float one, std::span<const float> many) {
@@ -192,8 +210,8 @@ class OutgoingTensors {
 
 }  // namespace
 
-void save_tensors(const std::string& path, const Network& network, const BlockWeights& blocks) {
-  OutgoingTensors(network, blocks, std::filesystem::path(path).extension() == ".gguf").write(path);
+void save_tensors(const std::string& path, const Network& network) {
+  OutgoingTensors(network, std::filesystem::path(path).extension() == ".gguf").write(path);
 }
 
 }  // namespace imago::checkpoint

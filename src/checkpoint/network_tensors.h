@@ -8,15 +8,12 @@
 // |---|---|
 // | `imago.network` | a checkpoint text; its weights are ignored; `scale` is kept for types without one in the file |
 // | tensor | named after a layer of the network that has weights; no other tensors |
-// | type | that of the layer; or a block format, which becomes a float32 layer |
-// | shape | as many elements as the layer has weights |
+// | type | that of the layer; a block format instead makes the layer one of that |
+// | shape | as many elements as the layer has weights; in block formats, as its matrices have |
+// | tensor NAME.biases | float32, of layers in block formats that have vectors |
 
-#include <cstddef>
-#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "files/tensor_file.h"
 #include "imago/files.h"
@@ -34,11 +31,7 @@ Network read_tensors(const files::TensorFile& file, Fp4Table fp4);
 /// The network without weights.
 Network read_tensors_topology(const files::TensorFile& file);
 
-/// Weights in block formats, which layers do not have, by the path of their layer.
-using BlockWeights = std::map<std::string, std::pair<Format, std::vector<std::byte>>, std::less<>>;
-
-/// Writes GGUF if `path` ends with `.gguf`, else safetensors. `blocks` replace the weights of their layers, which
-/// are float32. The file appears whole or not at all. Throws IoError.
-void save_tensors(const std::string& path, const Network& network, const BlockWeights& blocks = {});
+/// Writes GGUF if `path` ends with `.gguf`, else safetensors. The file appears whole or not at all. Throws IoError.
+void save_tensors(const std::string& path, const Network& network);
 
 }  // namespace imago::checkpoint

@@ -116,7 +116,7 @@ struct Restored {
 /// Rows and columns of the weights: those the layer has, unless a rule made it another one.
 WeightShape shape_of(const SafetensorsFile& file, const std::string& path, const Restored& restored) {
   const std::optional<WeightStore>& weights = restored.layer->weights;
-  if (weights && restored.config.type == restored.layer->config.type) return {weights->rows(), weights->cols()};
+  if (weights && restored.config.type == restored.layer->config.type) return weights->shape();
   try {
     return weight_shape(restored.config);
   } catch (const Error& error) {
@@ -134,8 +134,11 @@ void set_single(WeightStore& store, DType dtype, const ScaleValues& values) {
 
 void restore_scales(const ScaleValues& values, Restored& restored) {
   const Scheme scheme = restored.config.scheme();
+  if (scheme.format.is_block()) {
+    throw UsageError(fmt::format("{} scales of {}", values.scales.size(), scheme.format.name()));
+  }
   if (scheme.granularity == Granularity::tensor) {
-    set_single(*restored.weights, restored.config.dtype, values);
+    set_single(*restored.weights, scheme.format.dtype(), values);
   } else {
     restored.weights->set_scales(scheme, values.scales, values.zero_points);
   }
@@ -144,9 +147,11 @@ void restore_scales(const ScaleValues& values, Restored& restored) {
 Restored read_layer(const SafetensorsFile& file, const std::string& path, LayerConfig config, Layer& layer) {
   const std::string dtype = metadata_of(file, "dtype." + path);
   if (dtype.empty()) throw other_network(file, fmt::format("it knows no weights of {}", path));
-  const std::optional<DType> type = find_dtype(dtype);
-  if (!type) throw wrong(file, fmt::format("dtype.{} is '{}', which is not a type", path, dtype));
-  config.dtype = *type;
+  try {
+    config.dtype = checkpoint::parse_stored_format(dtype);
+  } catch (const UsageError&) {
+    throw wrong(file, fmt::format("dtype.{} is '{}', which is not a type", path, dtype));
+  }
   const std::vector<float> master = read_list<float>(file, "weights." + path);
   Restored restored{&layer, std::move(config), {}};
   const WeightShape shape = shape_of(file, path, restored);
@@ -154,7 +159,7 @@ Restored read_layer(const SafetensorsFile& file, const std::string& path, LayerC
     throw other_network(file, fmt::format("it has {} weights of {}, not {}", master.size(), path, shape.count()));
   }
   expect_finite(file, master, "weights." + path);
-  restored.weights.emplace(shape.rows, shape.cols).set_master(master);
+  restored.weights.emplace(shape).set_master(master);
   try {
     if (file.find("scales." + path) != nullptr) {
       restore_scales({read_list<float>(file, "scales." + path), find_list(file, "zeros." + path)}, restored);
@@ -211,7 +216,9 @@ void restore_layers(const SafetensorsFile& file, Network& network) {
 /// The scales that the master does not determine; those of types without scales are carried along.
 ScaleValues fixed_scales(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
-  if (!is_scaled(layer.config.dtype)) return {{layer.weights->scale(layer.config.dtype)}, {}};
+  if (scheme.format.is_block()) return {};
+  const DType dtype = scheme.format.dtype();
+  if (!is_scaled(dtype)) return {{layer.weights->scale(dtype)}, {}};
   const std::shared_ptr<const Version> version = layer.weights->morph(scheme);
   if (!version->has_explicit_scale()) return {};
   const std::span<const float> scales = version->scales(), zero_points = version->zero_points();
@@ -317,7 +324,7 @@ void save_train_state(const std::string& path, const Network& network, const Tra
   };
   checkpoint::for_each_path(network, [&](const std::string& place, const Layer& layer) {
     if (!layer.weights) return;
-    metadata.emplace_back("dtype." + place, name(layer.config.dtype));
+    metadata.emplace_back("dtype." + place, layer.config.dtype.name());
     writer.add("weights." + place, layer.weights->master());
     ScaleValues fixed = fixed_scales(layer);
     add_scales("scales." + place, std::move(fixed.scales));

@@ -38,6 +38,36 @@ TrainOptions some_options() {
   return options;
 }
 
+TEST(TrainState, LayersInBlocksKeepAMaster) {
+  const testing::TempDir folder;
+  const std::string path = folder.path() / "state.safetensors";
+  const auto made = [] {
+    Network network(layer_list(dense(6, 32, Activation::tanh), dense(32, 32, Activation::tanh), dense(32, 2)), 3);
+    network.layers()[1].config.dtype = BlockFormat::q4_0;
+    return network;
+  };
+  TrainOptions options{.epochs = 40, .batch = 10, .schedule = {.rate = 0.01f}};
+  options.optimizer.kind = OptimizerKind::adam;
+  Network whole = made();
+  const TrainResult result = train(whole, some_data(), options);
+  EXPECT_LT(result.final_loss, 0.9 * result.epoch_loss.front()) << "targets are noise: little can be learned";
+  const WeightStore& weights = *whole.layers()[1].weights;
+  const std::vector<float> active = weights.active(BlockFormat::q4_0);
+  EXPECT_FALSE(std::ranges::equal(weights.master(), active)) << "the master is finer than its blocks";
+
+  Network first = made();
+  options.progress = [&](const TrainProgress& now) { return now.step < 70; };
+  options.checkpoint = [&](const TrainState& state) { save_train_state(path, first, state); };
+  train(first, some_data(), options);
+  Network second = made();
+  const TrainState state = load_train_state(path, second);
+  EXPECT_EQ(second.layers()[1].config.dtype, BlockFormat::q4_0);
+  options.progress = nullptr;
+  options.checkpoint = nullptr;
+  train(second, some_data(), options, &state);
+  EXPECT_EQ(serialize_network(second), serialize_network(whole));
+}
+
 TEST(TrainState, GoingOnThroughAFileEqualsNeverHavingStopped) {
   const testing::TempDir folder;
   const std::string path = folder.path() / "state.safetensors";

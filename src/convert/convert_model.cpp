@@ -52,11 +52,11 @@ std::size_t original_bytes(const PlannedTensor& planned) {
 /// What a user who asked for a type would not expect: tensors that did not take it, and others that made all of them
 /// together larger.
 void note_surprises(std::span<const PlannedTensor> plan, std::optional<Format> type, std::vector<std::string>& notes) {
-  std::map<std::pair<std::size_t, std::string>, std::size_t> misfits;  // by length of rows and type
+  std::map<std::pair<std::string, std::string>, std::size_t> misfits;  // by rows and type
   const PlannedTensor* largest = nullptr;
   std::size_t grown = 0, added = 0, before_all = 0, after_all = 0;
   for (const PlannedTensor& planned : plan) {
-    if (planned.misfit) ++misfits[{planned.recipe->shape.last(), type_name(planned.type, planned.source())}];
+    if (planned.misfit) ++misfits[{rows_text(*planned.recipe), type_name(planned.type, planned.source())}];
     const std::size_t before = original_bytes(planned);
     before_all += before;
     after_all += planned.bytes();
@@ -68,9 +68,8 @@ void note_surprises(std::span<const PlannedTensor> plan, std::optional<Format> t
     }
   }
   for (const auto& [what, count] : misfits) {
-    notes.push_back(
-        fmt::format("{} of {} tensors have rows of {}, which fit no block of the type asked for: they are {}", count,
-                    plan.size(), what.first, what.second));
+    notes.push_back(fmt::format("{} of {} tensors have {}, which fit no block of the type asked for: they are {}",
+                                count, plan.size(), what.first, what.second));
   }
   if (grown != 0 && after_all > before_all + before_all / 100) {  // vectors of a decoder are float32 in GGUF
     notes.push_back(fmt::format("{} tensors of other types grew by {} bytes in all, most of them '{}': {} → {}", grown,

@@ -17,6 +17,7 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/scheme.h"
+#include "weights/packed_array.h"
 
 namespace imago::convert {
 
@@ -121,8 +122,8 @@ class Executor {
       const PlannedTensor& planned = plan[i];
       jobs_.push_back(std::make_unique<Job>(planned, guides[i]));
       Job& job = *jobs_.back();
-      job.whole = !planned.copied && (job.reader.needs_whole() || needs_all_weights(planned) || job.is_guided() ||
-                                      job.guide.changes_weights());
+      job.whole = !planned.copied && (planned.has_parts() || job.reader.needs_whole() || needs_all_weights(planned) ||
+                                      job.is_guided() || job.guide.changes_weights());
       if (planned.type.scaled) {
         const files::StoredTensor& source = planned.source();
         job.scales = {std::vector<float>(planned.scales.count),
@@ -187,7 +188,8 @@ class Executor {
       return;
     }
     const std::size_t unit = job.reader.unit();
-    const std::size_t step = std::max(unit, kPieceWeights / unit * unit);
+    const bool in_one = job.planned.has_parts() && !job.planned.copied;
+    const std::size_t step = in_one ? job.reader.elements() : std::max(unit, kPieceWeights / unit * unit);
     for (std::size_t first = 0; first < job.reader.elements(); first += step) {
       pieces_.push_back({&due, &job, first, std::min(step, job.reader.elements() - first)});
     }
@@ -264,6 +266,7 @@ class Executor {
       job.reader.check_all();
       job.checked = true;
     }
+    if (planned.has_parts() && !planned.copied) return encode_parts(job);
     if (job.is_guided()) return encode_whole(job);
     if (job.whole) job.reader.load_whole();
     if (planned.copied || !planned.type.scaled || planned.scheme.granularity != Granularity::tensor) return;
@@ -275,6 +278,20 @@ class Executor {
       const std::vector<float> extremes = find_extremes(job);
       job.put(derive_scales(planned.scheme, {1, extremes.size()}, extremes), 0);
     }
+  }
+
+  /// Encodes a layer's array of matrices and vectors.
+  void encode_parts(Job& job) const {
+    const WeightShape& shape = *job.planned.recipe->array;
+    const Format format = *job.planned.type.format;
+    std::vector<float> weights(job.reader.elements());
+    job.reader.read(0, weights);
+    job.codes.resize(job.planned.code_bytes);
+    encode_array(format, shape, weights, {}, job.codes);
+    if (!options_.measure_error) return;
+    std::vector<float> back(weights.size());
+    decode_array(format, shape, job.codes, {}, back);
+    job.error.add(weights, back);
   }
 
   /// Encodes a whole tensor, guided by the inputs of each matrix in it.
@@ -328,6 +345,11 @@ class Executor {
     if (planned.copied) {
       slot.bytes = job.reader.view(piece.first, piece.count);
       if (!slot.bytes.empty()) return;
+    }
+    if (planned.has_parts() && !planned.copied) {
+      slot.buffer = std::move(job.codes);
+      slot.bytes = slot.buffer;
+      return;
     }
     slot.buffer.resize(size_of(piece));
     slot.bytes = slot.buffer;

@@ -7,6 +7,7 @@
 
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/decoder_network.h"
 #include "checkpoint/entity.h"
 #include "checkpoint/network_import.h"
@@ -17,7 +18,7 @@
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
-#include "quant/scheme.h"
+#include "weights/packed_array.h"
 
 namespace imago::convert {
 
@@ -41,11 +42,13 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
   const Scheme scheme = layer.config.scheme();
   files::StoredTensor& tensor = open.tensors.emplace_back();
   tensor.name = path;
-  tensor.type = scheme.format.name();
-  tensor.format = scheme.format;
+  // Blocks and vectors are no single tensor: seen from outside, such an array is what it decodes to.
+  const bool has_parts = scheme.format.is_block() && store.shape().vectors != 0;
+  tensor.format = has_parts ? DType::float32 : scheme.format;
+  tensor.type = tensor.format->name();
   tensor.shape = store.rows() == 1 ? Shape{store.cols()} : Shape{store.rows(), store.cols()};
   tensor.file = open.path;
-  const std::shared_ptr<const Version> version = store.morph(scheme);
+  const std::shared_ptr<const Version> version = has_parts ? nullptr : store.morph(scheme);
   tensor.bytes = version ? version->codes() : std::as_bytes(store.master());
   if (version) {
     tensor.scale_values.assign(version->scales().begin(), version->scales().end());
@@ -59,8 +62,8 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
 void set_scheme(models::TensorRecipe& recipe, const Layer& layer) {
   const WeightStore& store = *layer.weights;
   recipe.scheme = layer.config.scheme();
-  recipe.layer_bytes = packed_bytes(recipe.scheme->format, store.count()) +
-                       scale_layout(*recipe.scheme, store.rows(), store.cols()).count * sizeof(float);
+  recipe.array = store.shape();
+  recipe.layer_bytes = stored_bytes(*recipe.scheme, store.shape());
 }
 
 /// Every layer with weights under its path ("layers.0.sequential_layers.1"), in its own type.
@@ -77,11 +80,15 @@ void describe_layers(OpenNetwork& open, const Network& network, Source& source) 
     const bool entity_norm =
         source.recipe.target == FileForm::entity && named.layer->config.type == LayerType::rms_norm;
     if (entity_norm) recipe.stored_as = DType::float32;
+    LayerConfig in_blocks = named.layer->config;
+    in_blocks.dtype = BlockFormat::entity_q4_0;
+    recipe.has_entity_blocks = source.recipe.target == FileForm::entity && checkpoint::has_entity_blocks(in_blocks);
   }
 }
 
-/// Saves a decoder that was read from an .entity file, with the type that its layers have now.
-void save_decoder(const checkpoint::Entity& entity, const std::string& out) {
+/// With what an .entity file had beside its layers. A decoder states the type that its layers have now.
+void save_as_entity(const checkpoint::Entity& entity, const std::string& out) {
+  if (entity.transformer.empty()) return checkpoint::save_entity(out, entity.network, {}, {}, entity.blocks);
   const files::JsonDocument document = files::JsonDocument::parse(entity.transformer, out);
   std::string transformer = entity.transformer;
   const std::span<const Layer> layers = entity.network.layers();
@@ -89,13 +96,14 @@ void save_decoder(const checkpoint::Entity& entity, const std::string& out) {
       std::ranges::find(layers, LayerType::multi_head_attention, [](const Layer& layer) { return layer.config.type; });
   const std::optional<files::JsonValue> stated = document.root().find("weight_dtype");
   if (stated && attention != layers.end()) {
-    transformer.replace(stated->offset(), stated->source().size(),
-                        fmt::format("\"{}\"", name(attention->config.dtype)));
+    const DType dtype = checkpoint::dtype_beside(attention->config.dtype);
+    const bool is_same =
+        stated->kind() == files::JsonKind::string && find_dtype(stated->string("weight_dtype")) == dtype;
+    if (!is_same) {
+      transformer.replace(stated->offset(), stated->source().size(), fmt::format("\"{}\"", name(dtype)));
+    }
   }
-  AtomicFile file(out);
-  files::FileSink sink(file);
-  checkpoint::write_entity(sink, entity.network, transformer, entity.decoder_blobs);
-  file.commit();
+  checkpoint::save_entity(out, entity.network, transformer, entity.decoder_blobs, entity.blocks);
 }
 
 void open_network(const ConvertOptions& options, Source& source) {
@@ -107,7 +115,7 @@ void open_network(const ConvertOptions& options, Source& source) {
     open->file = MappedFile::open(source.path, options.load.eager ? Reading::eager : Reading::automatic);
     open->entity = checkpoint::read_entity(open->file->bytes(), source.path, options.load.fp4);
   } else {  // any other form that holds one
-    open->entity = checkpoint::Entity{load_network(source.path, options.load), {}, {}};
+    open->entity = checkpoint::Entity{load_network(source.path, options.load), {}, {}, {}};
   }
   Network& network = open->entity->network;
   try {
@@ -116,15 +124,14 @@ void open_network(const ConvertOptions& options, Source& source) {
     throw FormatError(source.path, 0, error.what());
   }
   // The original's file keeps its layout; other formats have no place for what belongs to no layer.
-  const bool decoder = !open->entity->transformer.empty() && target == FileForm::entity;
-  if (!open->entity->transformer.empty() && !decoder) {
+  if (!open->entity->transformer.empty() && target != FileForm::entity) {
     network = checkpoint::decoder_network(std::move(*open->entity), source.path);
   }
   source.sketch = [&network] { return guided::sketch_network(network); };
   describe_layers(*open, network, source);
-  source.network = {&network, [state = open.get(), decoder, target](const std::string& out, const auto& blocks) {
-                      if (!is_network(target)) return checkpoint::save_tensors(out, state->entity->network, blocks);
-                      decoder ? save_decoder(*state->entity, out) : save_network(state->entity->network, out);
+  source.network = {&network, [state = open.get(), target](const std::string& out) {
+                      target == FileForm::entity ? save_as_entity(*state->entity, out)
+                                                 : save_network(state->entity->network, out);
                     }};
 }
 
@@ -145,8 +152,7 @@ void import_layers(const files::TensorFile& file, const ImportOptions& options, 
   }
   source.sketch = [&imported] { return guided::sketch_network(imported.network); };
   describe_layers(*open, imported.network, source);
-  source.network = {&imported.network,
-                    [&imported](const std::string& out, const auto&) { save_network(imported.network, out); }};
+  source.network = {&imported.network, [&imported](const std::string& out) { save_network(imported.network, out); }};
 }
 
 void open_tensors(const ConvertOptions& options, Source& source) {

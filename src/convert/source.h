@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/network_tensors.h"
 #include "imago/models.h"
 #include "imago/network.h"
 #include "models/recipe.h"
@@ -21,7 +20,7 @@ namespace imago::convert {
 /// Where the tensors of a network file go: into the layers of `network`, which is saved as a whole.
 struct NetworkTarget {
   Network* network = nullptr;
-  std::function<void(const std::string& path, const checkpoint::BlockWeights& blocks)> save;
+  std::function<void(const std::string& path)> save;
 };
 
 struct Source {

@@ -87,24 +87,15 @@ bool is_network(FileForm format) noexcept {
   return format == FileForm::checkpoint || format == FileForm::architecture || format == FileForm::entity;
 }
 
-bool can_hold(FileForm target, Format format) noexcept {
-  if (target == FileForm::gguf) return format.in_gguf();
-  return !is_network(target) || !format.is_block();
-}
+bool can_hold(FileForm target, Format format) noexcept { return target != FileForm::gguf || format.in_gguf(); }
 
 void require_holdable(FileForm target, Format format) {
   if (can_hold(target, format)) return;
-  if (target == FileForm::gguf) {
-    const std::string_view near = format.has_scales() ? nearest_in_gguf(format.dtype()) : "q4_0";
-    throw UnsupportedError(
-        fmt::format("GGUF cannot hold {}: it has no scales for tensors; nearest in GGUF: {}; .safetensors, a Hugging "
-                    "Face folder, .json and .entity can hold {}",
-                    format.name(), near, format.name()));
-  }
-  throw UnsupportedError(fmt::format(
-      "a network of layers cannot hold {}: its layers have one of the 21 dtypes ('imago dtypes' lists them); .gguf, "
-      ".safetensors and Hugging Face folders can hold {}",
-      format.name(), format.name()));
+  const std::string_view near = format.has_scales() ? nearest_in_gguf(format.dtype()) : "q4_0";
+  throw UnsupportedError(
+      fmt::format("GGUF cannot hold {}: it has no scales for tensors; nearest in GGUF: {}; .safetensors, a Hugging "
+                  "Face folder, .json and .entity can hold {}",
+                  format.name(), near, format.name()));
 }
 
 TypeChoice keep_type(FileForm target, const files::StoredTensor& tensor) {

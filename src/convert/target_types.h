@@ -28,8 +28,8 @@ struct TargetType {
 /// Checkpoints, architectures and .entity files.
 bool is_network(FileForm format) noexcept;
 
-/// Whether weights can be stored in `format`, with scales where it has them. GGUF: block formats and wide floats;
-/// safetensors and folders: everything; networks: the 21 dtypes.
+/// Whether weights can be stored in `format`, with scales where it has them. GGUF: block formats and wide floats; all
+/// others: everything.
 bool can_hold(FileForm target, Format format) noexcept;
 
 /// Throws UnsupportedError unless the target can hold `format`, with the nearest type and the targets that can.

@@ -137,15 +137,7 @@ class NetworkWriter {
       if (changed == changed_.end()) continue;
       const Scheme& scheme = changed->second->scheme;
       Layer& layer = const_cast<Layer&>(*named.layer);  // the network is ours to change; named_layers only reads
-      const Format format = *changed->second->type.format;
-      if (format.is_block()) {
-        layer.config.dtype = DType::float32;
-        layer.config.granularity = Granularity::tensor;
-        layer.config.group = 0;
-        blocks_.insert_or_assign(named.path, std::pair(format, std::move(entries_[named.path])));
-        continue;
-      }
-      layer.config.dtype = format.dtype();
+      layer.config.dtype = *changed->second->type.format;
       if (changed->second->type.scaled) {
         layer.config.granularity = scheme.granularity;
         layer.config.group = scheme.group;
@@ -155,7 +147,7 @@ class NetworkWriter {
       layer.weights->set_loaded(layer.config.scheme(), entries_[named.path], floats(named.path, files::kScalesSuffix),
                                 floats(named.path, files::kZerosSuffix));
     }
-    source_.network->save(path_, blocks_);
+    source_.network->save(path_);
   }
 
  private:
@@ -170,7 +162,6 @@ class NetworkWriter {
   const Source& source_;
   std::map<std::string, const PlannedTensor*, std::less<>> changed_;  // by the path of the layer; copied ones stay
   std::map<std::string, std::vector<std::byte>, std::less<>> entries_;
-  checkpoint::BlockWeights blocks_;  // what layers cannot hold, but the file can
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/models.h"
+#include "weights/packed_array.h"
 
 namespace imago::convert {
 
@@ -34,6 +35,15 @@ struct Pattern {
 std::size_t rows_of(const Shape& shape) {
   return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);
 }
+
+}  // namespace
+
+std::string rows_text(const TensorRecipe& recipe) {
+  const WeightShape rows{.rows = rows_of(recipe.shape), .cols = recipe.shape.last()};
+  return imago::rows_text(recipe.array.value_or(rows));
+}
+
+namespace {
 
 std::vector<Pattern> compile(const ConvertOptions& options) {
   std::vector<Pattern> patterns;
@@ -101,7 +111,7 @@ class Planner {
     const files::StoredTensor& source = planned.source();
     const bool same_layout = recipe.parts.size() == 1 && recipe.transform == models::RowTransform::none &&
                              recipe.shape.elements() == source.shape.elements();
-    planned.copied = keeps_bytes(recipe, type) || !type.format;
+    planned.copied = recipe.array ? recipe.scheme->format == type.format : keeps_bytes(recipe, type) || !type.format;
     // Codes are copied only together with all of their scales, and only if nobody requested new ones.
     if (type.scaled && !(same_layout && choice.kept)) planned.copied = false;
     if (type.scaled) place_scales(planned);
@@ -121,7 +131,9 @@ class Planner {
   }
 
   static std::size_t code_bytes(const PlannedTensor& planned) {
-    if (planned.type.format) return packed_bytes(*planned.type.format, planned.recipe->shape.elements());
+    const std::optional<Format> format = planned.type.format;
+    if (planned.recipe->array) return packed_bytes(*format, *planned.recipe->array);
+    if (format) return packed_bytes(*format, planned.recipe->shape.elements());
     std::size_t bytes = 0;
     for (const models::SourceRows& part : planned.recipe->parts) {
       const std::size_t rows = std::max<std::size_t>(part.tensor->rows(), 1);
@@ -171,17 +183,17 @@ class Planner {
     }
     const auto planned = planned_.find(recipe.known_as().name);
     if (planned != planned_.end()) return as_planned(planned->second, recipe);
-    if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(source);
+    if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(recipe);
     if (is_network_) {
-      if (options_.type->is_block() && recipe.shape.rank() < 2) return keep(source, "vectors stay wide");
+      if (options_.type->is_block() && recipe.array->matrix_count() == 0) return keep(recipe, "vectors stay wide");
       return fitted(*options_.type, recipe, "asked for");
     }
     if (source.format && source.format->has_scales() && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
-      return keep(source, "integers stay as they are");
+      return keep(recipe, "integers stay as they are");
     }
-    if (source.safetensors_type == SafetensorsType::boolean) return keep(source, "masks stay as they are");
-    if (!files::is_decodable(source)) return keep(source, "imago cannot decode it");
+    if (source.safetensors_type == SafetensorsType::boolean) return keep(recipe, "masks stay as they are");
+    if (!files::is_decodable(source)) return keep(recipe, "imago cannot decode it");
 
     const bool decoder = recipe.blocks != 0;
     if (recipe.shape.rank() < 2) return wide(recipe, "vectors stay wide");
@@ -205,10 +217,9 @@ class Planner {
   /// The planned type or an error: a plan was measured as it stands.
   TypeChoice as_planned(Format format, const TensorRecipe& recipe) const {
     require_decodable(*recipe.parts.front().tensor, format);
-    if (fitting_type(format, recipe.shape.last()) != format) {
-      throw UsageError(fmt::format("{}: '{}' cannot be {}: its rows of {} are not a multiple of the block of {}",
-                                   options_.plan, recipe.known_as().name, format.name(), recipe.shape.last(),
-                                   format.block_values()));
+    if (fitting(format, recipe) != format) {
+      throw UsageError(fmt::format("{}: '{}' cannot be {}: its {} are not a multiple of the block of {}", options_.plan,
+                                   recipe.known_as().name, format.name(), rows_text(recipe), format.block_values()));
     }
     return requested(format, recipe, "planned");
   }
@@ -226,8 +237,10 @@ class Planner {
     return "this tensor";
   }
 
-  TypeChoice keep(const files::StoredTensor& source, std::string_view why = "kept") const {
-    TypeChoice choice = keep_type(target_, source);
+  TypeChoice keep(const TensorRecipe& recipe, std::string_view why = "kept") const {
+    if (recipe.scheme && recipe.scheme->format.is_block())
+      return {{recipe.scheme->format, false}, std::string(why), true};
+    TypeChoice choice = keep_type(target_, *recipe.parts.front().tensor);
     if (choice.reason.empty()) choice = {choice.type, std::string(why), true};
     return choice;
   }
@@ -235,6 +248,7 @@ class Planner {
   /// The requested type. A layer that has this very scheme keeps its codes and scales, unless a calibration may find
   /// better ones.
   TypeChoice requested(Format format, const TensorRecipe& recipe, std::string reason) const {
+    if (format == BlockFormat::q4_0 && recipe.has_entity_blocks) format = BlockFormat::entity_q4_0;
     TypeChoice choice{{format, format.has_scales()}, std::move(reason)};
     if (!recipe.scheme || !format.has_scales() || !options_.calibration.empty()) return choice;
     Scheme wanted = scheme_for(format, recipe.shape);
@@ -271,19 +285,23 @@ class Planner {
     }
     if (own && prefers(recipe)) return preferred(recipe);
     if (own) return {{source.format, false}, std::string(why)};
-    return keep(source, why);
+    return keep(recipe, why);
   }
 
-  /// `format` if it fits. Only the mix of a decoder falls back to another quantized type; in a bag of tensors and with
-  /// `pure`, a tensor takes the requested type or keeps its own.
+  static std::optional<Format> fitting(Format format, const TensorRecipe& recipe) {
+    return recipe.array ? fitting_type(format, *recipe.array) : fitting_type(format, recipe.shape.last());
+  }
+
+  /// `format` if it fits. Only the mix of a decoder and the layers of a network fall back to another quantized type; in
+  /// a bag of tensors and with `pure`, a tensor takes the requested type or keeps its own.
   TypeChoice fitted(Format format, const TensorRecipe& recipe, std::string reason) const {
-    const std::string misfit = fmt::format("rows of {} fit no block of {}", recipe.shape.last(), format.name());
-    const std::optional<Format> fitting = fitting_type(format, recipe.shape.last());
-    if (fitting == format) return requested(format, recipe, std::move(reason));
-    TypeChoice choice{{fitting, false}, fmt::format("{}; {}", reason, misfit)};
-    if (options_.pure || recipe.blocks == 0) {
-      choice = prefers(recipe) ? preferred(recipe) : keep(*recipe.parts.front().tensor, misfit);
-    } else if (!fitting) {
+    const std::string misfit = fmt::format("{} fit no block of {}", rows_text(recipe), format.name());
+    const std::optional<Format> nearest = fitting(format, recipe);
+    if (nearest == format) return requested(format, recipe, std::move(reason));
+    TypeChoice choice{{nearest, false}, fmt::format("{}; {}", reason, misfit)};
+    if (options_.pure || (recipe.blocks == 0 && !(is_network_ && nearest))) {
+      choice = prefers(recipe) ? preferred(recipe) : keep(recipe, misfit);
+    } else if (!nearest) {
       choice = wide(recipe, misfit);
     }
     choice.misfit = true;

@@ -26,10 +26,18 @@ struct PlannedTensor {
   bool copied = false;
   bool misfit = false;  ///< the rows fit no block of the requested type
 
+  /// The target is an array of blocks and float32 vectors.
+  bool has_parts() const noexcept {
+    return type.format && type.format->is_block() && recipe->array && recipe->array->vectors != 0;
+  }
   const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
   /// Scales included.
   std::size_t bytes() const noexcept { return code_bytes + scales.count * sizeof(float) * (zero_points ? 2 : 1); }
 };
+
+/// The rows that blocks must fit, for messages: "rows of 64", "rows of multiples of 32" of a layer with several
+/// matrices.
+std::string rows_text(const models::TensorRecipe& recipe);
 
 /// One planned tensor per tensor of the recipe, which must outlive the plan. The first rule that applies decides:
 ///
@@ -37,17 +45,17 @@ struct PlannedTensor {
 /// 2. a plan that names the tensor, whose type must fit;
 /// 3. without `type`: what the recipe prefers (vectors of a GGUF decoder are float32), else the tensor's own type, or
 ///    its replacement (target_types.h);
-/// 4. layers of a network take `type`;
+/// 4. layers of a network take `type`, but for block formats and layers without a matrix;
 /// 5. tensors that do not hold weights (integers, masks) and those that cannot be decoded keep their type;
 /// 6. vectors stay wide: float32 in a GGUF decoder, else their own type; so do, in decoders and unless `pure`, routers
 ///    and matrices of fewer than 16 rows;
 /// 7. the usual mix of `type` in decoders (target_types.h), unless `pure`;
 /// 8. `type`.
 ///
-/// A type whose blocks do not fit the rows is replaced in the mix of a decoder (fitting_type); if none fits, the tensor
-/// keeps a wide type. In a bag of tensors and with `pure` nothing replaces it: the tensor keeps its own type.
-/// Throws UnsupportedError if the target cannot hold a requested type, UsageError for options without meaning and for a
-/// plan of another model.
+/// A type whose blocks do not fit the rows is replaced in the mix of a decoder and in networks (fitting_type); if none
+/// fits, the tensor keeps a wide type, a layer its own. In a bag of tensors and with `pure` nothing replaces it: the
+/// tensor keeps its own type. Throws UnsupportedError if the target cannot hold a requested type, UsageError for
+/// options without meaning and for a plan of another model.
 std::vector<PlannedTensor> plan_types(const models::ModelRecipe& recipe, const ConvertOptions& options);
 
 /// The checks of plan_types that need no tensors.

@@ -54,7 +54,7 @@ std::string_view find_advice(std::string_view text) {
   return {};
 }
 
-/// True if an object at any depth has `weights`: a checkpoint, not an architecture.
+/// True if an object at any depth has `weights` or `blocks`: a checkpoint, not an architecture.
 bool has_weights(const JsonValue& value) {
   if (value.kind() == JsonKind::array) {
     for (const JsonMember& element : value.elements("an array")) {
@@ -62,7 +62,8 @@ bool has_weights(const JsonValue& value) {
     }
   } else if (value.kind() == JsonKind::object) {
     for (const JsonMember& member : value.members("an object")) {
-      if (member.key == "weights" && member.value.kind() == JsonKind::string && member.value.source() != "\"\"") {
+      const bool weights = member.key == "weights" || member.key == "blocks";
+      if (weights && member.value.kind() == JsonKind::string && member.value.source() != "\"\"") {
         return true;
       }
       if (has_weights(member.value)) return true;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -44,8 +45,8 @@ ScaleLayout layout_of(const PackedTensor& tensor) {
 Format read_type(const JsonValue& entry, std::string_view name) {
   const JsonValue value = entry.require("type", fmt::format("tensor '{}'", name));
   const std::string text = value.string("type");
-  const std::optional<Format> format = find_format(text);
-  if (!format || format->name() != text) {
+  const auto format = std::ranges::find(kFormats, text, &Format::name);
+  if (format == kFormats.end()) {
     value.fail(fmt::format("tensor '{}' is of type '{}', which is not known", name, text));
   }
   return *format;

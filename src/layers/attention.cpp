@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -98,7 +99,11 @@ WeightShape weight_shape_of(const LayerConfig& config) {
   constexpr std::string_view kWhat = "the weights of MultiHeadAttention";
   const AttentionDims dims = attention_dims(config);
   const std::size_t matrices = checked_mul(2 * (dims.queries + dims.keys), dims.width, kWhat);
-  return {.rows = 1, .cols = checked_add(matrices, dims.projected() + dims.width, kWhat)};
+  const std::size_t biases = dims.projected() + dims.width;
+  return {.rows = 1,
+          .cols = checked_add(matrices, biases, kWhat),
+          .row = std::gcd(dims.width, dims.queries),
+          .vectors = biases};
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {

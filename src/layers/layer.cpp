@@ -13,7 +13,7 @@ namespace imago {
 
 Scheme LayerConfig::scheme() const {
   Scheme result(dtype);
-  if (!is_scaled(dtype)) return result;  // the settings stay, for when the layer gets a scaled type again
+  if (!dtype.has_scales()) return result;  // the settings stay, for when the layer gets a scaled type again
   result.granularity = granularity;
   result.group = group;
   return result;
@@ -85,7 +85,7 @@ void initialize_weights(Layer& layer, std::uint64_t seed) {
     const WeightShape shape = functions.weight_shape(layer.config);
     layers::check_memory(checked_mul(shape.rows, shape.cols, "the weights of a layer"), layers::describe(layer),
                          "weights");
-    functions.initialize(layer.config, layer.weights.emplace(shape.rows, shape.cols), seed);
+    functions.initialize(layer.config, layer.weights.emplace(shape), seed);
   }
   for_each_own_child(layer,
                      [&](Layer& child, std::uint64_t index) { initialize_weights(child, derive_seed(seed, index)); });
@@ -190,7 +190,7 @@ Layer remote_link(const Coordinates& target) {
   return layer;
 }
 
-Layer with_dtype(Layer layer, DType dtype) {
+Layer with_dtype(Layer layer, Format dtype) {
   const auto set = [&](Layer& one, auto&& self) -> void {
     one.config.dtype = dtype;
     for_each_own_child(one, [&](Layer& child, std::uint64_t) { self(child, self); });

@@ -77,6 +77,7 @@ struct Run {
   bool for_backward = false;           ///< keep what backward needs, and multiply with decoded weights, not packed ones
   std::uint64_t seed = 0;              ///< of random numbers; layers that draw some advance it
   MatrixObserver* observer = nullptr;  ///< may be null
+  bool fast = false;                   ///< packed products round activations where the type allows it
 };
 
 using Forward = void (*)(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run);

@@ -96,7 +96,8 @@ void linear_forward(const Layer& layer, const Linear& part, std::span<const floa
       part.bias_first == kNoBias ? std::span<const float>() : weights_of(layer, part.bias_first, rows);
   const Scheme scheme = layer.config.scheme();
   if (!run.for_backward) {
-    host_matrix(*layer.weights, scheme, part.matrix)->multiply(x, batch, y, {.bias = bias});
+    const kernels::Arithmetic arithmetic = run.fast ? kernels::Arithmetic::fast : kernels::Arithmetic::exact;
+    host_matrix(*layer.weights, scheme, part.matrix, arithmetic)->multiply(x, batch, y, {.bias = bias});
     return;
   }
   const std::span<const float> matrix = decoded_weights(*layer.weights, scheme).subspan(first, rows * cols);

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "imago/error.h"
+#include "weights/packed_array.h"
 #include "weights/random.h"
 
 namespace imago::layers {
@@ -209,8 +210,9 @@ bool change_type(Layer& layer, LayerType type, float param, const Measured& meas
       next.granularity = Granularity::tensor;
       next.group = 0;
     }
+    next.dtype = fitting_type(next.dtype, shape).value_or(DType::float32);
     check_memory(checked_mul(shape.rows, shape.cols, "the weights of a layer"), describe(layer), "new weights");
-    weights.emplace(shape.rows, shape.cols);
+    weights.emplace(shape);
     run.seed = derive_seed(run.seed, 0);
     functions.initialize(next, *weights, run.seed);
     if (layer.weights && (is_norm(old) || !is_norm(type))) {
@@ -230,7 +232,7 @@ bool change_dtype(Layer& layer, int id) {
                      std::to_string(kDTypes.size() - 1));
   }
   const DType dtype = static_cast<DType>(id);
-  return std::exchange(layer.config.dtype, dtype) != dtype;
+  return std::exchange(layer.config.dtype, dtype) != Format(dtype);
 }
 
 /// Ones on the diagonal of a square Dense; for a single output, it becomes the first input.

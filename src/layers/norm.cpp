@@ -55,7 +55,8 @@ void for_each_row(const Tensor<float>& x, const Tensor<float>& grad_y, std::size
 
 WeightShape weight_shape_of(const LayerConfig& config) {
   const std::size_t width = norm_width(config);
-  return {.rows = 1, .cols = config.type == LayerType::layer_norm ? 2 * width : width};  // gamma, beta
+  const std::size_t count = config.type == LayerType::layer_norm ? 2 * width : width;  // gamma, beta
+  return {.rows = 1, .cols = count, .vectors = count};
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) {

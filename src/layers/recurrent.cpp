@@ -8,6 +8,7 @@
 // is h. saved[1], LSTM only: c, [S + 1][B][H], zeros in front.
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/checked.h"
 #include "kernels/ops.h"
@@ -121,8 +122,12 @@ Step step_at(const RecurrentSizes& s, LayerState& state, std::size_t t) {
 
 template <class Cell>
 WeightShape shape_of(const LayerConfig& config) {
+  const RecurrentSizes sizes = recurrent_sizes(config);
   return {.rows = 1,
-          .cols = checked_mul(Cell::kGates, gate_weights(recurrent_sizes(config)), "the weights of a layer")};
+          .cols = checked_mul(Cell::kGates, gate_weights(sizes), "the weights of a layer"),
+          .row = std::gcd(sizes.inputs, sizes.hidden),
+          .vectors = sizes.hidden,
+          .repeats = Cell::kGates};
 }
 
 /// Matrices become random; biases stay 0.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/checked.h"
 #include "base/parallel.h"
@@ -39,7 +40,10 @@ enum Scratch : std::size_t { kGradGate, kGradUp, kGradProduct, kScratchCount };
 
 WeightShape weight_shape_of(const LayerConfig& config) {
   const SwiGluParts parts = swiglu_parts(config);
-  return {.rows = 1, .cols = parts.matrix_values() + 2 * parts.inner + parts.width};
+  return {.rows = 1,
+          .cols = parts.matrix_values() + 2 * parts.inner + parts.width,
+          .row = std::gcd(parts.width, parts.inner),
+          .vectors = 2 * parts.inner + parts.width};
 }
 
 void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t seed) {

@@ -63,7 +63,9 @@ struct TensorRecipe {
   /// The scheme of a network's layer, of which the parts may be the master. A request for this very scheme keeps its
   /// codes and scales.
   std::optional<Scheme> scheme;
-  std::size_t layer_bytes = 0;  ///< that its weights take in that scheme, scales included
+  std::size_t layer_bytes = 0;       ///< that its weights take in that scheme, scales included
+  std::optional<WeightShape> array;  ///< of a network's layer
+  bool has_entity_blocks = false;    ///< the target has the layer in the original's q4_0, entity_q4_0
   /// The type of its bytes in the target, whatever type is requested: float32 for a norm in an .entity file. None: the
   /// requested type.
   std::optional<Format> stored_as;

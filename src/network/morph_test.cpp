@@ -108,7 +108,6 @@ TEST(MorphNetwork, WhatDoesNotFitChangesNothing) {
   groups.granularity = Granularity::group;
   groups.group = 32;
   EXPECT_THROW(morph_network(network, groups), ShapeError);
-  EXPECT_THROW(morph_network(network, Scheme(BlockFormat::q4_0)), UnsupportedError);
   EXPECT_EQ(network.layers()[0].config.dtype, DType::float32);
   EXPECT_EQ(network.layers()[0].config.granularity, Granularity::tensor);
 }

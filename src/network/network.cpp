@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "network/network_state.h"
 #include "quant/scheme.h"
+#include "weights/packed_array.h"
 #include "weights/random.h"
 
 namespace imago {
@@ -163,7 +164,7 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
     kernels::copy(x.values(), input.values());
     current = &input;
   }
-  layers::Run run{this, for_backward, run_seed, observer};
+  layers::Run run{this, for_backward, run_seed, observer, fast};
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i].config.is_disabled) continue;
     layers::forward_layer(grid[i], *current, nullptr, states[i], run);
@@ -179,6 +180,8 @@ const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backwa
   return *result;
 }
 
+void Network::set_fast(bool fast) noexcept { state_->fast = fast; }
+
 void Network::run_on(std::shared_ptr<Device> device) {
   if (device == nullptr || device->is_host()) {
     state_->device_runner.reset();
@@ -191,7 +194,7 @@ const Tensor<float>& Network::forward(const Tensor<float>& x) {
   if (!state_->is_checked) check();
   state_->is_checked = true;
   if (state_->device_runner == nullptr || state_->observer != nullptr) return state_->run(x, false);
-  layers::Run run{state_.get(), false, state_->run_seed};
+  layers::Run run{state_.get(), false, state_->run_seed, nullptr, state_->fast};
   state_->can_go_back = false;
   state_->device_runner->forward(state_->grid, state_->states, run, x, state_->device_result);
   state_->run_seed = run.seed;
@@ -270,24 +273,42 @@ void morph_network(Network& network, DType dtype) {
   for (Layer* layer : layers) layer->config.dtype = dtype;
 }
 
-void morph_network(Network& network, const Scheme& requested) {
+std::vector<std::string> morph_network(Network& network, const Scheme& requested) {
   const Scheme scheme = checked_scheme(requested);
-  if (scheme.format.is_block()) {
-    throw UnsupportedError(fmt::format("layers cannot be {}: they have one of the 21 dtypes", scheme.format.name()));
-  }
+  struct Change {
+    Layer* layer;
+    Scheme scheme;
+    std::shared_ptr<const Version> version;
+  };
   std::vector<Layer*> layers;
   collect(network, layers);
-  std::vector<std::shared_ptr<const Version>> versions;  // first, as above
-  for (const Layer* layer : layers) versions.push_back(layer->weights->morph(scheme));
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    LayerConfig& config = layers[i]->config;
-    config.dtype = scheme.format.dtype();
-    config.granularity = scheme.granularity;
-    config.group = scheme.group;
-    if (!scheme.format.has_scales() || checked_scheme(config.scheme()) == scheme) continue;
-    layers[i]->weights->set_scales(config.scheme(), versions[i]->scales(), versions[i]->zero_points());
-    layers[i]->weights->morph(config.scheme());
+  std::vector<std::string> notes;
+  std::vector<Change> changes;  // versions first, as above
+  for (Layer* layer : layers) {
+    const WeightShape& shape = layer->weights->shape();
+    const std::optional<Format> fitting = fitting_type(scheme.format, shape);
+    if (fitting != scheme.format) {
+      notes.push_back(fmt::format("{} {} {}: {}", layers::describe(*layer), fitting ? "becomes" : "stays",
+                                  fitting.value_or(layer->config.dtype).name(),
+                                  shape.matrix_count() == 0
+                                      ? "it has no matrix"
+                                      : fmt::format("{} fit no block of {}", rows_text(shape), scheme.format.name())));
+    }
+    if (!fitting) continue;
+    Scheme own = scheme;
+    own.format = *fitting;
+    changes.push_back({layer, own, layer->weights->morph(own)});
   }
+  for (const auto& [layer, own, version] : changes) {
+    LayerConfig& config = layer->config;
+    config.dtype = own.format;
+    config.granularity = own.granularity;
+    config.group = own.group;
+    if (!own.format.has_scales() || checked_scheme(config.scheme()) == own) continue;
+    layer->weights->set_scales(config.scheme(), version->scales(), version->zero_points());
+    layer->weights->morph(config.scheme());
+  }
+  return notes;
 }
 
 Layer copy_layer(const Layer& layer) {
@@ -308,6 +329,7 @@ Network Network::copy() const {
   copy.id = id;
   copy.files = files;
   copy.set_run_seed(state_->run_seed);
+  copy.set_fast(state_->fast);
   std::ranges::transform(layers(), copy.layers().begin(), copy_layer);
   copy.restore_memory(memory());
   return copy;

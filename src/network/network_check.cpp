@@ -13,6 +13,7 @@
 #include "imago/network.h"
 #include "layers/layer_functions.h"
 #include "network/network_state.h"
+#include "weights/packed_array.h"
 
 namespace imago {
 
@@ -105,6 +106,13 @@ class Check {
     if (layer.weights && layer.weights->count() != shape.count()) {
       throw ShapeError(fmt::format("{}: {} with {} weights, but its settings ask for {}", layers::describe(owner),
                                    name(layer.config.type), layer.weights->count(), shape.count()));
+    }
+    if (layer.config.dtype.is_block() && shape.count() != 0) {
+      try {
+        scale_layout(layer.config.scheme(), shape);
+      } catch (const ShapeError& error) {
+        throw ShapeError(fmt::format("{}: {}", layers::describe(owner), error.what()));
+      }
     }
     if (!layer.branches.empty() && layer.config.combine_mode == "filter" && layer.filter_gate == nullptr) {
       throw UsageError(fmt::format("{}: combine_mode 'filter' needs a filter gate", layers::describe(owner)));

@@ -48,6 +48,7 @@ struct Network::State final : layers::Grid {
   layers::MatrixObserver* observer = nullptr;            // of forward; may be null
   std::unique_ptr<network::DeviceRunner> device_runner;  // of forward; null: the host
   Tensor<float> device_result;
+  bool fast = false;  // arithmetic of forward
 
   std::size_t index(const Coordinates& at) const;
   const Tensor<float>& run(const Tensor<float>& x, bool for_backward);

@@ -20,10 +20,10 @@ std::string type_in_layer(const Layer& layer) {
   std::string type;
   layers::for_each_layer(layer, [&](const Layer& inner) {
     if (!inner.weights) return;
-    const std::string_view own = name(inner.config.dtype);
+    const std::string_view own = inner.config.dtype.name();
     type = type.empty() || type == own ? std::string(own) : "mixed";
   });
-  return type.empty() ? std::string(name(layer.config.dtype)) : type;
+  return type.empty() ? std::string(layer.config.dtype.name()) : type;
 }
 
 /// The weights it computes with, including those of inner layers in order.
@@ -70,7 +70,7 @@ ComparedModel describe_network(const Network& network, std::span<const std::stri
     const std::uint64_t count = named.layer->weights->count();
     model.parameters += count;
     model.bytes += precision::layer_bytes(*named.layer);
-    weights[std::string(name(named.layer->config.dtype))] += count;
+    weights[std::string(named.layer->config.dtype.name())] += count;
   }
   model.type = precision::main_type(weights);
   for (std::size_t i = 0; i < network.layers().size(); ++i) {

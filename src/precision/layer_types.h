@@ -8,6 +8,7 @@
 
 #include "imago/files.h"
 #include "imago/layer.h"
+#include "weights/packed_array.h"
 
 namespace imago::precision {
 
@@ -33,11 +34,12 @@ class LayerTypes {
 
   std::span<const Entry> all() const noexcept { return entries_; }
 
-  /// Scales as in ConvertOptions: one per row where groups do not fit.
-  static void set(const Entry& entry, DType dtype, Granularity granularity = Granularity::tensor, int group = 0) {
+  /// As a conversion does: one scale per row where groups do not fit; where blocks do not, smaller ones or the own
+  /// type.
+  static void set(const Entry& entry, Format type, Granularity granularity = Granularity::tensor, int group = 0) {
     LayerConfig& config = entry.layer->config = entry.before;
-    config.dtype = dtype;
-    if (!is_scaled(dtype)) return;
+    config.dtype = fitting_type(type, entry.layer->weights->shape()).value_or(config.dtype);
+    if (!type.has_scales()) return;
     const bool groups = granularity == Granularity::group;
     const bool fits = !groups || entry.layer->weights->cols() % static_cast<std::size_t>(group) == 0;
     config.granularity = fits ? granularity : Granularity::row;

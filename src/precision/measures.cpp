@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "quant/scheme.h"
+#include "weights/packed_array.h"
 
 namespace imago::precision {
 
@@ -74,10 +74,10 @@ std::optional<double> DistortionSums::relative_rmse() const noexcept {
 std::uint64_t layer_bytes(const Layer& layer) { return layer.weights ? layer_bytes(layer, layer.config.scheme()) : 0; }
 
 std::uint64_t layer_bytes(const Layer& layer, const Scheme& scheme) {
-  const ScaleLayout scales = scale_layout(scheme, layer.weights->rows(), layer.weights->cols());
+  const std::size_t scales = scale_layout(scheme, layer.weights->shape()).count;
   const std::shared_ptr<const Version> version = layer.weights->find(scheme);
-  const std::size_t zero_points = version ? version->zero_points().size() : has_zero_points(scheme) ? scales.count : 0;
-  return packed_bytes(scheme.format, layer.weights->count()) + (scales.count + zero_points) * sizeof(float);
+  const std::size_t zero_points = version ? version->zero_points().size() : has_zero_points(scheme) ? scales : 0;
+  return stored_bytes(scheme, layer.weights->shape()) + zero_points * sizeof(float);
 }
 
 Tensor<float> examples(const Tensor<float>& data, std::size_t first, std::size_t count) {

@@ -176,8 +176,25 @@ TEST(PlanNetwork, RefusesWhatCannotBe) {
   };
   EXPECT_NE(refused(data_of(path, 4)).find("the smallest possible is"), std::string::npos);
   EXPECT_NE(refused(data_of(path, 1)).find("needs two at least"), std::string::npos);
-  options.types = {BlockFormat::q4_k};
-  EXPECT_NE(refused(data_of(path, 4)).find("no blocks"), std::string::npos);
+}
+
+TEST(PlanNetwork, ChoosesAmongBlocksWhereTheyFit) {
+  const testing::TempDir folder;
+  const std::string path = write_network(folder);
+  const Dataset data = data_of(path, 40);
+  PlanOptions options;
+  options.bits = 40;
+  options.types = {BlockFormat::q8_0, BlockFormat::q4_k};
+  const PlanReport report = plan_network(path, data, "waves", options);
+  EXPECT_EQ(report.tensors.at(0).type, DType::float32) << "rows of 8 fit neither and stay what they are";
+  EXPECT_EQ(report.tensors.at(1).type, BlockFormat::q8_0);
+  write_plan(report.plan, folder.path() / "plan.json");
+  ConvertOptions morph;
+  morph.plan = folder.path() / "plan.json";
+  const std::string out = folder.path() / "out.json";
+  convert_model(path, out, morph);
+  const Network planned = load_network(out);
+  EXPECT_EQ(planned.layers()[1].config.dtype, BlockFormat::q8_0);
 }
 
 }  // namespace

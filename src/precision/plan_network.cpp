@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
@@ -72,17 +71,17 @@ class NetworkPlanner final : public Planner {
     if (types_.empty()) {
       for (const DTypeInfo& info : kDTypes) types_.emplace_back(info.id);
     }
-    for (const Format type : types_) {
-      if (!convert::can_hold(FileForm::checkpoint, type)) {
-        throw UsageError(fmt::format("{}: layers of networks hold the 21 dtypes, and no blocks", type.name()));
-      }
-    }
     // Of equal costs the allocation takes the first, so the smallest comes first.
     std::ranges::stable_sort(types_, [](Format a, Format b) { return a.bits() < b.bits(); });
     for (const LayerTypes::Entry& entry : layers_.all()) {
       tensors_.push_back({entry.path, entry.layer->weights->count()});
       std::vector<TypeOption>& options = type_options_.emplace_back();
-      for (const Format type : types_) options.push_back({.bytes = layer_bytes(*entry.layer, type), .type = type});
+      for (const Format type : types_) {
+        if (fitting_type(type, entry.layer->weights->shape()) != type) continue;
+        options.push_back({.bytes = layer_bytes(*entry.layer, type), .type = type});
+      }
+      if (options.empty()) options.push_back({.bytes = layer_bytes(*entry.layer), .type = entry.before.dtype});
+      options_count_ += options.size();
     }
     set_budget(0);
     require_budget();
@@ -103,10 +102,12 @@ class NetworkPlanner final : public Planner {
     original_loss_ = loss_on(measure_);
     const double once = watch.seconds();
     PlanEstimate estimate;
-    estimate.measurements = tensors_.size() * types_.size();
+    estimate.measurements = options_count_;
     estimate.seconds = once * static_cast<double>(estimate.measurements + 2 * types_.size() + 2);
     // The master, and a version of each type tried.
-    for (const Format type : types_) estimate.memory_bytes += packed_bytes(type, weights());
+    for (const std::vector<TypeOption>& options : type_options_) {
+      for (const TypeOption& option : options) estimate.memory_bytes += option.bytes;
+    }
     estimate.memory_bytes += (weights() + measure_.x.size() + judge_.x.size()) * sizeof(float);
     return estimate;
   }
@@ -115,11 +116,11 @@ class NetworkPlanner final : public Planner {
     std::size_t done = 0;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       for (TypeOption& option : type_options_[i]) {
-        layers_.set(layers_.all()[i], option.type.dtype());
+        layers_.set(layers_.all()[i], option.type);
         const double added = loss_on(measure_) - original_loss_;
         // A lower loss after rounding is luck.
         option.cost = std::isfinite(added) ? std::max(added, 0.0) : kHopeless;
-        progress("measuring types", ++done, tensors_.size() * types_.size());
+        progress("measuring types", ++done, options_count_);
       }
       layers_.restore();
     }
@@ -132,7 +133,7 @@ class NetworkPlanner final : public Planner {
 
   PlanQuality judge(const Choices& choices) override {
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      layers_.set(layers_.all()[i], type_options_[i][choices[i]].type.dtype());
+      layers_.set(layers_.all()[i], type_options_[i][choices[i]].type);
     }
     const PlanQuality found = quality();
     layers_.restore();
@@ -152,6 +153,7 @@ class NetworkPlanner final : public Planner {
   Dataset measure_, judge_;
   Loss loss_;
   bool classes_ = false;
+  std::size_t options_count_ = 0;
   double original_loss_ = 0;  ///< on the data that qualities are about
 };
 

@@ -1,11 +1,10 @@
-// Measures a network in each of the 21 dtypes.
+// Measures a network in each of many types, by default the 21 dtypes.
 
 #include <limits>
 #include <map>
 #include <span>
 #include <vector>
 
-#include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "precision/layer_types.h"
@@ -16,14 +15,14 @@ namespace imago {
 namespace {
 
 /// `weights`: those that each layer computed with.
-SweepPoint try_dtype(const precision::LayerTypes& layers, std::span<const std::vector<float>> weights, DType dtype,
-                     const SweepOptions& options) {
+SweepPoint try_type(const precision::LayerTypes& layers, std::span<const std::vector<float>> weights, Format type,
+                    const SweepOptions& options) {
   SweepPoint point;
-  point.name = name(dtype);
+  point.name = type.name();
   precision::DistortionSums change;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const precision::LayerTypes::Entry& entry = layers.all()[i];
-    layers.set(entry, dtype, options.granularity, options.group);
+    layers.set(entry, type, options.granularity, options.group);
     point.bytes += precision::layer_bytes(*entry.layer);
     change.add(weights[i], entry.layer->weights->active(entry.layer->config.scheme()));
   }
@@ -31,16 +30,12 @@ SweepPoint try_dtype(const precision::LayerTypes& layers, std::span<const std::v
   return point;
 }
 
-std::vector<DType> requested_dtypes(const SweepOptions& options) {
-  std::vector<DType> dtypes;
-  for (const Format type : options.types) {
-    convert::require_holdable(FileForm::checkpoint, type);
-    dtypes.push_back(type.dtype());
+std::vector<Format> requested_types(const SweepOptions& options) {
+  std::vector<Format> types = options.types;
+  if (types.empty()) {
+    for (const DTypeInfo& info : kDTypes) types.emplace_back(info.id);
   }
-  if (dtypes.empty()) {
-    for (const DTypeInfo& info : kDTypes) dtypes.push_back(info.id);
-  }
-  return dtypes;
+  return types;
 }
 
 }  // namespace
@@ -50,7 +45,7 @@ SweepReport sweep_network(Network& network, const Dataset* data, const std::opti
   if (!options.plans.empty() || !options.calibration.empty()) {
     throw UnsupportedError("plans and calibrations of networks are not swept; morph the network and compare");
   }
-  const std::vector<DType> dtypes = requested_dtypes(options);
+  const std::vector<Format> tried = requested_types(options);
   const precision::LayerTypes layers(network);
   SweepReport report;
   std::vector<std::vector<float>> weights;
@@ -59,16 +54,16 @@ SweepReport sweep_network(Network& network, const Dataset* data, const std::opti
     weights.push_back(entry.layer->weights->active(entry.before.scheme()));
     report.parameters += weights.back().size();
     report.bytes += precision::layer_bytes(*entry.layer);
-    types[std::string(name(entry.before.dtype))] += weights.back().size();
+    types[std::string(entry.before.dtype.name())] += weights.back().size();
   }
   if (report.parameters == 0) throw UnsupportedError("no layer has weights, so there is nothing to sweep");
   report.type = precision::main_type(types);
   if (data != nullptr) report.score = score_network(network, *data, loss);
-  for (const DType dtype : dtypes) {
-    SweepPoint& point = report.points.emplace_back(try_dtype(layers, weights, dtype, options));
+  for (const Format type : tried) {
+    SweepPoint& point = report.points.emplace_back(try_type(layers, weights, type, options));
     point.bits_per_weight = bits_per_weight(point.bytes, report.parameters);
     if (data != nullptr) point.score = score_network(network, *data, loss);
-    if (options.progress) options.progress(point.name, report.points.size(), dtypes.size());
+    if (options.progress) options.progress(point.name, report.points.size(), tried.size());
   }
   precision::mark_front(report.points);
   return report;

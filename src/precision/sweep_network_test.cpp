@@ -59,9 +59,27 @@ TEST(SweepNetwork, ScoresAreThoseOfAMorphedNetwork) {
   EXPECT_GT(std::ranges::count_if(report.points, &SweepPoint::on_front), 0);
 }
 
-TEST(SweepNetwork, RefusesWhatNetworksCannotHold) {
+TEST(SweepNetwork, BlocksWhereTheyFit) {
+  const testing::TempDir folder;
+  const std::string path = folder.path() / "net.json";
   Network network = small_network();
-  EXPECT_THROW(sweep_network(network, nullptr, std::nullopt, {.types = {BlockFormat::q4_k}}), UnsupportedError);
+  save_network(network, path);
+  const Dataset data = small_data();
+  const SweepReport report =
+      sweep_network(network, &data, std::nullopt, {.types = {BlockFormat::q4_k, BlockFormat::q8_0}});
+  ASSERT_EQ(report.points.size(), 2u);
+  for (const SweepPoint& point : report.points) {
+    const Format type = parse_format(point.name);
+    ConvertOptions morph;
+    morph.type = type;
+    EXPECT_EQ(point.bytes, convert_model(path, folder.path() / "out.json", morph).to_bytes) << point.name;
+    Network morphed = small_network();
+    EXPECT_FALSE(morph_network(morphed, Scheme(type)).empty()) << "rows of 6 fit no block";
+    EXPECT_EQ(point.score.value().loss, score_network(morphed, data).loss) << point.name;
+  }
+}
+
+TEST(SweepNetwork, RefusesANetworkWithoutWeights) {
   Network nothing(layer_list(softmax()), 0);
   EXPECT_THROW(sweep_network(nothing, nullptr), UnsupportedError);
 }

@@ -20,7 +20,7 @@ void for_each_weighted(AnyNetwork& network, Visit&& visit) {
   for (auto& grid_layer : network.layers()) {
     layers::for_each_layer(grid_layer, [&](auto& layer) {
       if (!layer.weights) return;
-      visit(fmt::format("{}.{}.{}", index++, name(layer.config.type), name(layer.config.dtype)), layer);
+      visit(fmt::format("{}.{}.{}", index++, name(layer.config.type), layer.config.dtype.name()), layer);
     });
   }
 }
@@ -33,10 +33,10 @@ std::vector<Optimizer::Moment> copy_weights(const Network& network) {
     const std::span<const float> master = layer.weights->master();
     copies.push_back({name, {master.begin(), master.end()}});
     if (!has_learnable_scale(layer.config)) return;
-    const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype);
+    const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype.dtype());
     if (!scale) return;
     copies.push_back({name + ".scale", {*scale}});
-    const float zero_point = layer.weights->zero_point(layer.config.dtype);
+    const float zero_point = layer.weights->zero_point(layer.config.dtype.dtype());
     if (zero_point != 0) copies.push_back({name + ".zero_point", {zero_point}});
   });
   return copies;
@@ -59,7 +59,7 @@ bool restore_weights(Network& network, std::span<const Optimizer::Moment> weight
       if (!apply) return;
       layer.weights->set_master(master->values);
       if (scale == nullptr) return;
-      layer.weights->set_scale(layer.config.dtype, scale->values.front(),
+      layer.weights->set_scale(layer.config.dtype.dtype(), scale->values.front(),
                                zero_point == nullptr ? 0 : zero_point->values.front());
     });
     return fits && used == weights.size();

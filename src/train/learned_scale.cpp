@@ -20,13 +20,14 @@ float acting_scale(const WeightStore& store, DType dtype) {
 }  // namespace
 
 bool has_learnable_scale(const LayerConfig& config) noexcept {
-  const DTypeInfo& type = info(config.dtype);
+  if (config.dtype.is_block()) return false;
+  const DTypeInfo& type = info(config.dtype.dtype());
   const bool is_float = type.kind == NumberKind::wide_float || type.kind == NumberKind::narrow_float;
   return !is_float && type.bits <= 8 && config.granularity == Granularity::tensor;
 }
 
 bool learns_scale(const OptimizerOptions& options, const LayerConfig& config) noexcept {
-  return has_learnable_scale(config) && options.learn_scales.value_or(info(config.dtype).bits < 3);
+  return has_learnable_scale(config) && options.learn_scales.value_or(config.dtype.bits() < 3);
 }
 
 bool start_scale(WeightStore& store, DType dtype) {

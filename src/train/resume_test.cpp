@@ -74,8 +74,8 @@ TEST(Resume, EqualsNeverHavingStopped) {
       const Layer& layer = network.layers()[i];
       if (!layer.weights) continue;
       second.layers()[i].weights->set_master(layer.weights->master());
-      const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype);
-      if (scale) second.layers()[i].weights->set_scale(layer.config.dtype, *scale);
+      const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype.dtype());
+      if (scale) second.layers()[i].weights->set_scale(layer.config.dtype.dtype(), *scale);
     }
     TrainOptions rest = some_options();
     rest.seed = 999;  // that of the state counts

@@ -16,13 +16,13 @@ namespace {
 using VersionCache = OnceMap<Scheme, Version>;
 
 VersionCache::Pointer make_int8() {
-  return std::make_shared<const Version>(DType::int8, 4, host_device()->allocate(4), std::vector<float>{0.5f},
-                                         std::vector<float>(), 4, false);
+  return std::make_shared<const Version>(DType::int8, WeightShape{.rows = 1, .cols = 4}, host_device()->allocate(4),
+                                         std::vector<float>{0.5f}, std::vector<float>(), 4, false);
 }
 
 VersionCache::Pointer make_int4() {
-  return std::make_shared<const Version>(DType::int4, 4, host_device()->allocate(2), std::vector<float>{0.5f},
-                                         std::vector<float>(), 4, false);
+  return std::make_shared<const Version>(DType::int4, WeightShape{.rows = 1, .cols = 4}, host_device()->allocate(2),
+                                         std::vector<float>{0.5f}, std::vector<float>(), 4, false);
 }
 
 TEST(OnceMap, MakesOnceAndKeeps) {

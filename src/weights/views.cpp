@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "quant/scheme.h"
+#include "weights/packed_array.h"
 #include "weights/view_cache.h"
 
 namespace imago {
@@ -30,8 +32,11 @@ void check_slice(const WeightStore& store, std::size_t first, std::size_t count)
 /// Whether kernels can read the slice from its codes; the rules are those of kernels::PackedMatrix.
 bool is_packable(const Version& version, const MatrixSlice& slice) {
   const Format format = version.scheme().format;
-  const std::size_t block = static_cast<std::size_t>(format.block_values());
-  if (slice.cols % block != 0 || slice.first % block != 0) return false;
+  if (format.is_block()) {
+    const std::size_t block = static_cast<std::size_t>(format.block_values()), count = slice.rows * slice.cols;
+    const ArrayPart part = part_at(version.shape(), slice.first, count);
+    return !part.is_vector && part.count == count && slice.cols % block == 0 && part.place % block == 0;
+  }
   if (!format.has_scales()) return true;
   const std::size_t group = version.scale_group();
   if (slice.first + slice.rows * slice.cols <= group) return true;
@@ -63,8 +68,24 @@ void decode_codes(const Version& version, std::size_t first, Scales scales, std:
   std::ranges::copy(whole.subspan(first - begin, out.size()), out.begin());
 }
 
+void decode_blocks(const Version& version, std::size_t first, std::span<float> out) {
+  while (!out.empty()) {
+    const ArrayPart part = part_at(version.shape(), first, out.size());
+    const std::span<float> values = out.first(part.count);
+    if (part.is_vector) {
+      const auto vectors = version.codes().subspan(block_bytes(version.scheme().format, version.shape()));
+      std::memcpy(values.data(), vectors.data() + part.place * sizeof(float), values.size_bytes());
+    } else {
+      decode_codes(version, part.place, {}, values);
+    }
+    first += part.count;
+    out = out.subspan(part.count);
+  }
+}
+
 void decode_version(const Version& version, std::size_t first, std::span<float> out) {
   if (out.empty()) return;
+  if (version.scheme().format.is_block()) return decode_blocks(version, first, out);
   if (!version.scheme().format.has_scales()) return decode_codes(version, first, {}, out);
   const std::size_t group = version.scale_group();
   const Scales scales = version.scaling();
@@ -105,7 +126,8 @@ PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const M
     made.matrix.format = scheme.format;
     made.matrix.packed = made.version->codes();
     made.matrix.scales = made.version->scaling();
-    made.matrix.first = slice.first;
+    const bool is_block = scheme.format.is_block();  // the matrices lie together, whatever is between them in the array
+    made.matrix.first = is_block ? part_at(store.shape(), slice.first, 1).place : slice.first;
   } else {
     made.decoded.emplace(*host_device(), slice.rows * slice.cols);
     decode_version(*made.version, slice.first, made.decoded->values());
@@ -154,6 +176,10 @@ DecodedWeights::DecodedWeights(Device& device, std::size_t count)
 std::shared_ptr<const kernels::RunMatrix> host_matrix(const WeightStore& store, const Scheme& requested,
                                                       const MatrixSlice& slice, kernels::Arithmetic arithmetic) {
   const Scheme scheme = checked_scheme(requested);
+  const bool asks = arithmetic == kernels::Arithmetic::fast;
+  if (asks && kernels::choose_matrix_kernel(scheme.format, arithmetic, allowed_cpu_features()) == nullptr) {
+    arithmetic = kernels::Arithmetic::exact;
+  }
   return view_cache(store).host_matrices.get({nullptr, scheme, slice.first, slice.rows, slice.cols, arithmetic}, [&] {
     const PackedSlice packed = packed_slice(store, scheme, slice);
     // Decoded weights have no kernel with fast arithmetic.

@@ -22,8 +22,9 @@ struct MatrixSlice {
 };
 
 /// The slice packed in `scheme`, in the panel layout of the best kernel. Where blocks or groups of the scheme do not
-/// line up with the rows of the slice, no kernel can read the codes: the matrix then holds decoded float32. Throws
-/// ShapeError if the slice leaves the store or is empty.
+/// line up with the rows of the slice, no kernel can read the codes: the matrix then holds decoded float32. That and
+/// types that `fast` arithmetic is not for have exact products. Throws ShapeError if the slice leaves the store or is
+/// empty.
 std::shared_ptr<const kernels::RunMatrix> host_matrix(const WeightStore& store, const Scheme& scheme,
                                                       const MatrixSlice& slice,
                                                       kernels::Arithmetic arithmetic = kernels::Arithmetic::exact);

@@ -16,6 +16,7 @@
 #include "imago/weights.h"
 #include "quant/scheme.h"
 #include "weights/once_map.h"
+#include "weights/packed_array.h"
 #include "weights/random.h"
 #include "weights/view_cache.h"
 
@@ -37,14 +38,14 @@ std::span<float> as_floats(Buffer& buffer) {
 /// only in calls that must not run beside any other, with one exception: the first reader of a released master makes
 /// it, under the lock `unpacking`.
 struct WeightStore::State {
-  State(std::size_t row_count, std::size_t col_count)
-      : rows(row_count),
-        cols(col_count),
-        count(checked_mul(rows, cols, "the weights of a store")),
+  explicit State(const WeightShape& array)
+      : shape(array),
+        count(checked_mul(shape.rows, shape.cols, "the weights of a store")),
         master_bytes(checked_mul(count, sizeof(float), "the bytes of a store")),
         master(host_device()->allocate(master_bytes)) {}
 
-  const std::size_t rows, cols, count, master_bytes;
+  const WeightShape shape;
+  const std::size_t count, master_bytes;
 
   std::mutex unpacking;
   std::atomic<bool> has_master{true};
@@ -115,7 +116,7 @@ struct WeightStore::State {
 
   std::shared_ptr<const Version> make_version(const Scheme& scheme, const ScaleLayout& layout) {
     const std::span<const float> weights = read_master();
-    Buffer codes = host_device()->allocate(packed_bytes(scheme.format, count));
+    Buffer codes = host_device()->allocate(packed_bytes(scheme.format, shape));
     const auto given = explicit_scales.find(scheme);
     const bool is_explicit = given != explicit_scales.end();
     const bool is_known = released_scales && released_scales->first == scheme;
@@ -125,8 +126,8 @@ struct WeightStore::State {
                : is_known  ? released_scales->second
                            : derive_scales(scheme, layout, weights);
     }
-    encode(scheme.format, weights, scales.over(layout.group), codes.host());
-    return std::make_shared<const Version>(scheme, count, std::move(codes), std::move(scales.scales),
+    encode_array(scheme.format, shape, weights, scales.over(layout.group), codes.host());
+    return std::make_shared<const Version>(scheme, shape, std::move(codes), std::move(scales.scales),
                                            std::move(scales.zero_points), layout.group, is_explicit);
   }
 
@@ -152,10 +153,10 @@ struct WeightStore::State {
   }
 };
 
-Version::Version(Scheme scheme, std::size_t count, Buffer codes, std::vector<float> scales,
+Version::Version(Scheme scheme, const WeightShape& shape, Buffer codes, std::vector<float> scales,
                  std::vector<float> zero_points, std::size_t scale_group, bool explicit_scale)
     : scheme_(scheme),
-      count_(count),
+      shape_(shape),
       codes_(std::move(codes)),
       scales_(std::move(scales)),
       zero_points_(std::move(zero_points)),
@@ -163,10 +164,10 @@ Version::Version(Scheme scheme, std::size_t count, Buffer codes, std::vector<flo
       explicit_scale_(explicit_scale) {}
 
 void Version::decode_into(std::span<float> weights) const {
-  if (weights.size() != count_) {
-    throw ShapeError(fmt::format("a version of {} weights cannot be decoded into {}", count_, weights.size()));
+  if (weights.size() != count()) {
+    throw ShapeError(fmt::format("a version of {} weights cannot be decoded into {}", count(), weights.size()));
   }
-  decode(scheme_.format, codes(), scaling(), weights);
+  decode_array(scheme_.format, shape_, codes(), scaling(), weights);
 }
 
 void Version::check_code_type(DType dtype) const {
@@ -174,13 +175,13 @@ void Version::check_code_type(DType dtype) const {
   throw UsageError(fmt::format("the codes of {} are not {}", scheme_.format.name(), name(dtype)));
 }
 
-WeightStore::WeightStore(std::size_t rows, std::size_t cols) : state_(std::make_unique<State>(rows, cols)) {}
+WeightStore::WeightStore(const WeightShape& shape) : state_(std::make_unique<State>(shape)) {}
 WeightStore::WeightStore(WeightStore&&) noexcept = default;
 WeightStore& WeightStore::operator=(WeightStore&&) noexcept = default;
 WeightStore::~WeightStore() = default;
 
 WeightStore WeightStore::copy() const {
-  WeightStore copy(rows(), cols());
+  WeightStore copy(shape());
   State& to = *copy.state_;
   {
     std::lock_guard lock(state_->unpacking);
@@ -193,9 +194,7 @@ WeightStore WeightStore::copy() const {
   return copy;
 }
 
-std::size_t WeightStore::rows() const noexcept { return state_->rows; }
-std::size_t WeightStore::cols() const noexcept { return state_->cols; }
-std::size_t WeightStore::count() const noexcept { return state_->count; }
+const WeightShape& WeightStore::shape() const noexcept { return state_->shape; }
 
 // ---- master
 
@@ -244,7 +243,7 @@ void WeightStore::he_randomize(std::uint64_t seed, std::size_t fan_in) {
 
 void WeightStore::apply_gradients(std::span<const float> gradient, float rate, float clip, const Scheme& scheme) {
   state_->check_length(gradient.size(), "gradients");
-  scale_layout(checked_scheme(scheme), rows(), cols());  // throws before anything has changed
+  scale_layout(checked_scheme(scheme), shape());  // throws before anything has changed
   const std::span<float> master = edit_master();
   const bool clips = clip > 0;
   const bool drops_negative = loses_negatives(scheme);
@@ -263,7 +262,7 @@ void WeightStore::apply_gradients(std::span<const float> gradient, float rate, f
 std::shared_ptr<const Version> WeightStore::morph(const Scheme& requested) const {
   const Scheme scheme = checked_scheme(requested);
   if (is_master(scheme)) return nullptr;
-  const ScaleLayout layout = scale_layout(scheme, rows(), cols());
+  const ScaleLayout layout = scale_layout(scheme, shape());
   return state_->versions.get(scheme, [&] { return state_->make_version(scheme, layout); });
 }
 
@@ -343,8 +342,8 @@ std::size_t WeightStore::device_bytes(const Device& device) const noexcept { ret
 void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte> codes, std::span<const float> scales,
                              std::span<const float> zero_points) {
   const Scheme scheme = checked_scheme(requested);
-  const ScaleLayout layout = scale_layout(scheme, rows(), cols());
-  check_codes(scheme.format, count(), codes);
+  const ScaleLayout layout = scale_layout(scheme, shape());
+  check_array(scheme.format, shape(), codes);
   ScaleValues values = State::checked_scales(scheme, layout, scales, zero_points, count());
   if (is_master(scheme)) {
     if (!codes.empty()) std::memcpy(state_->new_master().data(), codes.data(), codes.size());
@@ -354,7 +353,7 @@ void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte>
   host_device()->upload(codes, stored, 0);
   if (!values.scales.empty()) state_->explicit_scales[scheme] = values;
   state_->drop_all();
-  state_->keep_only(std::make_shared<const Version>(scheme, count(), std::move(stored), std::move(values.scales),
+  state_->keep_only(std::make_shared<const Version>(scheme, shape(), std::move(stored), std::move(values.scales),
                                                     std::move(values.zero_points), layout.group, true));
 }
 
@@ -378,8 +377,7 @@ void WeightStore::set_scale(DType dtype, float scale, float zero_point) {
 void WeightStore::set_scales(const Scheme& requested, std::span<const float> scales,
                              std::span<const float> zero_points) {
   const Scheme scheme = checked_scheme(requested);
-  ScaleValues values =
-      State::checked_scales(scheme, scale_layout(scheme, rows(), cols()), scales, zero_points, count());
+  ScaleValues values = State::checked_scales(scheme, scale_layout(scheme, shape()), scales, zero_points, count());
   state_->drop(scheme);
   state_->explicit_scales[scheme] = std::move(values);
 }

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/weights.h"
 #include "testing/copies.h"
+#include "weights/views.h"
 
 namespace imago {
 namespace {
@@ -79,6 +82,105 @@ TEST(BlockVersions, AReleasedStoreServesItsBlocks) {
   EXPECT_EQ(store.bytes(), 2 * 8 * 18u);
   EXPECT_EQ(store.active(BlockFormat::q4_0), active);
   EXPECT_EQ(copy(store.master()), active);
+}
+
+// ---- arrays of matrices and vectors
+
+/// Twice a matrix of 4 rows of 256 weights and a vector of 10.
+constexpr WeightShape kParts{.rows = 1, .cols = 2 * 1034, .row = 256, .vectors = 10, .repeats = 2};
+
+/// The packed array, row by row: the blocks of both matrices, then the two vectors.
+std::vector<std::byte> pack_parts(BlockFormat format, std::span<const float> weights) {
+  std::vector<std::byte> packed, vectors;
+  for (std::size_t repeat = 0; repeat < 2; ++repeat) {
+    const std::span<const float> part = weights.subspan(1034 * repeat, 1034);
+    for (std::size_t row = 0; row < 4; ++row) {
+      std::vector<std::byte> blocks(packed_bytes(format, 256));
+      quantize_row(format, part.subspan(256 * row, 256), blocks);
+      packed.insert(packed.end(), blocks.begin(), blocks.end());
+    }
+    const auto bytes = std::as_bytes(part.last(10));
+    vectors.insert(vectors.end(), bytes.begin(), bytes.end());
+  }
+  packed.insert(packed.end(), vectors.begin(), vectors.end());
+  return packed;
+}
+
+std::vector<float> unpack_parts(BlockFormat format, std::span<const float> weights) {
+  std::vector<float> decoded(weights.begin(), weights.end());
+  for (std::size_t repeat = 0; repeat < 2; ++repeat) {
+    for (std::size_t row = 0; row < 4; ++row) {
+      const std::span<float> values = std::span(decoded).subspan(1034 * repeat + 256 * row, 256);
+      std::vector<std::byte> blocks(packed_bytes(format, 256));
+      quantize_row(format, values, blocks);
+      dequantize_row(format, blocks, values);
+    }
+  }
+  return decoded;
+}
+
+TEST(BlockArrays, VectorsStayFloat32AfterAllBlocks) {
+  WeightStore store(kParts);
+  store.he_randomize(3, 256);
+  for (const BlockFormatInfo& block : kBlockFormats) {
+    const auto version = store.morph(block.id);
+    EXPECT_EQ(copy(version->codes()), pack_parts(block.id, store.master())) << block.name;
+    const std::vector<float> wanted = unpack_parts(block.id, store.master());
+    EXPECT_EQ(store.active(block.id), wanted) << block.name;
+    // Ranges that begin and end anywhere, over the seams too.
+    for (const auto& [first, count] :
+         {std::pair<std::size_t, std::size_t>{0, 2068}, {1000, 60}, {1030, 5}, {1024, 10}, {2060, 8}}) {
+      std::vector<float> slice(count);
+      decode_slice(store, block.id, first, slice);
+      EXPECT_TRUE(std::ranges::equal(slice, std::span(wanted).subspan(first, count))) << block.name << " " << first;
+    }
+  }
+}
+
+TEST(BlockArrays, MatricesBehindVectorsAreMultipliedAsBlocks) {
+  WeightStore store(kParts);
+  store.he_randomize(3, 256);
+  const std::vector<float> x(256, 0.5f);
+  for (const BlockFormatInfo& block : kBlockFormats) {
+    const auto matrix = host_matrix(store, block.id, {.first = 1034, .rows = 4, .cols = 256});
+    EXPECT_EQ(matrix->kernel().format, Format(block.id));
+    std::vector<float> y(4);
+    matrix->multiply(x, 1, y);
+    const std::vector<float> weights = unpack_parts(block.id, store.master());
+    for (std::size_t row = 0; row < 4; ++row) {
+      double sum = 0, magnitude = 0;
+      for (std::size_t i = 0; i < 256; ++i) {
+        sum += 0.5 * static_cast<double>(weights[1034 + 256 * row + i]);
+        magnitude += std::fabs(0.5 * static_cast<double>(weights[1034 + 256 * row + i]));
+      }
+      EXPECT_NEAR(y[row], sum, 1e-5 * magnitude) << block.name;
+    }
+    const auto over_the_seam = host_matrix(store, block.id, {.first = 768, .rows = 2, .cols = 256});
+    EXPECT_EQ(over_the_seam->kernel().format, Format(DType::float32)) << "no kernel reads such codes";
+  }
+}
+
+TEST(BlockArrays, LoadedOnesAreKeptVerbatim) {
+  WeightStore original(kParts);
+  original.he_randomize(5, 256);
+  const std::vector<std::byte> packed = copy(original.morph(BlockFormat::q4_k)->codes());
+  WeightStore store(kParts);
+  store.set_loaded(BlockFormat::q4_k, packed, std::span<const float>());
+  EXPECT_EQ(copy(store.morph(BlockFormat::q4_k)->codes()), packed);
+  EXPECT_EQ(copy(store.copy().morph(BlockFormat::q4_k)->codes()), packed);
+  EXPECT_EQ(copy(store.master()), original.active(BlockFormat::q4_k));
+  EXPECT_THROW(
+      store.set_loaded(BlockFormat::q4_k, std::span(packed).first(packed.size() - 4), std::span<const float>()),
+      ShapeError);
+}
+
+TEST(BlockArrays, RowsMustBeWholeBlocksAndVectorsHaveNone) {
+  const WeightStore store({.rows = 1, .cols = 96 * 4 + 4, .row = 96, .vectors = 4});
+  EXPECT_THROW(store.morph(BlockFormat::q4_k), ShapeError);
+  EXPECT_NO_THROW(store.morph(BlockFormat::q4_0));
+  const WeightStore norm({.rows = 1, .cols = 256, .vectors = 256});
+  EXPECT_THROW(norm.morph(BlockFormat::q4_0), ShapeError);
+  EXPECT_EQ(norm.morph(DType::int8)->codes().size(), 256u);
 }
 
 TEST(BlockVersions, EmptyStore) {

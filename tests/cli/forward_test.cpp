@@ -51,6 +51,26 @@ TEST_F(Forward, GivesWhatTheOriginalGave) {
   }
 }
 
+TEST_F(Forward, MultipliesBlocks) {
+  save_network(Network(layer_list(dense(64, 32, Activation::tanh), swiglu(32, 96)), 3), file("net.json"));
+  Tensor<float> x(Shape{3, 64});
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i)));
+  const std::string input = write("x.safetensors", {{"x", x}});
+  for (const std::string out : {"q4.json", "q4.entity", "q4.safetensors", "q4.gguf"}) {
+    EXPECT_EQ(imago_run({"morph", file("net.json"), file(out), "--to", "q4_0"}).exit_code, 0);
+    // The same network in float32: what the blocks stand for.
+    EXPECT_EQ(imago_run({"convert", file(out), file("wide.json"), "--to", "float32"}).exit_code, 0);
+    Network wide = load_network(file("wide.json"));
+    const std::vector<float> wanted = floats(wide.forward(x));
+    EXPECT_EQ(run(file(out), input).err, "");
+    const std::vector<float> exact = floats(SafetensorsFile::open(file("y.safetensors")).read_float32("y"));
+    expect_near(exact, wanted, out);
+    EXPECT_EQ(run(file(out), input, {"--fast"}).err, "");
+    EXPECT_NE(floats(SafetensorsFile::open(file("y.safetensors")).read_float32("y")), exact);
+  }
+  expect_error(run(file("q4.json"), input, {"--fast", "--grad-output", input}), 2, "leave out --fast");
+}
+
 TEST_F(Forward, GivesTheGradientsOfTheOriginal) {
   const nlohmann::json reference = loom_reference("dense_float32");
   const std::string x = write("x.safetensors", {{"x", loom_tensor(reference, "input")}});

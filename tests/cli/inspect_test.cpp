@@ -50,7 +50,7 @@ TEST(Inspect, AgreesWithTheLoaderOnEveryFile) {
     std::uint64_t count = 0;
     for (const auto& [place, layer] : named_layers(network)) {
       if (!layer->weights) continue;
-      weighted.push_back(place + " " + std::string(name(layer->config.dtype)));
+      weighted.push_back(place + " " + std::string(layer->config.dtype.name()));
       count += layer->weights->count();
     }
     for (const TensorSummary& tensor : summary.tensors) found.push_back(tensor.name + " " + tensor.type);

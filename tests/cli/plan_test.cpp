@@ -117,7 +117,7 @@ TEST_F(Plan, OfANetworkIsJudgedOnData) {
   const Network network = load_network(file("out.json"));
   for (const Json& tensor : report.at("tensors")) {
     const std::size_t index = tensor.at("name") == "layers.0" ? 0 : 1;
-    EXPECT_EQ(name(network.layers()[index].config.dtype), tensor.at("type"));
+    EXPECT_EQ(network.layers()[index].config.dtype.name(), tensor.at("type"));
   }
 }
 

@@ -86,6 +86,22 @@ TEST_F(Train, AnyTypeIsTrainedThroughItsRounding) {
       << "a checkpoint can be trained on";
 }
 
+TEST_F(Train, BlocksAreTrainedWhereTheyFit) {
+  folder_.write("net.json", R"({"depth":1,"rows":1,"cols":1,"layers_per_cell":3,"layers":[
+    {"l":0,"type":"Dense","activation":"Tanh","input_height":2,"output_height":32},
+    {"l":1,"type":"Dense","activation":"Tanh","input_height":32,"output_height":32},
+    {"l":2,"type":"Dense","input_height":32,"output_height":2}]})");
+  const ProcessResult result = run("out.json", {"--dtype", "q5_k", "--epochs", "3"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("imago: note: layer (0,0,0,0), Dense stays float32: rows of 2 fit no block of q5_k\n"),
+            std::string::npos)
+      << result.err;
+  const std::vector<TensorSummary> tensors = inspect_model(file("out.json")).tensors;
+  EXPECT_EQ(tensors.at(0).type, "float32");
+  EXPECT_EQ(tensors.at(1).type, "q5_1");
+  EXPECT_EQ(run("again.json", {"--dtype", "q5_k", "--epochs", "1", "--quiet"}).err, "");
+}
+
 TEST_F(Train, TernaryLearnsItsScalesUnlessToldNotTo) {
   const auto loss = [&](const Words& more) {
     Words all{"--json", "--dtype", "ternary", "--optimizer", "adam", "--epochs", "30"};

@@ -81,6 +81,11 @@ void check_trainable(const Layer& layer) {
     throw UnsupportedError(fmt::format("{} is not trained on a GPU: train this network on the host", describe(layer)));
   }
   if (layer.config.type == LayerType::softmax) check_softmax_trainable(layer);
+  if (layer.weights && layer.config.dtype.is_block()) {
+    throw UnsupportedError(
+        fmt::format("{} is in {}, and a GPU trains layers of the 21 dtypes: train this network on the host",
+                    describe(layer), layer.config.dtype.name()));
+  }
   const auto check = [](const Layer& child) {
     if (!child.config.is_remote_link) check_trainable(child);
   };
@@ -127,8 +132,9 @@ void linear_forward(const Layer& layer, const Linear& part, const float* x, std:
   if (!run.for_backward()) {
     const kernels::cuda::GpuProduct product{
         .matrix = &matrix_of(layer, part.matrix, run), .y = y, .epilogue = {.bias = bias, .activation = activation}};
-    kernels::cuda::multiply({&product, 1}, {.x = x, .count = batch, .cols = cols}, kernels::Arithmetic::exact,
-                            run.products, run.stream);
+    kernels::cuda::multiply({&product, 1}, {.x = x, .count = batch, .cols = cols},
+                            run.host.fast ? kernels::Arithmetic::fast : kernels::Arithmetic::exact, run.products,
+                            run.stream);
     return;
   }
   gemm({.a = x,

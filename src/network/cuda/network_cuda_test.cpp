@@ -11,6 +11,7 @@
 
 #include "imago/error.h"
 #include "imago/network.h"
+#include "testing/block_layers.h"
 #include "testing/every_layer.h"
 #include "testing/gpu.h"
 
@@ -86,6 +87,23 @@ TEST_F(NetworkCudaTest, EveryLayerTypeInPackedTypes) {
                   std::string(name(layer_type)) + " in " + std::string(name(dtype)));
     }
   }
+}
+
+TEST_F(NetworkCudaTest, LayersInBlockFormats) {
+  for (const BlockFormatInfo& block : kBlockFormats) {
+    for (testing::BlockLayer& one : testing::block_layers()) {
+      check_layer([&] { return with_dtype(std::move(one.layer), block.id); }, one.x,
+                  one.name + " in " + std::string(block.name));
+    }
+  }
+}
+
+TEST_F(NetworkCudaTest, FastProductsRoundActivations) {
+  Network network(layer_list(with_dtype(dense(256, 64), BlockFormat::q4_0)), 3);
+  const Tensor<float> x = random_tensor({1, 256}, 3), wanted = network.forward(x);
+  network.run_on(device());
+  network.set_fast(true);
+  expect_close(network.forward(x), wanted, 2e-2, "fast");
 }
 
 TEST_F(NetworkCudaTest, DenseOfManySizes) {

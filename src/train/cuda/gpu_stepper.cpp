@@ -30,7 +30,7 @@ bool fits(const Dataset& data, const Device& device) {
   return false;
 }
 
-bool is_rounded_type(DType dtype) { return dtype != DType::float32 && dtype != DType::float64; }
+bool is_rounded_type(Format dtype) { return dtype != DType::float32 && dtype != DType::float64; }
 
 std::size_t scale_group_of(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
@@ -46,7 +46,7 @@ std::size_t scale_group_of(const Layer& layer) {
 /// 0: derived. A scale of 0 that was given acts as 1.
 float explicit_scale_of(const Layer& layer) {
   if (layer.config.granularity != Granularity::tensor) return 0;
-  const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype);
+  const std::optional<float> scale = layer.weights->explicit_scale(layer.config.dtype.dtype());
   return !scale ? 0.0f : *scale == 0 ? 1.0f : *scale;
 }
 
@@ -135,7 +135,7 @@ void GpuStepper::make_slots(Layer& layer, const std::string& path) {
   if (layer.weights) {
     layers::cuda::TrainedLayer& trained = trained_[&layer];
     const std::size_t count = layer.weights->count();
-    if (learns_scale(options_, layer.config)) start_scale(*layer.weights, layer.config.dtype);
+    if (learns_scale(options_, layer.config)) start_scale(*layer.weights, layer.config.dtype.dtype());
     trained.layer = &layer;
     trained.master = Array<float>(*device_, count);
     trained.gradient = Array<float>(*device_, count);
@@ -181,10 +181,10 @@ void GpuStepper::round_all() {
     round_weights({.master = slot.trained->master.data(),
                    .rounded = slot.trained->rounded.data(),
                    .count = slot.trained->master.size(),
-                   .dtype = slot.layer->config.dtype,
+                   .dtype = slot.layer->config.dtype.dtype(),
                    .scale_group = scale_group_of(*slot.layer),
                    .explicit_scale = explicit_scale_of(*slot.layer),
-                   .explicit_zero = slot.layer->weights->zero_point(slot.layer->config.dtype),
+                   .explicit_zero = slot.layer->weights->zero_point(slot.layer->config.dtype.dtype()),
                    .partials = partials_.data()},
                   run_.stream());
   }

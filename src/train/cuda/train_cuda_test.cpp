@@ -401,6 +401,8 @@ TEST_F(TrainCudaTest, RefusesWhatItCannotTrain) {
   }
   Network network(layer_list(dense(7, 5)));
   EXPECT_THROW(cuda::GpuStepper(network, data, {.learn_scales = true}, device()), UnsupportedError);
+  Network blocks(layer_list(dense(7, 32), with_dtype(dense(32, 5), BlockFormat::q4_0)));
+  EXPECT_THROW(cuda::GpuStepper(blocks, data, {}, device()), UnsupportedError);
 }
 
 TEST_F(TrainCudaTest, LeavesWeightsAloneWhenNothingIsFinite) {
