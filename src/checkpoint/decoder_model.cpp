@@ -15,6 +15,7 @@
 #include "imago/error.h"
 #include "layers/settings.h"
 #include "models/architectures.h"
+#include "models/open_model.h"
 #include "models/recipe_parts.h"
 #include "models/tensor_layout.h"
 #include "models/traits_reading.h"
@@ -151,7 +152,7 @@ class TraitsFinder {
                       {Architecture::llama, Architecture::qwen3, Architecture::smollm3, Architecture::exaone4});
     for (const Architecture architecture : candidates) {
       if (!can_be_biased(architecture)) continue;
-      const Traits traits = as(architecture);
+      Traits traits = as(architecture);
       if (reads_back(traits)) return traits;
     }
     finder_.refuse("no architecture that imago knows is put together like it");
@@ -452,7 +453,18 @@ files::TensorFile model_of(std::shared_ptr<const Network> network, const std::st
                                  owner);
 }
 
-std::optional<files::HuggingFaceFolder> stored_tokenizer(const std::string& path) {
+}  // namespace imago::checkpoint
+
+namespace imago {
+
+files::TensorFile models::open_model(const std::string& path, bool eager) {
+  return checkpoint::open_model(path, {.eager = eager});
+}
+
+std::optional<files::HuggingFaceFolder> models::stored_tokenizer(const std::string& path) {
+  using namespace checkpoint;
+  using files::JsonDocument;
+  if (!holds_network(path)) return std::nullopt;
   const auto topology = [&] {
     const FileForm form = detect_form(path);
     if (form == FileForm::safetensors || form == FileForm::gguf) {
@@ -464,9 +476,11 @@ std::optional<files::HuggingFaceFolder> stored_tokenizer(const std::string& path
     return read_network(document.root(), {.weights = WeightsInJson::ignore});
   };
   std::vector<files::SideFile> side_files = tokenizer_files(topology());
-  if (std::ranges::find(side_files, "tokenizer.json", &files::SideFile::name) == side_files.end()) return std::nullopt;
+  if (std::ranges::find(side_files, "tokenizer.json", &files::SideFile::name) == side_files.end()) {
+    throw UnsupportedError(fmt::format("{}: this network was saved without a tokenizer", path));
+  }
   side_files.push_back({"config.json", "{}"});
   return files::HuggingFaceFolder::make(path, std::move(side_files));
 }
 
-}  // namespace imago::checkpoint
+}  // namespace imago

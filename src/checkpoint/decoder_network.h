@@ -46,10 +46,6 @@ files::TensorFile model_of(std::shared_ptr<const Network> network, const std::st
 
 /// A language model in any form: a folder or GGUF file as it is, and model_of a network. Throws like TensorFile::open,
 /// load_network and model_of.
-files::TensorFile open_model(const std::string& path, const LoadOptions& options = {});
-
-/// The tokenizer that a network was saved with, as a folder without weights; none if it has none. Reads no weights.
-/// Throws like load_network. REQUIRES: holds_network(path).
-std::optional<files::HuggingFaceFolder> stored_tokenizer(const std::string& path);
+files::TensorFile open_model(const std::string& path, const LoadOptions& options);
 
 }  // namespace imago::checkpoint

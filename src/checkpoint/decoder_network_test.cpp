@@ -8,6 +8,7 @@
 
 #include "imago/error.h"
 #include "imago/files.h"
+#include "models/open_model.h"
 #include "models/traits.h"
 #include "testing/original_decoder.h"
 #include "testing/temp_dir.h"
@@ -191,7 +192,7 @@ TEST(DecoderNetwork, TheFlatDecodersOfTheOriginalAreModelsToo) {
     const std::string path = folder.path() / "original.entity";
     testing::write_original_decoder(path, std::move(model), tied);
     EXPECT_EQ(load_network(path).layers().size(), 8u) << "as before";
-    const files::TensorFile file = open_model(path);
+    const files::TensorFile file = models::open_model(path);
     EXPECT_EQ(models::read_traits(file), models::read_traits(wanted));
     ASSERT_EQ(file.tensors().size(), wanted.tensors().size());
     for (const files::StoredTensor& tensor : wanted.tensors()) {
@@ -209,10 +210,10 @@ TEST(DecoderNetwork, FilesOfTheTokenizerTravelInEveryForm) {
     const std::string path = folder.path() / name;
     save_network(network, path);
     EXPECT_EQ(serialize_network(load_network(path)), text) << name;
-    const auto stored = stored_tokenizer(path);
+    const auto stored = models::stored_tokenizer(path);
     ASSERT_TRUE(stored && stored->tokenizer()) << name;
     EXPECT_EQ(stored->tokenizer()->text(), network.files[0].second);
-    const files::TensorFile model = open_model(path);
+    const files::TensorFile model = models::open_model(path);
     EXPECT_EQ(model.folder()->tokenizer()->text(), network.files[0].second);
     EXPECT_EQ(model.folder()->made_of().size(), 2u) << "tokenizer.json and config.json";
   }

@@ -8,9 +8,9 @@
 
 #include "backend/memory.h"
 #include "base/file.h"
-#include "checkpoint/decoder_network.h"
 #include "imago/device.h"
 #include "lm/fingerprint.h"
+#include "models/open_model.h"
 #include "models/program.h"
 #include "models/tensor_layout.h"
 
@@ -224,7 +224,7 @@ void DecoderWeights::count_bytes() {
 std::shared_ptr<MatrixSource> DecoderWeights::open_source() const {
   if (source) return source;
   if (path.empty()) throw UnsupportedError("this model was not loaded from a file, so its matrices keep their types");
-  auto opened = std::make_shared<MatrixSource>(checkpoint::open_model(path), traits);
+  auto opened = std::make_shared<MatrixSource>(models::open_model(path), traits);
   if (lm::fingerprint(*opened->file(), loaded_type) != fingerprint) {
     throw FormatError(path, 0, "has changed since the model was loaded; load it again");
   }

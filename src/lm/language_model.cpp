@@ -4,12 +4,12 @@
 #include <bit>
 #include <utility>
 
-#include "checkpoint/decoder_network.h"
 #include "files/hugging_face.h"
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "lm/language_model_state.h"
 #include "lm/tokenizer.h"
+#include "models/open_model.h"
 #include "models/vocabulary.h"
 
 namespace imago {
@@ -107,7 +107,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LanguageModelOp
 
 LanguageModel lm::load_encoded(const std::string& path, const LanguageModelOptions& options,
                                const MatrixEncoder& encoder) {
-  files::TensorFile file = checkpoint::open_model(path, {.eager = options.eager});
+  files::TensorFile file = models::open_model(path, options.eager);
   // The vocabulary first: a mistake in it is told before gigabytes are packed.
   std::string problem;
   std::optional<Tokenizer> tokenizer = load_tokenizer(file, options.tokenizer, problem);

@@ -6,13 +6,12 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "checkpoint/decoder_network.h"
 #include "files/detect.h"
 #include "imago/data.h"
 #include "imago/error.h"
-#include "imago/files.h"
 #include "lm/byte_letters.h"
 #include "lm/token_finder.h"
+#include "models/open_model.h"
 #include "models/vocabulary_parts.h"
 
 namespace imago {
@@ -146,20 +145,11 @@ Tokenizer Tokenizer::load(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return TokenizerMaker::make(models::read_vocabulary_folder(path));
   const files::FormByStart start = files::detect_by_start(MappedFile::open(path).bytes(), path);
-  bool network = start.form == FileForm::entity;
   if (start.json) {
     const files::JsonFile json = files::JsonFile::open(path, files::kMaxTokenizerBytes);
-    network = json.root().find("layers").has_value();
-    if (!network) return TokenizerMaker::make(models::read_vocabulary(json));
-  } else if (!network) {
-    network = holds_network(path);
+    if (!json.root().find("layers")) return TokenizerMaker::make(models::read_vocabulary(json));
   }
-  if (network) {
-    if (const auto folder = checkpoint::stored_tokenizer(path)) {
-      return TokenizerMaker::make(models::read_vocabulary(*folder));
-    }
-    throw UnsupportedError(fmt::format("{}: this network was saved without a tokenizer", path));
-  }
+  if (const auto folder = models::stored_tokenizer(path)) return TokenizerMaker::make(models::read_vocabulary(*folder));
   if (start.form == FileForm::gguf) return TokenizerMaker::make(models::read_vocabulary(GgufFile::open(path)));
   throw UnsupportedError(
       fmt::format("{}: a safetensors file has no tokenizer; name its folder or the tokenizer.json in it", path));
