@@ -180,6 +180,7 @@ TEST_F(TrainCudaTest, RoundsMastersAsTheStoreDoes) {
                            .dtype = dtype,
                            .scale_group = group,
                            .explicit_scale = 0,
+                           .explicit_zero = 0,
                            .partials = partials.data()},
                           stream);
       std::vector<float> got(store.count());
