@@ -14,22 +14,24 @@ build=${BUILD:-build}
 port=$((20000 + RANDOM % 20000))
 
 # measure NAME COMMAND...: starts a server on $port, loads it, ends it.
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 measure() {
-  local name=$1 server log
+  local name=$1 log
   shift
   log=$(mktemp)
   "$@" >"$log" 2>&1 &
   server=$!
-  trap 'kill $server 2>/dev/null || true' EXIT
   for _ in $(seq 600); do
     curl -sf -o /dev/null "http://127.0.0.1:$port/health" && break
-    kill -0 $server 2>/dev/null || { cat "$log" >&2; exit 1; }
+    kill -0 "$server" 2>/dev/null || { cat "$log" >&2; exit 1; }
     sleep 0.1
   done
   echo "== $name"
-  "$build/bench/imago_bench_serve" "http://127.0.0.1:$port" "${load[@]}"
-  kill -TERM $server
-  wait $server || true
+  "$build/bench/imago_bench_serve" "http://127.0.0.1:$port" "${load[@]}" || true  # it has said which replies were not whole
+  kill -TERM "$server"
+  wait "$server" || true
+  server=
   rm -f "$log"
 }
 

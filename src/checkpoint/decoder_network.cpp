@@ -52,7 +52,7 @@ Network decoder_network(Entity entity, const std::string& path) {
   };
   const auto filled = [&](Layer layer, std::span<const float> values) {
     const WeightShape shape = weight_shape(layer.config);
-    layer.weights.emplace(shape.rows, shape.cols).set_master(values);
+    layer.weights.emplace(shape).set_master(values);
     return layer;
   };
   const std::optional<std::vector<float>> embeddings = table("embeddings"), norm = table("final_norm");

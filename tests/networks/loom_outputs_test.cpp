@@ -50,7 +50,7 @@ void restore_lost_settings(Layer& layer, const json& lost) {
   layer.filter_gate = std::make_unique<Layer>(dense(gate.at("input_height"), gate.at("output_height"),
                                                     parse_activation(gate.at("activation").get<std::string>())));
   const WeightShape shape = weight_shape(layer.filter_gate->config);
-  layer.filter_gate->weights.emplace(shape.rows, shape.cols).set_master(values_of(gate.at("weights_float32")));
+  layer.filter_gate->weights.emplace(shape).set_master(values_of(gate.at("weights_float32")));
 }
 
 void expect_values(std::span<const float> got, const std::vector<float>& wanted, const std::string& what) {

@@ -36,7 +36,7 @@ inline Tensor<float> random_tensor(const Shape& shape, unsigned seed, float rang
 /// Gives the layer and all inside it weights uniform in [-range, range], biases and norms included.
 inline void randomize_layer(Layer& layer, std::uint64_t seed, float range = 0.5f) {
   if (const WeightShape shape = weight_shape(layer.config); shape.count() != 0) {
-    layer.weights.emplace(shape.rows, shape.cols).randomize(seed, range);
+    layer.weights.emplace(shape).randomize(seed, range);
   }
   const auto inner = [&](Layer& child) {
     if (!child.config.is_remote_link) randomize_layer(child, ++seed * 101, range);

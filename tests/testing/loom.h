@@ -29,7 +29,7 @@ inline Tensor<float> loom_tensor(const nlohmann::json& reference, const std::str
 inline void set_loom_weights(Layer& layer, const nlohmann::json& reference, std::size_t index) {
   const auto master = reference.at("weights").at(index).at("master").get<std::vector<float>>();
   const WeightShape shape = weight_shape(layer.config);
-  layer.weights.emplace(shape.rows, shape.cols).set_master(master);
+  layer.weights.emplace(shape).set_master(master);
 }
 
 }  // namespace imago::testing

@@ -74,7 +74,7 @@ inline void expect_as_torch(Layer layer, const TorchLayer& torch, const std::vec
   if (!weights.empty()) {
     const WeightShape shape = weight_shape(layer.config);
     ASSERT_EQ(weights.size(), shape.count());
-    layer.weights.emplace(shape.rows, shape.cols).set_master(weights);
+    layer.weights.emplace(shape).set_master(weights);
   }
   const Tensor<float> x = torch.tensor("x");
   for (const bool for_backward : {false, true}) {
