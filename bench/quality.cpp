@@ -1,5 +1,5 @@
 // What each type costs: cosine and relative RMSE of a round trip of 1 Mi random weights, as the Markdown table of
-// docs/numeric.md. Pass --dtypes to leave out the block formats.
+// docs/format-errors.md. Pass --dtypes to leave out the block formats.
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Language models as networks of layers: how one is put together, and how a network is recognised as one and becomes a
-// model again that LanguageModel loads and that a Hugging Face folder can hold (docs/networks.md).
+// model again that LanguageModel loads and that a Hugging Face folder can hold (docs/model-networks.md).
 //
 // | layer | is |
 // |---|---|

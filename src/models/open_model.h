@@ -1,7 +1,7 @@
 #pragma once
 
-// Language models in files of any form. A network of layers may be one too (docs/networks.md), and language models do
-// not see networks: checkpoint, above, implements what is declared here.
+// Language models in files of any form. A network of layers may be one too (docs/model-networks.md), and language
+// models do not see networks: checkpoint, above, implements what is declared here.
 
 #include <optional>
 #include <string>
