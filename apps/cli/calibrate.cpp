@@ -48,13 +48,14 @@ void calibrate(const CalibrateCommand& options) {
                 {"rows", report.rows},
                 {"matrices", report.matrices},
                 {"resumed", report.resumed},
-                {"products", options.request.products},
+                {"products", report.products},
                 {"bytes", report.bytes},
                 {"seconds", seconds}});
     return;
   }
-  print(fmt::format("{}: {} matrices, {} inputs each, {} in {:.1f} s{}\n", printable(options.out), report.matrices,
-                    format_count(report.rows), format_bytes(report.bytes), seconds,
+  print(fmt::format("{}: {} matrices, {} inputs each, {}, {} in {:.1f} s{}\n", printable(options.out), report.matrices,
+                    format_count(report.rows), report.products ? "with products" : "squares only",
+                    format_bytes(report.bytes), seconds,
                     report.resumed == 0 ? "" : fmt::format(", {} windows from an earlier run", report.resumed)));
 }
 
@@ -71,13 +72,15 @@ Command add_calibrate(CLI::App& program) {
   add_data_columns(*command, options->columns, data);
   add_file(*command, "-o,--out", options->out, "The file to write: GGUF, readable as an importance matrix by llama.cpp")
       ->required();
-  command->add_flag("--products", options->request.products,
-                    "Also record products of columns, for 'morph --method gptq' (default: squares only)");
+  const auto products = [options](std::int64_t count) { options->request.products = count > 0; };
+  command->add_flag_function("--products,!--no-products", products,
+                             "Record products of columns too, for 'morph --method gptq', or squares only (default: "
+                             "products where half of the free memory is enough)");
   add_number(*command, "--ctx", options->request.context, 1, 1 << 24, "Tokens per window (default: 512)");
   add_common(*command, *options);
   command->footer(
       "An interrupted run continues where it stopped.\n"
-      "Examples:\n  imago calibrate model.gguf --text book.txt -o book.calibration.gguf --products\n"
+      "Examples:\n  imago calibrate model.gguf --text book.txt -o book.calibration.gguf\n"
       "  imago morph model.gguf small.gguf --to q4_k --importance book.calibration.gguf");
   return {command, [options] { calibrate(*options); }};
 }

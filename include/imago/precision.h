@@ -29,8 +29,8 @@ inline double bits_per_weight(std::uint64_t bytes, std::uint64_t weights) noexce
 struct CalibrateOptions {
   std::size_t context = 512;
   /// Also the products of all pairs of columns, which Rounding::compensated needs. Memory and file grow by columns²
-  /// floats per input.
-  bool products = false;
+  /// floats per input; none: where half of the free memory is enough.
+  std::optional<bool> products = std::nullopt;
   std::size_t batch = 256;                                                 ///< examples of a dataset that run together
   std::function<void(std::size_t done, std::size_t total)> progress = {};  ///< windows or examples
 };
@@ -38,6 +38,7 @@ struct CalibrateOptions {
 struct CalibrateReport {
   std::size_t windows = 0, rows = 0, matrices = 0;
   std::size_t resumed = 0;  ///< windows that an earlier run had done
+  bool products = false;    ///< whether the file has them
   std::uint64_t bytes = 0;  ///< of the file
 };
 

@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 
+#include "base/system.h"
 #include "files/tensor_file.h"
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
 #include "imago/precision.h"
 #include "lm/fingerprint.h"
+#include "lm/language_model_state.h"
 #include "lm/scored_windows.h"
 #include "network/network_state.h"
 #include "precision/collect.h"
@@ -53,8 +55,35 @@ CalibrateReport report_of(const Calibration& calibration, std::size_t resumed, c
   report.rows = calibration.windows * calibration.context;
   report.matrices = calibration.matrices.size();
   report.resumed = resumed;
+  report.products = !calibration.matrices.begin()->second->products.empty();
   report.bytes = std::filesystem::file_size(out);
   return report;
+}
+
+/// Whether products of so many values in all fit into memory, if nobody says whether they are wanted. While they are
+/// written there are the sums, the means of this run, and those merged with earlier ones.
+bool products_fit(double values) {
+  constexpr double kCopies = 4;
+  const auto free = static_cast<double>(inspect_machine().available_bytes);
+  return kCopies * values * sizeof(float) <= free / 2;
+}
+
+double product_values(const models::Traits& traits) {
+  const auto squared = [](std::size_t columns) { return static_cast<double>(columns) * static_cast<double>(columns); };
+  const auto experts = static_cast<double>(std::max<std::size_t>(traits.experts, 1));
+  const double of_block = squared(traits.width) + squared(traits.heads * traits.head_values) +
+                          experts * (squared(traits.width) + squared(traits.feed_forward));
+  return static_cast<double>(traits.blocks) * of_block + squared(traits.width);
+}
+
+double product_values(const Network& network) {
+  double values = 0;
+  for (const NamedLayer& named : named_layers(network)) {
+    if (!named.layer->weights || named.layer->weights->rows() < 2) continue;  // not a single matrix
+    const auto columns = static_cast<double>(named.layer->weights->cols());
+    values += columns * columns;
+  }
+  return values;
 }
 
 /// Sums the inputs of the layers whose weights are a single matrix.
@@ -104,9 +133,11 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
   calibration.context = options.context;
   calibration.texts = {text_name};
 
+  const bool products =
+      options.products.value_or(products_fit(product_values(LanguageModelAccess::loaded(loaded).weights.traits)));
   const std::string partial = out + ".partial";
   std::size_t resumed = 0;
-  if (auto found = find_partial(partial, calibration, options.products)) {
+  if (auto found = find_partial(partial, calibration, products)) {
     resumed = found->windows;
     calibration = std::move(*found);
   }
@@ -114,7 +145,7 @@ CalibrateReport calibrate_model(const std::string& model, std::string_view text,
   try {
     for (std::size_t window = resumed; window < windows; window += kChunkWindows) {
       const std::size_t count = std::min(kChunkWindows, windows - window);
-      CalibrateOptions collect{.context = options.context, .products = options.products};
+      CalibrateOptions collect{.context = options.context, .products = products};
       collect.progress = [&](std::size_t done, std::size_t) {
         if (options.progress) options.progress(window + done, windows);
       };
@@ -143,7 +174,7 @@ CalibrateReport calibrate_network(const std::string& model, const Dataset& data,
   if (data.size() == 0) throw UsageError(fmt::format("{} has no examples", data_name));
   if (options.batch == 0) throw UsageError("a batch of 0 examples");
   Network network = load_network(model);
-  NetworkInputs inputs(network, model, options.products);
+  NetworkInputs inputs(network, model, options.products.value_or(products_fit(product_values(network))));
   NetworkAccess::observe(network, &inputs);
   for (std::size_t first = 0; first < data.size(); first += options.batch) {
     const std::size_t count = std::min(options.batch, data.size() - first);

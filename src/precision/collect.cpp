@@ -190,7 +190,7 @@ void collect(const LanguageModel& model, std::span<const TokenId> ids, const Cal
                                  ids.size(), options.context));
   }
   lm::ObservedRun run(model, options.context);
-  DecoderInputs inputs(LanguageModelAccess::loaded(model), options.products);
+  DecoderInputs inputs(LanguageModelAccess::loaded(model), options.products.value_or(false));
   for (std::size_t window = 0; window < windows; ++window) {
     run.run(ids.subspan(window * options.context, options.context), inputs);
     if (options.progress) options.progress(window + 1, windows);

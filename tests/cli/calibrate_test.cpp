@@ -61,7 +61,8 @@ TEST_F(Calibrate, HasHelp) {
 }
 
 TEST_F(Calibrate, WritesWhatMorphReads) {
-  const Json report = calibrate({"--products"});
+  const Json report = calibrate();  // as a newcomer types it
+  EXPECT_EQ(report["products"], true);
   EXPECT_GT(report["windows"].get<int>(), 3);
   EXPECT_EQ(report["rows"], report["windows"].get<int>() * 32);
   EXPECT_EQ(report["bytes"], std::filesystem::file_size(file("c.gguf")));
@@ -99,7 +100,7 @@ TEST_F(Calibrate, SaysWhatIsWrong) {
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", text}), 1, "llama-imatrix");
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", model}), 1,
                "not a calibration");
-  calibrate();
+  EXPECT_EQ(calibrate({"--no-products"})["products"], false);
   expect_error(imago_run({"morph", model, file("o.gguf"), "--to", "q4_0", "--importance", out, "--method", "gptq"}), 2,
                "--products");
   EXPECT_FALSE(std::filesystem::exists(file("o.gguf")));
@@ -113,8 +114,8 @@ TEST_F(Calibrate, NetworksAreCalibratedOnData) {
       {"train", file("net.json"), "--data", file("data.csv"), "-o", file("trained.json"), "--epochs", "0", "-q"});
   if (trained.exit_code != 0) GTEST_SKIP() << trained.err;
   expect_error(imago_run({"calibrate", file("trained.json"), "-o", file("n.gguf")}), 2, "--data FILE");
-  const Json report = expect_json(imago_run(
-      {"calibrate", file("trained.json"), "--data", file("data.csv"), "-o", file("n.gguf"), "--products", "--json"}));
+  const Json report = expect_json(
+      imago_run({"calibrate", file("trained.json"), "--data", file("data.csv"), "-o", file("n.gguf"), "--json"}));
   EXPECT_EQ(report["rows"], 3);
   EXPECT_EQ(report["matrices"], 1);
   for (const char* method : {"nearest", "gptq"}) {
