@@ -86,6 +86,9 @@ TEST(MetamorphosisExample, PrintsTheFiguresOfItsPage) {
   const std::string text = (testing::reference_folder() / "text/eval.txt").string();
   if (!std::filesystem::exists(model) || !std::filesystem::exists(text))
     GTEST_SKIP() << testing::missing_reference("lm");
+#ifdef IMAGO_SANITIZED
+  GTEST_SKIP() << "takes minutes under sanitizers; morph_test runs the same library there";
+#endif
   const testing::TempDir folder;
   folder.write("text", testing::read_text(text).substr(0, 20000));
   const testing::ProcessResult result =
