@@ -50,6 +50,7 @@ struct Job {
   /// Puts the scales of groups [first, …) in their place. Zero points that are all 0 may be missing.
   void put(const ScaleValues& found, std::size_t first) {
     std::ranges::copy(found.scales, scales.scales.begin() + static_cast<std::ptrdiff_t>(first));
+    if (found.zero_points.empty()) return;
     std::ranges::copy(found.zero_points, scales.zero_points.begin() + static_cast<std::ptrdiff_t>(first));
   }
   /// The weights to encode.

@@ -55,7 +55,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
       const ScaleValues found = derive_scales(scheme, scale_layout(scheme, count, cols), weights);
       const auto at = static_cast<std::ptrdiff_t>(row);
       std::ranges::copy(found.scales, encoded.scales.begin() + at);
-      std::ranges::copy(found.zero_points, encoded.zero_points.begin() + at);
+      if (!found.zero_points.empty()) std::ranges::copy(found.zero_points, encoded.zero_points.begin() + at);
     }
     const auto of_piece = [&](std::span<const float> all) { return all.empty() ? all : all.subspan(row, count); };
     imago::encode(format, weights, {of_piece(encoded.scales), cols, of_piece(encoded.zero_points)}, packed);
