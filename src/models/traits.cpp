@@ -42,7 +42,7 @@ std::vector<bool> windowed(const Traits& traits) {
 
 std::vector<bool> usual_rope(const Traits& traits) {
   const ArchitectureFacts& row = facts(traits.architecture);
-  const std::vector<bool> windows = windowed(traits);
+  std::vector<bool> windows = windowed(traits);
   if (row.full_without_rope && std::ranges::find(windows, true) != windows.end()) return windows;
   return all_but_every(row.no_rope_period, traits.blocks);
 }
