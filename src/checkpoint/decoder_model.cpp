@@ -132,8 +132,9 @@ bool any_bias(const Layer& layer, std::size_t first, std::size_t count) {
 bool same_weights(const Layer& a, const Layer& b) {
   if (a.weights->rows() != b.weights->rows() || a.weights->cols() != b.weights->cols()) return false;
   const EmittedWeights one = emit_weights(a), other = emit_weights(b);
-  return a.config.scheme() == b.config.scheme() && one.scale == other.scale &&
-         std::ranges::equal(one.scales, other.scales) && std::ranges::equal(one.bytes, other.bytes);
+  return a.config.scheme() == b.config.scheme() && one.scale == other.scale && one.zero_point == other.zero_point &&
+         std::ranges::equal(one.scales, other.scales) && std::ranges::equal(one.zeros, other.zeros) &&
+         std::ranges::equal(one.bytes, other.bytes);
 }
 
 /// What a decoder computes. Throws UnsupportedError where the blocks differ, or have what no language model has.

@@ -68,6 +68,21 @@ TEST(DecoderNetwork, HasTheTraitsAndTensorsOfItsLayers) {
   EXPECT_EQ(file.tensors().size(), 2u * 9 + 3);
 }
 
+TEST(DecoderNetwork, IsTiedOnlyIfAlsoTheZeroPointsAgree) {
+  const auto is_tied = [](float zero_of_embedding, float zero_of_head) {
+    Network network = small_model();
+    Layer& table = network.layers().front();
+    Layer& head = network.layers().back();
+    const std::vector<std::byte> codes(24 * 16, std::byte{130});
+    table.config.dtype = head.config.dtype = DType::uint8;
+    table.weights->set_loaded(DType::uint8, codes, 0.1f, zero_of_embedding);
+    head.weights->set_loaded(DType::uint8, codes, 0.1f, zero_of_head);
+    return models::read_traits(model_of(std::move(network))).tied_output;
+  };
+  EXPECT_TRUE(is_tied(100, 100));
+  EXPECT_FALSE(is_tied(100, 120));
+}
+
 TEST(DecoderNetwork, NamesTheArchitectureThatFits) {
   const auto architecture = [](Network network) {
     return std::string(name(models::read_traits(model_of(std::move(network))).architecture));

@@ -225,7 +225,7 @@ void load_blocks(Layer& layer, std::span<const PackedMatrix> matrices, std::span
       words += kWordsPerBlock;
     }
   }
-  if (!biases.empty()) std::memcpy(&*packed.end() - biases.size_bytes(), biases.data(), biases.size_bytes());
+  std::ranges::copy(std::as_bytes(biases), packed.end() - static_cast<std::ptrdiff_t>(biases.size_bytes()));
   store.set_loaded(layer.config.scheme(), packed, std::span<const float>());
   layer.weights = std::move(store);
 }
