@@ -119,7 +119,7 @@ HttpReply answer(Call& call, const Asked& asked, Say say, const std::shared_ptr<
                       });
 }
 
-/// Without words it is asked to load the model, or to drop it, for which there is no need here.
+/// The reply to a request without a prompt: Ollama's clients load and unload models that way. This one is loaded.
 HttpReply loaded(const Asked& asked, Say say) {
   Json line = line_of(asked, say, {}, true);
   line["done_reason"] = "load";

@@ -128,7 +128,7 @@ void stream_response(Completion& completion, const Envelope& envelope, const std
     send(event, type);
   };
   const auto item_id = [&](bool is_reasoning) { return is_reasoning ? envelope.reasoning_id : envelope.message_id; };
-  /// Of an event about a part of an item.
+  /// Sends an event about one part of an item.
   const auto tell_part = [&](const std::string& type, bool is_reasoning, Json fields) {
     Json event = {{"item_id", item_id(is_reasoning)}, {"output_index", output_index}, {"content_index", 0}};
     event.update(fields);

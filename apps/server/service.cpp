@@ -125,7 +125,7 @@ const Route* find_route(std::string_view method, std::string_view path) {
 }
 
 Dialect dialect_of(std::string_view path) {
-  if (path.starts_with("/api/")) return Dialect::ollama;  // also where there is no such endpoint
+  if (path.starts_with("/api/")) return Dialect::ollama;  // unknown paths too
   const auto found = std::ranges::find(kRoutes, path, &Route::path);
   return found == std::end(kRoutes) ? Dialect::openai : found->dialect;
 }

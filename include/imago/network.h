@@ -130,7 +130,7 @@ void morph_network(Network& network, DType dtype);
 /// then fixed, as if they came from a file. A block format that does not fit the rows of a layer gives way to one with
 /// smaller blocks and no fewer bits; where none fits, and in layers of vectors alone, the layer keeps its type. Returns
 /// a sentence about each layer that did not take the type. Throws ShapeError for a group that does not divide the rows
-/// of a layer; the network is then as before.
+/// of a layer; the network is unchanged then.
 std::vector<std::string> morph_network(Network& network, const Scheme& scheme);
 
 /// A layer of its own: settings, weights with masters and versions, the layers inside it.

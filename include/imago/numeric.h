@@ -98,7 +98,7 @@ AsymmetricScale derive_asymmetric_scale(Format format, std::span<const float> we
 AsymmetricScale derive_asymmetric_mse_scale(DType dtype, std::span<const float> weights,
                                             std::span<const float> importance = {});
 
-/// Of the weights limited to the `percentile`-th largest magnitude.
+/// Derived from the weights after clipping them to the `percentile`-th largest magnitude.
 AsymmetricScale derive_asymmetric_percentile_scale(DType dtype, std::span<const float> weights, double percentile);
 
 namespace detail {

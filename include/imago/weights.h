@@ -35,7 +35,7 @@ class Version {
   }
   /// One per tensor, row or group; empty for block formats and for types without a scale.
   std::span<const float> scales() const noexcept { return scales_; }
-  /// Of unsigned integers, one beside each scale; empty where all are 0.
+  /// Zero points of unsigned integers, one per scale; empty if all are 0.
   std::span<const float> zero_points() const noexcept { return zero_points_; }
   std::size_t scale_group() const noexcept { return scale_group_; }  ///< weights per scale; 0 without scales
   /// Both as the codec takes them.
