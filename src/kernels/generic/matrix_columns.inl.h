@@ -1,6 +1,6 @@
 // Scalar types of 8 bits and more with float32 activations: their panels keep the codes as they are, kLanes rows
 // side by side, column by column. Scales of groups stand in front of the columns they belong to; a scale per row in
-// front of the panel. Zero points of unsigned types stand behind their scales.
+// front of the panel. Zero points of unsigned types follow their scales.
 
 /// The codes of one column as floats, in units of kColumnUnit. fp8 is read as binary16: e5m2 is its upper byte,
 /// e4m3 its exponent and mantissa moved into place, 2^8 too small. NaN of e4m3 would come out as a number; pack makes
@@ -31,7 +31,7 @@ struct ColumnPanels {
 
   static Floats row_scale(const std::byte* panel) noexcept { return from_bits(load_32(panel)); }
 
-  /// A column of codes less the zero points that stand behind `scales`.
+  /// A column of codes minus the zero points that follow `scales`.
   struct ZeroPoints {
     Floats values;
     explicit ZeroPoints(const std::byte* scales) noexcept
