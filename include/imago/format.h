@@ -220,10 +220,19 @@ enum class BlockFormat : std::uint8_t {
   tq2_0,
   mxfp4,
   nvfp4,
+  iq1_s,
+  iq1_m,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  q1_0,
+  q2_0,
   entity_q4_0,
 };
 
-inline constexpr int kBlockFormatCount = 17;
+inline constexpr int kBlockFormatCount = 26;
 
 /// Facts about one block format. `values` weights take `bytes` bytes.
 struct BlockFormatInfo {
@@ -262,6 +271,15 @@ inline constexpr std::array<BlockFormatInfo, kBlockFormatCount> kBlockFormats = 
     {BlockFormat::tq2_0, "tq2_0", 256, 66, 35, {37, 37}, "-1, 0 or 1 · half, four to a byte"},
     {BlockFormat::mxfp4, "mxfp4", 32, 17, 39, {38, 38}, "fp4 · power of two"},
     {BlockFormat::nvfp4, "nvfp4", 64, 36, 40, {39, 39}, "per 16: fp4 · fp8e4m3"},
+    {BlockFormat::iq1_s, "iq1_s", 256, 50, 19, {24, 24}, "8 of -1, 0, 1 by codebook, ± 1/8 · odd, a half for all"},
+    {BlockFormat::iq1_m, "iq1_m", 256, 56, 29, {31, 31}, "8 of -1, 0, 1 by codebook, ± 1/8 · odd, a half for all"},
+    {BlockFormat::iq2_xxs, "iq2_xxs", 256, 66, 16, {19, 19}, "8 of 3 steps by codebook · sign · odd, a half for all"},
+    {BlockFormat::iq2_xs, "iq2_xs", 256, 74, 17, {20, 20}, "8 of 3 steps by codebook · sign · odd, a half for all"},
+    {BlockFormat::iq2_s, "iq2_s", 256, 82, 22, {28, 29}, "8 of 3 steps by codebook · sign · odd, a half for all"},
+    {BlockFormat::iq3_xxs, "iq3_xxs", 256, 98, 18, {23, 23}, "4 of 8 steps by codebook · sign · odd, a half for all"},
+    {BlockFormat::iq3_s, "iq3_s", 256, 110, 21, {26, 27}, "4 of 8 steps by codebook · sign · odd, a half for all"},
+    {BlockFormat::q1_0, "q1_0", 128, 18, 41, {40, 40}, "sign · half"},
+    {BlockFormat::q2_0, "q2_0", 64, 18, 42, {41, 41}, "code · half"},
     {BlockFormat::entity_q4_0, "entity_q4_0", 32, 20, -1, {-1, -1}, "code · float32"},
 }};
 

@@ -32,6 +32,11 @@ constexpr Mix kMixes[] = {
     {iq4_nl, q6_k, iq4_nl, q5_k, q5_k, Blocks::half}, {iq4_xs, q6_k, iq4_xs, q5_k, q5_k, Blocks::half},
     {tq1_0, q6_k, q4_k, tq1_0, tq1_0, Blocks::all},   {tq2_0, q6_k, q4_k, tq2_0, tq2_0, Blocks::all},
     {mxfp4, q8_0, q8_0, mxfp4, mxfp4, Blocks::all},   {nvfp4, q8_0, q8_0, nvfp4, nvfp4, Blocks::all},
+    {iq1_s, q6_k, q4_k, q4_k, iq2_xxs, Blocks::all},  {iq1_m, q6_k, q4_k, q4_k, iq2_xxs, Blocks::all},
+    {iq2_xxs, q6_k, q4_k, q4_k, q2_k, Blocks::all},   {iq2_xs, q6_k, q4_k, q4_k, q2_k, Blocks::all},
+    {iq2_s, q6_k, q4_k, q4_k, iq3_xxs, Blocks::all},  {iq3_xxs, q6_k, q4_k, q4_k, q3_k, Blocks::all},
+    {iq3_s, q6_k, q4_k, q5_k, q4_k, Blocks::all},     {q1_0, q6_k, q4_k, q1_0, q1_0, Blocks::all},
+    {q2_0, q6_k, q4_k, q2_0, q2_0, Blocks::all},
 };
 
 /// The first and last eighth of the blocks, where errors do most harm, and every third in between.

@@ -90,6 +90,8 @@ unsigned wrong_scales(const Block& block) {
     return wrong;
   } else if constexpr (Block::kHasOffset) {
     return wrong_half(block.scale) | wrong_half(block.min);
+  } else if constexpr (requires { block.scale_code(); }) {  // its bits are not beside each other
+    return filled<std::uint16_t>(block.scale_code(), 0x7C00);
   } else {
     return wrong_half(block.scale);
   }

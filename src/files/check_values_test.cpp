@@ -138,7 +138,10 @@ TEST(CheckValues, ScalesOfBlocks) {
       {BlockFormat::q5_1, {0, 2}}, {BlockFormat::q8_0, {0}},    {BlockFormat::q2_k, {80, 82}},
       {BlockFormat::q3_k, {108}},  {BlockFormat::q4_k, {0, 2}}, {BlockFormat::q5_k, {0, 2}},
       {BlockFormat::q6_k, {208}},  {BlockFormat::iq4_nl, {0}},  {BlockFormat::iq4_xs, {0}},
-      {BlockFormat::tq1_0, {52}},  {BlockFormat::tq2_0, {64}}};
+      {BlockFormat::tq1_0, {52}},  {BlockFormat::tq2_0, {64}},  {BlockFormat::iq1_s, {0}},
+      {BlockFormat::iq2_xxs, {0}}, {BlockFormat::iq2_xs, {0}},  {BlockFormat::iq2_s, {0}},
+      {BlockFormat::iq3_xxs, {0}}, {BlockFormat::iq3_s, {0}},   {BlockFormat::q1_0, {0}},
+      {BlockFormat::q2_0, {0}}};
   constexpr std::size_t kBlocks = 9000;
   for (const auto& [format, halves] : all) {
     const auto block_bytes = static_cast<std::size_t>(info(format).bytes);
@@ -177,6 +180,12 @@ TEST(CheckValues, ScalesThatAreNoHalves) {
   EXPECT_EQ(problem_of(tensor_of(BlockFormat::mxfp4, mxfp4, 96)), "no error");
   mxfp4[2 * 17] = std::byte{0xFF};
   EXPECT_NE(problem_of(tensor_of(BlockFormat::mxfp4, mxfp4, 96)).find("1 of its 3 blocks"), std::string::npos);
+
+  std::vector<std::byte> iq1_m(3 * 56, std::byte{0xFF});  // the four upper bits of its last four 16-bit numbers
+  for (std::size_t i = 0; i < 3; ++i) iq1_m[i * 56 + 55] = std::byte{0xBF};
+  EXPECT_EQ(problem_of(tensor_of(BlockFormat::iq1_m, iq1_m, 768)), "no error");
+  iq1_m[2 * 56 + 55] = std::byte{0x7F};
+  EXPECT_NE(problem_of(tensor_of(BlockFormat::iq1_m, iq1_m, 768)).find("1 of its 3 blocks"), std::string::npos);
 
   std::vector<std::byte> nvfp4(2 * 36, std::byte{0x7E});
   EXPECT_EQ(problem_of(tensor_of(BlockFormat::nvfp4, nvfp4, 128)), "no error");

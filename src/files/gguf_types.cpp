@@ -28,10 +28,7 @@ constexpr GgufTensorType kOtherTypes[] = {
     plain(0, "F32", DType::float32),  plain(1, "F16", DType::float16),    plain(24, "I8", DType::int8),
     plain(25, "I16", DType::int16),   plain(26, "I32", DType::int32),     plain(27, "I64", DType::int64),
     plain(28, "F64", DType::float64), plain(30, "BF16", DType::bfloat16), named(9, "Q8_1", 32, 36),
-    named(15, "Q8_K", 256, 292),      named(16, "IQ2_XXS", 256, 66),      named(17, "IQ2_XS", 256, 74),
-    named(18, "IQ3_XXS", 256, 98),    named(19, "IQ1_S", 256, 50),        named(21, "IQ3_S", 256, 110),
-    named(22, "IQ2_S", 256, 82),      named(29, "IQ1_M", 256, 56),        named(41, "Q1_0", 128, 18),
-    named(42, "Q2_0", 64, 18),
+    named(15, "Q8_K", 256, 292),
 };
 
 /// GGUF has the names of block formats in capitals.

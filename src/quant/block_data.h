@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "quant/codebooks.h"
+
 namespace imago::quant {
 
 /// Numbers inside block structs. Blocks are read where they lie in a file or a buffer, at any address, so their fields

@@ -8,6 +8,7 @@
 //   Levels       what codes stand for (search.inl.h)
 //   kScales      the kind of its scales; kHasOffset: something is subtracted, or a minimum added
 //   kSubBits, kSignedSubs   the integers of ScaleKind::sub_scales
+//   kUnitExponent           optional: scales are times two to this power besides
 //   scales()     the scales as they are stored
 //   levels(out)  the levels of all weights
 //   encode       one block per lane: weights x[kValues], importance w[kValues] -> bytes at out[lane]
@@ -33,13 +34,23 @@
 #include "quant/tq1_0.inl.h"
 #include "quant/mxfp4.inl.h"
 #include "quant/nvfp4.inl.h"
+#include "quant/codebook.inl.h"
+#include "quant/iq1_s.inl.h"
+#include "quant/iq1_m.inl.h"
+#include "quant/iq2_xxs.inl.h"
+#include "quant/iq2_xs.inl.h"
+#include "quant/iq2_s.inl.h"
+#include "quant/iq3_xxs.inl.h"
+#include "quant/iq3_s.inl.h"
+#include "quant/q1_0.inl.h"
+#include "quant/q2_0.inl.h"
 #include "quant/entity_q4_0.inl.h"
 // clang-format on
 
 template <class... Blocks>
 struct BlockList {};
 using AllBlocks = BlockList<Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0,
-                            MXFP4, NVFP4, EntityQ4_0>;
+                            MXFP4, NVFP4, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, Q1_0, Q2_0, EntityQ4_0>;
 
 template <class F, class First, class... Others>
 constexpr decltype(auto) visit_block(BlockFormat format, F&& f, BlockList<First, Others...>) {
@@ -61,6 +72,13 @@ constexpr decltype(auto) visit(Format format, F&& f) {
   return format.is_block() ? visit(format.block(), f) : imago::visit(format.dtype(), f);
 }
 
+/// Two to this power multiplies the scales of a block.
+template <class Block>
+inline constexpr int kUnitExponentOf = [] {
+  if constexpr (requires { Block::kUnitExponent; }) return Block::kUnitExponent;
+  return 0;
+}();
+
 /// Takes a block apart.
 template <class Block>
 inline void expand(const Block& block, Expanded& out) noexcept {
@@ -74,7 +92,8 @@ inline void expand(const Block& block, Expanded& out) noexcept {
     static_assert(Block::kGroup == Block::kValues);
     out.scales[0] = __builtin_bit_cast(float, s.scale);
   } else {
-    const float scale = half_to_float(static_cast<std::uint16_t>(s.scale));
+    constexpr float kUnit = 1.0f / static_cast<float>(1 << -kUnitExponentOf<Block>);
+    const float scale = half_to_float(static_cast<std::uint16_t>(s.scale)) * kUnit;
     const float min = half_to_float(static_cast<std::uint16_t>(s.min));
     for (int g = 0; g < Block::kValues / Block::kGroup; ++g) {
       const std::uint32_t sub = s.subs[g];

@@ -161,8 +161,9 @@ ScaleValues derive_scales(const Scheme& scheme, const ScaleLayout& layout, std::
 std::optional<Format> fitting_type(Format format, std::size_t cols) noexcept {
   using enum BlockFormat;
   constexpr std::pair<BlockFormat, BlockFormat> kSmaller[] = {
-      {q2_k, q4_0},  {q3_k, q4_0},  {q4_k, q5_0},     {q5_k, q5_1},   {q6_k, q8_0},
-      {tq1_0, q4_0}, {tq2_0, q4_0}, {iq4_xs, iq4_nl}, {nvfp4, mxfp4},
+      {q2_k, q4_0},     {q3_k, q4_0},    {q4_k, q5_0},      {q5_k, q5_1},    {q6_k, q8_0},    {tq1_0, q4_0},
+      {tq2_0, q4_0},    {nvfp4, mxfp4},  {iq4_xs, iq4_nl},  {iq1_s, iq4_nl}, {iq1_m, iq4_nl}, {iq2_xxs, iq4_nl},
+      {iq2_xs, iq4_nl}, {iq2_s, iq4_nl}, {iq3_xxs, iq4_nl}, {iq3_s, iq4_nl}, {q1_0, q4_0},    {q2_0, q4_0},
   };
   const auto fits = [&](Format type) { return cols % static_cast<std::size_t>(type.block_values()) == 0; };
   if (fits(format)) return format;

@@ -1,14 +1,14 @@
 // Levels are the values that codes stand for, before the scale; then the search for scales.
 //
 // A set of levels answers two questions about a weight divided by the scale: which level is nearest, and which code is
-// that. Panels, planes and decoders ask it for kIsTable and then kZero (level = code - kZero) or kTable (level =
-// kTable[code]).
+// that. Panels, planes and decoders ask it for kIsTable and then kZero and kStep (level = kStep · code - kZero) or
+// kTable (level = kTable[code]).
 
 /// Integers low..high; the code counts from `low`.
 template <int kLow, int kHigh>
 struct IntegerLevels {
   static constexpr bool kIsTable = false;
-  static constexpr int kZero = -kLow;
+  static constexpr int kZero = -kLow, kStep = 1;
 
   static Floats nearest(Floats t) noexcept {
     return round_even(clamp(t, static_cast<float>(kLow), static_cast<float>(kHigh)));
@@ -29,12 +29,18 @@ struct IntegerLevels {
 /// -1, 0, +1. The best scale of 256 ternary weights is far below their maximum, so the trials reach far out.
 struct TernaryLevels {
   static constexpr bool kIsTable = false;
-  static constexpr int kZero = 1;
+  static constexpr int kZero = 1, kStep = 1;
 
   static Floats nearest(Floats t) noexcept { return round_even(clamp(t, -1.0f, 1.0f)); }
   static Ints code(Floats t) noexcept { return truncate(nearest(t)) + splat_int(1); }
   static constexpr int kTrials = 16;
   static constexpr float trial(int i) noexcept { return 1.0f + 0.3f * static_cast<float>(i); }
+};
+
+/// -1 and +1.
+struct BinaryLevels {
+  static constexpr bool kIsTable = false;
+  static constexpr int kZero = 1, kStep = 2;
 };
 
 /// The 16 levels of iq4_nl and iq4_xs.

@@ -46,7 +46,16 @@ const Json kBlocks = Json::parse(R"([
   {"name":"tq1_0","kind":"block","block":256,"block_bytes":54,"bits":1.6875},
   {"name":"tq2_0","kind":"block","block":256,"block_bytes":66,"bits":2.0625},
   {"name":"mxfp4","kind":"block","block":32,"block_bytes":17,"bits":4.25},
-  {"name":"nvfp4","kind":"block","block":64,"block_bytes":36,"bits":4.5}])");
+  {"name":"nvfp4","kind":"block","block":64,"block_bytes":36,"bits":4.5},
+  {"name":"iq1_s","kind":"block","block":256,"block_bytes":50,"bits":1.5625},
+  {"name":"iq1_m","kind":"block","block":256,"block_bytes":56,"bits":1.75},
+  {"name":"iq2_xxs","kind":"block","block":256,"block_bytes":66,"bits":2.0625},
+  {"name":"iq2_xs","kind":"block","block":256,"block_bytes":74,"bits":2.3125},
+  {"name":"iq2_s","kind":"block","block":256,"block_bytes":82,"bits":2.5625},
+  {"name":"iq3_xxs","kind":"block","block":256,"block_bytes":98,"bits":3.0625},
+  {"name":"iq3_s","kind":"block","block":256,"block_bytes":110,"bits":3.4375},
+  {"name":"q1_0","kind":"block","block":128,"block_bytes":18,"bits":1.125},
+  {"name":"q2_0","kind":"block","block":64,"block_bytes":18,"bits":2.25}])");
 
 TEST(DTypes, JsonIsAsPromised) {
   const Json object = expect_json(imago_run({"dtypes", "--json"}));

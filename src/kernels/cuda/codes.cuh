@@ -144,7 +144,25 @@ struct CodesTable {
   }
 };
 
-/// Codes that are numbers of levels: no zero point is subtracted from them.
+/// Eight levels in signed bytes, by three bits: 2k, 2k + 1 of nibble j of word w, with bit k + 2w of nibble j of `high`
+/// above them, are the number of the level of weight 16w + 8k + j.
+template <class Levels>
+struct CodesOfEight {
+  using Words = LevelWords<Levels>;
+  static constexpr int kBytes = 8, kHighBytes = 4, kBits = 8;
+  static constexpr bool kSigned = true;
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t third = (i < 3 ? high[0] << (2 - i) : high[0] >> 1) & 0x44444444u;
+      const std::uint32_t numbers = (codes[i / 2] >> 2 * (i % 2) & 0x33333333u) | third;
+      out[2 * i] = pick_bytes(Words::kWords[0], Words::kWords[1], numbers);
+      out[2 * i + 1] = pick_bytes(Words::kWords[0], Words::kWords[1], numbers >> 16);
+    }
+  }
+};
+
+/// Codes that are numbers of sixteen levels: no zero point is subtracted from them.
 template <class Codes>
 inline constexpr bool kAreLevels = false;
 template <class Levels>

@@ -6,7 +6,8 @@
 //   value = scale · (step · code - zero) - min
 //
 // with code, scale and min of kernels/cuda/codes.cuh and scales.cuh, for each half of a group its own where there are
-// two. `step` is 1 but for binary (2) and fp4 (0.5, its levels are doubled). Formats of 8 bits and fewer are `coded`;
+// two. `step` is 1 but for binary (2), fp4 (0.5, its levels are doubled) and formats with codebooks, whose scales are
+// multiples of a fourth or an eighth. Formats of 8 bits and fewer are `coded`;
 // wider ones and fp8 are `plain`: values in the order of the weights, times a row scale.
 
 #include <cstdint>
@@ -20,12 +21,12 @@
 
 namespace imago::kernels::cuda {
 
-template <class CodesT, class ScalesT, int kZeroT = 0, int kStepHalves = 2>
+template <class CodesT, class ScalesT, int kZeroT = 0, int kStepEighths = 8>
 struct Coded {
   using Codes = CodesT;
   using Scales = ScalesT;
   static constexpr bool kCoded = true;
-  static constexpr float kStep = 0.5f * kStepHalves;
+  static constexpr float kStep = 0.125f * kStepEighths;
   static constexpr float kZeroOfFormat = kZeroT;  ///< of block formats; dtypes have theirs in Planes
 
   IMAGO_HD static float zero(const Planes& planes) noexcept { return Scales::kRow ? planes.zero : kZeroOfFormat; }
@@ -35,11 +36,10 @@ struct Coded {
 template <int kBits, class Levels>
 constexpr auto codes_of() noexcept {
   if constexpr (Levels::kIsTable) {
-    static_assert(kBits == 4);
-    return CodesTable<Levels>{};
-  } else if constexpr (kBits == 1) {
-    return Codes1{};
-  } else if constexpr (kBits == 2) {
+    static_assert(kBits == 3 || kBits == 4);
+    return std::conditional_t<kBits == 3, CodesOfEight<Levels>, CodesTable<Levels>>{};
+  } else if constexpr (kBits <= 2) {
+    // Four groups of one-bit codes would be loaded together, with more bytes of scales than one word holds.
     return Codes2{};
   } else if constexpr (kBits == 3) {
     return Codes3{};
@@ -86,8 +86,8 @@ template <class Block>
 constexpr auto scales_of() noexcept {
   using quant::ScaleKind;
   if constexpr (Block::kScales == ScaleKind::half) {
-    static_assert(Block::kGroup == 32 || (Block::kGroup == 256 && !Block::kHasOffset));
-    return std::conditional_t<Block::kGroup == 32, ScaleHalf<Block::kHasOffset>, ScaleSuper>{};
+    static_assert(Block::kGroup <= 128 || (Block::kGroup == 256 && !Block::kHasOffset));
+    return std::conditional_t<Block::kGroup <= 128, ScaleHalf<Block::kHasOffset>, ScaleSuper>{};
   } else if constexpr (Block::kScales == ScaleKind::single) {
     static_assert(Block::kGroup == 32);
     return ScaleFloat{};
@@ -102,17 +102,17 @@ constexpr auto scales_of() noexcept {
   }
 }
 
-/// The device layout of a block format, from its description. tq1_0 is expanded to two bits: 2.0625 bits per weight, as
-/// tq2_0.
+/// The device layout of a block format, from its description. tq1_0 and q1_0 are expanded to two bits, as tq2_0 and
+/// q2_0 have them.
 template <class Block>
-using CodedOf =
-    Coded<decltype(codes_of<Block::kBits, typename Block::Levels>()), decltype(scales_of<Block>()), zero_of<Block>()>;
+using CodedOf = Coded<decltype(codes_of<Block::kBits, typename Block::Levels>()), decltype(scales_of<Block>()),
+                      zero_of<Block>(), (8 >> -quant::kUnitExponentOf<Block>)>;
 
-using CodedBinary = Coded<Codes1, ScaleRow, 0, 4>;
+using CodedBinary = Coded<Codes1, ScaleRow, 0, 16>;
 using CodedDType2 = Coded<Codes2, ScaleRow>;  // int2, uint2, ternary
 using CodedDType4 = Coded<Codes4, ScaleRow>;  // int4, uint4
 using CodedDType8 = Coded<Codes8, ScaleRow>;  // int8, uint8 less 128
-using CodedFp4 = Coded<CodesTable<quant::E2M1Levels>, ScaleRow, 0, 1>;
+using CodedFp4 = Coded<CodesTable<quant::E2M1Levels>, ScaleRow, 0, 4>;
 using CodedEntity = CodedOf<quant::EntityQ4_0>;
 using CodedQ4_0 = CodedOf<quant::Q4_0>;
 using CodedQ4_1 = CodedOf<quant::Q4_1>;
@@ -129,6 +129,13 @@ using CodedIq4Xs = CodedOf<quant::IQ4_XS>;
 using CodedTq2 = CodedOf<quant::TQ2_0>;
 using CodedMxfp4 = CodedOf<quant::MXFP4>;
 using CodedNvfp4 = CodedOf<quant::NVFP4>;
+using CodedIq1S = CodedOf<quant::IQ1_S>;
+using CodedIq1M = CodedOf<quant::IQ1_M>;
+using CodedIq2Xxs = CodedOf<quant::IQ2_XXS>;
+using CodedIq2S = CodedOf<quant::IQ2_S>;  // iq2_xs, too
+using CodedIq3Xxs = CodedOf<quant::IQ3_XXS>;
+using CodedIq3S = CodedOf<quant::IQ3_S>;
+using CodedQ2_0 = CodedOf<quant::Q2_0>;
 
 /// `T` in the order of the weights; see numeric.h for what its codes mean.
 template <class T>

@@ -83,6 +83,7 @@ struct Sample {
     const auto codes = [&]() -> std::pair<std::size_t, std::size_t> {
       const std::size_t end = static_cast<std::size_t>(f.bytes);
       if (f.id == BlockFormat::tq1_0 || f.id == BlockFormat::tq2_0) return {0, 0};  // some digits mean nothing
+      if (f.id == BlockFormat::iq1_m) return {0, 48};
       if (f.id == BlockFormat::q2_k) return {16, 80};
       if (f.id == BlockFormat::q3_k) return {0, 96};
       if (f.id == BlockFormat::q6_k) return {0, 192};

@@ -67,6 +67,20 @@ void put_codes(std::type_identity<CodesTable<Levels>>, const std::uint8_t* c, st
   for (std::size_t w = 0; w < 4; ++w) put(to, w, nibbles_in_order(c + 8 * w));
 }
 
+template <class Levels>
+void put_codes(std::type_identity<CodesOfEight<Levels>>, const std::uint8_t* c, std::byte* to,
+               std::byte* high) noexcept {
+  std::uint32_t words[2] = {}, third = 0;
+  for (int i = 0; i < 32; ++i) {
+    const std::uint32_t code = c[i];
+    words[i / 16] |= (code & 3) << (2 * (i / 8 % 2) + 4 * (i % 8));
+    third |= (code >> 2) << (i / 8 + 4 * (i % 8));
+  }
+  put(to, 0, words[0]);
+  put(to, 1, words[1]);
+  put(high, 0, third);
+}
+
 /// Low and upper bits of codes that are kept in two planes.
 struct SplitCodes {
   std::uint8_t low[32], upper[32];
@@ -121,9 +135,14 @@ void put_scales(const Block& block, std::byte* scales, std::byte* supers) noexce
   if constexpr (Block::kScales == ScaleKind::single) {
     std::memcpy(scales, &s.scale, 4);
   } else if constexpr (Block::kScales == ScaleKind::half) {
-    std::byte* const to = Block::kGroup == kGroup ? scales : supers;
-    put_half(to, s.scale);
-    if (Block::kHasOffset) put_half(to + 2, s.min);
+    if constexpr (Block::kGroup == 256) {
+      put_half(supers, s.scale);
+    } else {
+      for (std::size_t g = 0; g < Block::kGroup / kGroup; ++g) {  // repeated for each group under it
+        put_half(scales + g * Scales::kBytes, s.scale);
+        if (Block::kHasOffset) put_half(scales + g * Scales::kBytes + 2, s.min);
+      }
+    }
   } else if constexpr (Scales::kHidesSuper) {
     put_with_hidden(s, std::type_identity<Scales>{}, scales);
   } else {
@@ -155,6 +174,8 @@ struct CodeNumbers<CodesTable<Levels>> {
   static constexpr std::array<std::uint8_t, 256> kNumbers = numbers_of_levels<Levels>();
   static std::uint8_t of(std::int8_t code, int) noexcept { return kNumbers[static_cast<std::uint8_t>(code)]; }
 };
+template <class Levels>
+struct CodeNumbers<CodesOfEight<Levels>> : CodeNumbers<CodesTable<Levels>> {};
 
 template <class Block, class Form>
 void lay_out_block(const Block& block, std::byte* codes, std::byte* high, std::byte* scales, std::byte* supers) {

@@ -48,7 +48,9 @@ inline void unsigned_codes(const Block& block, std::uint8_t* codes) noexcept {
     static constexpr Inverse kInverse{};
     for (int i = 0; i < Block::kValues; ++i) codes[i] = kInverse.code[static_cast<std::uint8_t>(levels[i])];
   } else {
-    for (int i = 0; i < Block::kValues; ++i) codes[i] = static_cast<std::uint8_t>(levels[i] + Levels::kZero);
+    for (int i = 0; i < Block::kValues; ++i) {
+      codes[i] = static_cast<std::uint8_t>((levels[i] + Levels::kZero) / Levels::kStep);
+    }
   }
 }
 
@@ -108,9 +110,9 @@ inline void put_scales(HalfScales<kOffsets>, const Piece& p, int lane, std::byte
   // A minimum is added, an offset subtracted: flip the sign bit.
   if (kOffsets) put_half(p.scales(b).min ^ 0x8000u, block + 2 * kLanes + 2 * lane);
 }
-template <int kGroup, bool kSigned, bool kOffsets, class Piece>
-inline void put_scales(SuperScales<kGroup, kSigned, kOffsets>, const Piece& p, int lane, std::byte* super,
-                       std::byte* block, int b) noexcept {
+template <int kGroup, bool kSigned, bool kOffsets, int kUnitExponent, class Piece>
+inline void put_scales(SuperScales<kGroup, kSigned, kOffsets, kUnitExponent>, const Piece& p, int lane,
+                       std::byte* super, std::byte* block, int b) noexcept {
   const BlockScales& s = p.scales(b);
   put_half(s.scale, super + 2 * lane);
   if (kOffsets) put_half(s.min, super + 2 * kLanes + 2 * lane);

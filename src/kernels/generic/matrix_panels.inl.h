@@ -7,7 +7,8 @@
 //   2 bits   vector k/4; step k%4 in bits 2(k%4), 2(k%4)+1 of every byte
 //   1 bit    one vector; step k in bit k of every byte
 //
-// Codes of 3, 5 and 6 bits are a band of 2, 4 and 4 bits and one of 1, 1 and 2 bits above it.
+// Codes of 3, 5 and 6 bits are a band of 2, 4 and 4 bits and one of 1, 1 and 2 bits above it. Where eight columns share
+// their upper bit (iq1), a byte per row has those of 32 columns instead, the first in its lowest bit.
 
 /// body(integral_constant<int, 0>{}) … body(integral_constant<int, kCount - 1>{}). A loop that the compiler leaves
 /// rolled keeps its sums in memory, or copies every register in every round; this one cannot stay rolled.
@@ -37,19 +38,24 @@ inline Ints band_step(const std::byte* band, int k) noexcept {
   }
 }
 
-/// How codes of kBits bits are cut into bands.
-template <int kBits>
+/// How codes of kBits bits are cut into bands. kHighSpan: columns that share their upper bits.
+template <int kBits, int kHighSpan = 1>
 struct PanelCodes {
   static_assert(kBits == 1 || kBits == 2 || kBits == 3 || kBits == 4 || kBits == 5 || kBits == 6 || kBits == 8);
   static constexpr int kLow = kBits == 3 ? 2 : kBits == 5 || kBits == 6 ? 4 : kBits;
   static constexpr int kHigh = kBits - kLow;
-  static constexpr int kBytes = kBits * kVectorBytes;
+  static constexpr bool kShared = kHighSpan != 1;
+  static_assert(!kShared || (kBits == 3 && kHighSpan == 8));
+  static constexpr int kBytes = kShared ? kBandBytes<kLow> + kLanes : kBits * kVectorBytes;
 
   /// Codes of step k, one per byte.
   static Ints step(const std::byte* codes, int k) noexcept {
     const Ints low = band_step<kLow>(codes, k);
     if constexpr (kHigh == 0) {
       return low;
+    } else if constexpr (kShared) {
+      const Ints bit = shift_right(load_u8(codes + kBandBytes<kLow>), k / 2) & splat_int(1);
+      return low | ((splat_int(0) - bit) & splat_int(0x04040404));
     } else {
       return low | shift_left(band_step<kHigh>(codes + kBandBytes<kLow>, k), kLow);
     }
@@ -58,7 +64,13 @@ struct PanelCodes {
   /// The reverse: `quads` holds kSteps vectors of codes.
   static void store(const Ints* quads, std::byte* codes) noexcept {
     store_band<kLow>(quads, 0, codes);
-    if constexpr (kHigh != 0) store_band<kHigh>(quads, kLow, codes + kBandBytes<kLow>);
+    if constexpr (kShared) {
+      Ints bits = splat_int(0);
+      for (int k = 0; k < kSteps; k += 2) bits = bits | shift_left(shift_right(quads[k], kLow) & splat_int(1), k / 2);
+      store_low8(bits, codes + kBandBytes<kLow>);
+    } else if constexpr (kHigh != 0) {
+      store_band<kHigh>(quads, kLow, codes + kBandBytes<kLow>);
+    }
   }
 
  private:
@@ -87,7 +99,8 @@ struct GroupScale {
   Floats scale, offset;
 };
 
-/// One binary16 scale, and perhaps one offset, per 32 columns: q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl.
+/// One binary16 scale, and perhaps one offset, per 32 columns: q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl; repeated for the
+/// 64 and 128 columns of q2_0 and q1_0.
 template <bool kOffsets>
 struct HalfScales {
   static constexpr int kGroup = 32;
@@ -101,8 +114,9 @@ struct HalfScales {
   }
 };
 
-/// A binary16 scale per 256 columns, multiplied by a small integer per group: the K formats and iq4_xs.
-template <int kGroupColumns, bool kSignedSubs, bool kOffsets>
+/// A binary16 scale per 256 columns, multiplied by a small integer per group and by 2^kUnitExponent: the K formats and
+/// those with codebooks.
+template <int kGroupColumns, bool kSignedSubs, bool kOffsets, int kUnitExponent = 0>
 struct SuperScales {
   static constexpr int kGroup = kGroupColumns;
   static constexpr bool kHasOffset = kOffsets;
@@ -113,7 +127,8 @@ struct SuperScales {
   std::size_t super_bytes() const noexcept { return (kOffsets ? 4 : 2) * kLanes; }
   GroupScale read(const std::byte* super, const std::byte* block, int, int group) const noexcept {
     const std::byte* subs = block + group * kGroupBytes;
-    const Floats scale = load_halves(super) * to_floats(kSignedSubs ? load_i8(subs) : load_u8(subs));
+    Floats scale = load_halves(super) * to_floats(kSignedSubs ? load_i8(subs) : load_u8(subs));
+    if constexpr (kUnitExponent != 0) scale = scale * splat(1.0f / static_cast<float>(1 << -kUnitExponent));
     if constexpr (!kOffsets) return {scale, splat(0.0f)};
     return {scale, load_halves(super + 2 * kLanes) * to_floats(load_u8(subs + kLanes))};
   }
@@ -199,15 +214,20 @@ struct FloatScales {
 template <int kZero, int kStep = 1>
 struct LinearLevels {
   static constexpr bool kIsTable = false;
+  static constexpr int kHighSpan = 1;
   static constexpr int zero = kZero;
   static constexpr int step = kStep;
   static constexpr float level(int code) noexcept { return static_cast<float>(kStep * code - kZero); }
 };
 
-/// Codes that index 16 levels.
+/// Codes that index up to 16 levels.
 template <class Levels>
 struct TableLevels {
   static constexpr bool kIsTable = true;
+  static constexpr int kHighSpan = [] {
+    if constexpr (requires { Levels::kHighSpan; }) return Levels::kHighSpan;
+    return 1;
+  }();
   static constexpr int largest = [] {
     int most = 0;
     for (const int level : Levels::kTable) most = level > most ? level : -level > most ? -level : most;
@@ -221,7 +241,7 @@ struct PanelLayout {
   static constexpr int kBits = kCodeBits;
   using Levels = CodeLevels;
   using Scales = ScaleLayout;
-  using Codes = PanelCodes<kBits>;
+  using Codes = PanelCodes<kBits, Levels::kHighSpan>;
 };
 
 template <class T>
@@ -237,18 +257,19 @@ constexpr auto block_panel_layout() noexcept {
     if constexpr (Block::Levels::kIsTable) {
       return TableLevels<typename Block::Levels>{};
     } else {
-      return LinearLevels<Block::Levels::kZero>{};
+      return LinearLevels<Block::Levels::kZero, Block::Levels::kStep>{};
     }
   }();
   const auto with = []<class Scales>(std::type_identity<Scales>) {
     return PanelLayout<Block::kBits, std::remove_const_t<decltype(levels)>, Scales>{};
   };
-  if constexpr (Block::kScales == ScaleKind::half && Block::kGroup == 32) {
+  if constexpr (Block::kScales == ScaleKind::half && Block::kGroup <= 128) {
     return with(std::type_identity<HalfScales<Block::kHasOffset>>{});
   } else if constexpr (Block::kScales == ScaleKind::half && Block::kGroup == 256) {
     return with(std::type_identity<WideScales>{});
   } else if constexpr (Block::kScales == ScaleKind::sub_scales) {
-    return with(std::type_identity<SuperScales<Block::kGroup, Block::kSignedSubs, Block::kHasOffset>>{});
+    return with(std::type_identity<
+                SuperScales<Block::kGroup, Block::kSignedSubs, Block::kHasOffset, kUnitExponentOf<Block>>>{});
   } else if constexpr (Block::kScales == ScaleKind::exponent && Block::kGroup == 32) {
     return with(std::type_identity<ExponentScales>{});
   } else if constexpr (Block::kScales == ScaleKind::small_float && Block::kGroup == 16) {

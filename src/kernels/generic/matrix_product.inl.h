@@ -144,7 +144,14 @@ struct DotCodes {
   struct Table {
     std::int8_t bytes[16];
   };
-  static constexpr int kBias = kSigned ? 0 : kWide ? 128 : 12;
+  /// What makes the levels of a table unsigned.
+  static constexpr int kBias = [] {
+    if constexpr (kSigned || !Levels::kIsTable) {
+      return 0;
+    } else {
+      return kWide ? 128 : Levels::largest;
+    }
+  }();
   static constexpr Table make_table() noexcept {
     Table t{};
     if constexpr (Levels::kIsTable) {

@@ -8,6 +8,7 @@ struct BandLevels {
   static constexpr int kLow = Format::Codes::kLow;
   static constexpr int kHigh = Format::Codes::kHigh;
   static constexpr float low(int code) noexcept {
+    if (Levels::kIsTable) return Levels::level(code & ((1 << (kLow + kHigh)) - 1));  // of the whole code
     return kHigh == 0 ? Levels::level(code & ((1 << kLow) - 1)) : static_cast<float>(code & ((1 << kLow) - 1));
   }
   static constexpr float high(int code) noexcept { return Levels::level((code & ((1 << kHigh) - 1)) << kLow); }
@@ -25,18 +26,22 @@ inline constexpr LevelTable kLowLevels = [] {
 }();
 
 /// The levels of codes as floats: a table for single bands of up to 4 bits, where one permutation reads it (it looks
-/// at 4 bits of the index only, so the bits of neighbours above the code need no masking: their entries repeat).
+/// at 4 bits of the index only, so the bits of neighbours above the code need no masking: their entries repeat), and
+/// wherever levels come from one.
 template <class Format>
 struct FloatLevels {
   static constexpr bool kByTable =
-      Format::Codes::kHigh == 0 && Format::kBits <= 4 && (kCheapLookup || Format::Levels::kIsTable);
+      Format::Levels::kIsTable || (Format::Codes::kHigh == 0 && Format::kBits <= 4 && kCheapLookup);
   /// What a column is in units of. Without a table a code is read at the top of its lane, where its sign is that of the
   /// lane: moving it down again would cost a shift.
   static constexpr float kUnit = kByTable ? 1.0f : 0x1p-24f;
 
   /// The four columns of step k, in order.
   static void step(const std::byte* codes, int k, Floats (&columns)[4]) noexcept {
-    if constexpr (kByTable) {
+    if constexpr (Format::Codes::kHigh != 0 && kByTable) {
+      const Ints quad = Format::Codes::step(codes, k);
+      for (int j = 0; j < 4; ++j) columns[j] = lookup16(kLowLevels<Format>.of, shift_right(quad, 8 * j));
+    } else if constexpr (kByTable) {
       constexpr int kPerByte = 8 / Format::kBits;
       const Ints packed = load_quads_once(codes + k / kPerByte * kVectorBytes);
       for (int j = 0; j < 4; ++j) {
@@ -62,7 +67,8 @@ struct FloatLevels {
 // instruction. Two panels share each table, which comes from the second-level cache.
 
 template <class Format>
-inline constexpr bool kUsesTables = kCheapLookup&& Format::kBits != 4 && Format::kBits != 8;
+inline constexpr bool kUsesTables =
+    kCheapLookup && !Format::Levels::kIsTable && Format::kBits != 4 && Format::kBits != 8;
 
 /// Tables of a band and 32 columns. Table 8v + 4h + j belongs to bits 8j + 4h … 8j + 4h + 3 of vector v of the band;
 /// its columns are steps (8v + 4h) / kBandBits and the following, byte j of each.
