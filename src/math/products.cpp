@@ -82,11 +82,11 @@ void gemm(const GemmShape& shape, std::span<const float> a, std::span<const floa
 }
 
 void gemm(const GemmShape& shape, std::span<const double> a, std::span<const double> b, std::span<double> c) {
-  const auto [m, n, k, transpose_a, transpose_b] = shape;
+  const std::size_t m = shape.m, n = shape.n, k = shape.k;
   check_matrix("A", a.size(), m, k);
   check_matrix("B", b.size(), k, n);
   check_matrix("C", c.size(), m, n);
-  const bool a_lies = transpose_a == Transpose::yes, b_lies = transpose_b == Transpose::yes;
+  const bool a_lies = shape.a == Transpose::yes, b_lies = shape.b == Transpose::yes;
   const std::size_t a_row = a_lies ? 1 : k, a_step = a_lies ? m : 1;
   const std::size_t b_col = b_lies ? k : 1, b_step = b_lies ? 1 : n;
   parallel_for(m * n, grain_of(k, kRowGrain), [&](std::size_t begin, std::size_t end) {
