@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "files/published.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
 
@@ -70,6 +71,11 @@ std::optional<DType> signed_for(DType dtype) {
 
 TypeChoice keep_in_gguf(const files::StoredTensor& tensor) {
   if (!tensor.format) {
+    if (tensor.published) {
+      const std::optional<Format> own = tensor.published->own_type();
+      const Format type = own && own->in_gguf() ? *own : Format(DType::float16);
+      return {{type, false}, fmt::format("GGUF has no {}", tensor.type)};
+    }
     if (tensor.gguf_type) return {{std::nullopt, false}, ""};
     if (tensor.safetensors_type == SafetensorsType::boolean) return {{DType::int8, false}, "GGUF has no BOOL"};
     if (tensor.safetensors_type == SafetensorsType::f8_e8m0) return {{DType::float32, false}, "GGUF has no F8_E8M0"};
@@ -106,6 +112,7 @@ void require_holdable(FileForm target, Format format) {
 TypeChoice keep_type(FileForm target, const files::StoredTensor& tensor) {
   if (target == FileForm::gguf) return keep_in_gguf(tensor);
   if (tensor.format) return {{tensor.format, tensor.scale_group != 0}, ""};
+  if (tensor.published) return {{DType::float16, false}, fmt::format("imago does not write {}", tensor.type)};
   if (!tensor.safetensors_type) {
     throw UnsupportedError(
         fmt::format("{}: tensor '{}' is {}, which imago can neither decode nor store in another file format",

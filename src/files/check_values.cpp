@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/parallel.h"
+#include "files/published.h"
 #include "files/tensor_file.h"
 #include "imago/error.h"
 #include "quant/blocks.h"
@@ -194,7 +195,9 @@ void check_dtype(const StoredTensor& tensor) {
 }  // namespace
 
 void check_values(const StoredTensor& tensor) {
-  if (tensor.format) {
+  if (tensor.published) {
+    tensor.published->check();
+  } else if (tensor.format) {
     quant::visit(*tensor.format, [&]<class T>(std::type_identity<T>) {
       if constexpr (Numeric<T>) {
         check_dtype(tensor);

@@ -9,6 +9,7 @@
 #include "files/gguf.h"
 #include "files/hugging_face.h"
 #include "files/packed_safetensors.h"
+#include "files/published.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
 #include "kernels/codec.h"
@@ -47,10 +48,15 @@ std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {
   for (const SafetensorsFile& shard : folder.shards()) {
     std::ranges::move(list_file(shard), std::back_inserter(list));
   }
-  return list;
+  return find_published(std::move(list), folder.config().root());
 }
 
 }  // namespace
+
+std::uint64_t StoredTensor::stored_bytes() const noexcept {
+  const std::uint64_t beside = published ? published->bytes_beside() : 0;
+  return bytes.size() + beside + (scale_values.size() + zero_points.size()) * sizeof(float);
+}
 
 StoredTensor stored_tensor(const SafetensorsTensor& tensor, std::string_view path) {
   StoredTensor stored;
@@ -201,7 +207,7 @@ void decode_from(const StoredTensor& tensor, std::size_t first, std::span<float>
 }  // namespace
 
 bool is_decodable(const StoredTensor& tensor) noexcept {
-  return tensor.format.has_value() || tensor.safetensors_type.has_value();
+  return tensor.format || tensor.safetensors_type || tensor.published;
 }
 
 void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
@@ -211,6 +217,7 @@ void decode_tensor(const StoredTensor& tensor, std::size_t first, std::span<floa
   }
   check_range(tensor, first, out.size());
   if (out.empty()) return;
+  if (tensor.published) return tensor.published->decode(first, out);
   tensor.format ? decode_from(tensor, first, out) : decode_special(tensor, first, out);
 }
 

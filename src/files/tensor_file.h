@@ -22,14 +22,15 @@
 namespace imago::files {
 
 class HuggingFaceFolder;
+class PublishedWeights;
 
 /// One tensor of an open file, as stored. Valid as long as the TensorFile.
 struct StoredTensor {
   std::string name;
   std::string type;  ///< as the form spells it: "BF16", "Q4_K"; of a packed type in safetensors: "int4"
   /// What the bytes are, in the canonical layout of imago (docs/formats/checkpoint.md, GGUF blocks). None: imago can
-  /// name and copy them only (BOOL, F8_E8M0, iq2_xxs). F4 of safetensors is none too: its nibbles are swapped;
-  /// decode_tensor reads it, as it reads BOOL and F8_E8M0.
+  /// name and copy them only. decode_tensor reads BOOL, F8_E8M0 and F4 of safetensors, which are none too (the nibbles
+  /// of F4 are swapped), and published weights.
   std::optional<Format> format;
   std::optional<SafetensorsType> safetensors_type;  ///< of the bytes as stored, in safetensors
   std::optional<GgufTensorType> gguf_type;          ///< likewise in GGUF
@@ -38,14 +39,14 @@ struct StoredTensor {
   std::vector<float> scale_values;  ///< of a packed dtype: one, one per row, or one per group; else empty
   std::size_t scale_group = 0;      ///< weights per scale; 0 without scales
   std::vector<float> zero_points;   ///< of an unsigned packed dtype: one beside each scale; empty: all 0
-  std::uint64_t offset = 0;         ///< of the bytes in their file, for errors
-  std::string_view file;            ///< the file they are in (a shard, a part of a split GGUF)
+  /// A quantized matrix of a Hugging Face folder in the layout of its publisher, of which `bytes` are the codes.
+  std::shared_ptr<const PublishedWeights> published;
+  std::uint64_t offset = 0;  ///< of the bytes in their file, for errors
+  std::string_view file;     ///< the file they are in (a shard, a part of a split GGUF)
 
   Scales scales() const noexcept { return {scale_values, scale_group, zero_points}; }
   /// Bytes of the tensor and of what belongs to it.
-  std::uint64_t stored_bytes() const noexcept {
-    return bytes.size() + (scale_values.size() + zero_points.size()) * sizeof(float);
-  }
+  std::uint64_t stored_bytes() const noexcept;
   /// Rows as products see them: all extents but the last, and the last. A vector is one row.
   std::size_t rows() const noexcept {
     return shape.rank() < 2 ? 1 : shape.elements() / std::max<std::size_t>(shape.last(), 1);

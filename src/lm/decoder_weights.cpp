@@ -72,6 +72,10 @@ class DecoderLoader {
       notes.push_back(fmt::format("the rows of {} of {} matrices, {} weights long, fit no block of {}: they are {}",
                                   count, prepared_, what.first, options_.type->name(), what.second));
     }
+    for (const auto& [type, count] : decoded_) {
+      notes.push_back(fmt::format("{} matrices are published in {} with scales that no type here has: they are float16",
+                                  count, type));
+    }
     return notes;
   }
 
@@ -134,6 +138,8 @@ class DecoderLoader {
     }
     const Format format = source_.format_for(slice, options_.type);
     ++prepared_;
+    const bool decoded = slice.tensor->published && !options_.type && format == Format(DType::float16);
+    if (decoded) ++decoded_[slice.tensor->type];
     if (options_.type && format != *options_.type) ++misfits_[{slice.cols, std::string(format.name())}];
     return source_.prepare(slice, format);
   }
@@ -150,6 +156,7 @@ class DecoderLoader {
   const MatrixEncoder& encoder_;
   std::uint64_t total_bytes_ = 0, done_bytes_ = 0;
   std::map<std::pair<std::size_t, std::string>, std::size_t> misfits_;  // by length of rows and type
+  std::map<std::string, std::size_t> decoded_;                          // published matrices, by type
   std::size_t prepared_ = 0;
 };
 

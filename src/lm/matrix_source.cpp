@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "files/published.h"
 #include "imago/codec.h"
 #include "imago/device.h"
 #include "quant/scheme.h"
@@ -28,9 +29,22 @@ std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
 }
 
+/// The type of ours that holds published weights as they are; none if there is no such type.
+std::optional<Format> own_type_of(const WeightSlice& slice) {
+  return slice.tensor->published && !slice.transposed ? slice.tensor->published->own_type() : std::nullopt;
+}
+
 /// The slice in `format`, encoded piece by piece: float32 is needed for a piece only.
 EncodedWeights encode(const WeightSlice& slice, Format format) {
   const std::size_t rows = slice.rows, cols = slice.cols;
+  if (own_type_of(slice) == format) {
+    EncodedWeights own{.format = format, .packed = host_device()->allocate(packed_bytes(format, rows * cols))};
+    files::OwnWeights taken = slice.tensor->published->take(slice.first_row, rows, own.packed.host());
+    own.scales = std::move(taken.scales);
+    own.scale_group = taken.scale_group;
+    own.zero_points = std::move(taken.zero_points);
+    return own;
+  }
   // A piece is whole rows, and rows that begin at a whole byte.
   const std::size_t piece_rows = std::max<std::size_t>(8, kPieceWeights / std::max<std::size_t>(1, cols) / 8 * 8);
   EncodedWeights encoded{.format = format, .packed = host_device()->allocate(packed_bytes(format, rows * cols))};
@@ -117,6 +131,7 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
     if (const std::optional<Format> fitting = fitting_type(*type, slice.cols)) return *fitting;
   }
   const std::optional<Format> stored = slice.tensor->format;
+  if (slice.tensor->published) return own_type_of(slice).value_or(Format(DType::float16));
   // Blocks and scales of a transposed tensor lie across its rows.
   return !stored || (slice.transposed && !stored->is_wide()) ? DType::float32 : *stored;
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
+#include "files/published.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
@@ -269,6 +270,11 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
       const std::span<const files::SideFile> made = folder->made_of();
       recipe.side_files =
           made.empty() ? side_files_of(folder->path()) : std::vector<files::SideFile>(made.begin(), made.end());
+      if (std::ranges::any_of(file.tensors(), [](const StoredTensor& tensor) { return tensor.published != nullptr; })) {
+        for (files::SideFile& side : recipe.side_files) {
+          if (side.name == "config.json") side.text = files::without_quantization(folder->config());
+        }
+      }
     } else {
       recipe.notes.push_back("config.json and tokenizer are left out: a safetensors file holds tensors only");
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "files/published.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
@@ -120,11 +121,10 @@ const ArchitectureFacts& read_architecture(const ConfigFields& config) {
 }
 
 void refuse_unsupported(const ConfigFields& config) {
-  if (const std::optional<ConfigFields> quantization = config.object("quantization_config")) {
-    config.refuse(
-        fmt::format("the weights are quantized by '{}', which is not supported; take the original model and let imago "
-                    "quantize it",
-                    quantization->text("quant_method", "an unnamed method")));
+  if (const auto quantization = config.find("quantization_config")) {
+    if (const std::string problem = files::quantization_problem(*quantization); !problem.empty()) {
+      config.refuse(problem);
+    }
   }
   for (const std::string_view key : {"mlp_bias", "use_bidirectional_attention", "add_cross_attention",
                                      "scale_attn_by_inverse_layer_idx", "is_encoder_decoder"}) {

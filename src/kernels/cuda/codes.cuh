@@ -152,12 +152,13 @@ struct CodesOfEight {
   static constexpr int kBytes = 8, kHighBytes = 4, kBits = 8;
   static constexpr bool kSigned = true;
   IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    constexpr std::uint32_t kFirst = Words::kWords[0], kLast = Words::kWords[1];
     IMAGO_UNROLL
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t third = (i < 3 ? high[0] << (2 - i) : high[0] >> 1) & 0x44444444u;
       const std::uint32_t numbers = (codes[i / 2] >> 2 * (i % 2) & 0x33333333u) | third;
-      out[2 * i] = pick_bytes(Words::kWords[0], Words::kWords[1], numbers);
-      out[2 * i + 1] = pick_bytes(Words::kWords[0], Words::kWords[1], numbers >> 16);
+      out[2 * i] = pick_bytes(kFirst, kLast, numbers);
+      out[2 * i + 1] = pick_bytes(kFirst, kLast, numbers >> 16);
     }
   }
 };
