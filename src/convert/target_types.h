@@ -17,7 +17,7 @@ namespace imago::convert {
 
 /// What the elements of a tensor are in the target.
 struct TargetType {
-  /// None: bytes that are copied without being decoded (BOOL, F4, iq2_xxs).
+  /// None: bytes that are copied without being decoded (BOOL, F4, Q8_K).
   std::optional<Format> format;
   /// Codes with separate scales; false for integers that are plain numbers.
   bool scaled = false;

@@ -15,7 +15,7 @@ namespace imago::files {
 
 namespace {
 
-constexpr std::size_t kGrain = 16384;  // weights per part of the pool
+constexpr std::size_t kPartWeights = 16384;  // weights per part of the pool
 /// What stands for a scale of 0, which the types of imago read as 1: no product with it can be told from 0.
 constexpr float kNearlyZero = 1e-30f;
 /// Halves of E2M1, as imago's own fp4 has them.
@@ -232,7 +232,7 @@ float PublishedWeights::value(const Scales& all, unsigned code, std::size_t at) 
 void PublishedWeights::decode(std::size_t first, std::span<float> out) const {
   const Scales& all = scales();
   const std::size_t cols = parts_.cols;
-  parallel_for(out.size(), kGrain, [&](std::size_t begin, std::size_t end) {
+  parallel_for(out.size(), kPartWeights, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end;) {
       const std::size_t row = (first + i) / cols, col = (first + i) % cols;
       const bool ordered = all.group_of_column.empty();
@@ -276,7 +276,7 @@ OwnWeights PublishedWeights::take(std::size_t first, std::size_t count, std::spa
   const std::size_t row_bytes = packed_bytes(own, cols);
   // Two's complement of what an unsigned code is less the zero point.
   const unsigned flip = own == Format(DType::int4) ? 8 : own == Format(DType::int8) && !parts_.is_signed ? 0x80 : 0;
-  parallel_for(count, std::max<std::size_t>(1, kGrain / cols), [&](std::size_t begin, std::size_t end) {
+  parallel_for(count, std::max<std::size_t>(1, kPartWeights / cols), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t row = first + i;
       std::byte* const to = packed.data() + i * row_bytes;

@@ -1,7 +1,6 @@
 // Which tensors of a folder make up a published matrix.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -166,7 +165,7 @@ class Finder {
     parts.groups = take(name + ".g_idx");
     if (parts.groups && parts.groups->shape.elements() == 0) parts.groups.reset();
     if (!awq) parts.zero_bias = stated_.gptq_bias;
-    const std::string type = fmt::format("{} int{}", awq ? "awq" : "gptq", parts.bits);
+    const std::string type = std::string(awq ? "awq int" : "gptq int") + std::to_string(parts.bits);
     return made(std::move(parts), tensor, type);
   }
 
@@ -210,7 +209,7 @@ class Finder {
       if (const auto groups = take(name + ".weight_g_idx"); groups && groups->shape.elements() > 1) {
         fail(*groups, "gives columns to groups in another order, which is not supported");
       }
-      type = fmt::format("int{}", parts.bits);
+      type = "int" + std::to_string(parts.bits);
     } else {
       fail(tensor, "must be I32 or U8");
     }
@@ -245,10 +244,9 @@ std::string quantization_problem(const JsonValue& quantization) {
     if (stated && stated->kind() == JsonKind::string) method = stated->string("quant_method");
   }
   if (std::ranges::find(kMethods, method) != kMethods.end()) return {};
-  return fmt::format(
-      "the weights are quantized by '{}', which is not supported; known are {}; take the original model "
-      "and let imago quantize it",
-      method, fmt::join(kMethods, ", "));
+  std::string problem = "the weights are quantized by '" + method + "', which is not supported; known are ";
+  for (const std::string_view known : kMethods) problem.append(known).append(", ");
+  return problem + "and floats: take the original model and let imago quantize it";
 }
 
 std::string without_quantization(const JsonFile& config) {

@@ -50,7 +50,11 @@ TEST(CodeBits, EachCodeIsReplacedAlone) {
       EXPECT_EQ(after.scales[g], before.scales[g]) << name(format);
     }
   }
-  EXPECT_FALSE(CodeBits::of(BlockFormat::tq1_0));  // five weights share a byte
+  using enum BlockFormat;
+  // Five weights share a byte, or several an entry of a codebook.
+  for (const BlockFormat format : {tq1_0, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s}) {
+    EXPECT_FALSE(CodeBits::of(format)) << name(format);
+  }
 }
 
 TEST(Levels, NearestIsNearest) {
