@@ -1,0 +1,331 @@
+#pragma once
+
+// The matvec of several tokens with coded weights and quantized activations, in the frame of matvec_split.cuh and with
+// the stages of matvec_tile.cuh. Tensor cores take a group of eight rows of the matrix at a time:
+//   rows of a      tokens; the other eight are zeros. Lane 4t + c has two words of token t
+//   columns of b   rows of the sub-tile. Lane 4r + c has the same words of row r
+//   results        lane 4t + c has those of token t with rows 2c and 2c + 1
+// Each result is the sum of one group, or of half a group where halves have their own scales. A warp keeps the
+// activations of its columns in registers. The scales of a sub-tile are decoded once, those of two groups by each lane,
+// and then shared.
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cuda/matvec_products.cuh"
+#include "kernels/cuda/matvec_tile.cuh"
+#include "kernels/cuda/warp_ops.cuh"
+
+namespace imago::kernels::cuda {
+
+/// Which two words of a group lane c takes, and what that means for reading them. Words of both halves of a group must
+/// not be in one product where halves have their own scales.
+template <class Codes, int kHalves>
+struct BatchWords {
+  IMAGO_HD static constexpr int first(int c) noexcept { return kHalves == 1 ? 2 * c : c; }
+  IMAGO_HD static constexpr int second(int c) noexcept { return kHalves == 1 ? 2 * c + 1 : c + 4; }
+
+  /// From the word of codes (or high bits) that the first one takes to that of the second, if it is the same for all
+  /// lanes: else 2.
+  template <class Index>
+  static constexpr int step(Index index) noexcept {
+    const int of_first_lane = index(second(0)) - index(first(0));
+    for (int c = 1; c < 4; ++c) {
+      if (index(second(c)) - index(first(c)) != of_first_lane) return 2;
+    }
+    return of_first_lane == 0 || of_first_lane == 1 ? of_first_lane : 2;
+  }
+  static constexpr int kCodeStep = step([](int i) { return Codes::code_of(i); });
+  static constexpr int kHighStep = step([](int i) { return Codes::high_of(i); });
+};
+
+template <class Form, bool kGrouped, bool kSingle>
+class BatchLane {
+ public:
+  using S = TileLayout<Form, kGrouped, kSingle, true>;
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  static constexpr int kHalves = Scales::kParts;
+  using Words = BatchWords<Codes, kHalves>;
+  /// Of a block. With one tile of a tile row for each warp there is room for a second block.
+  static constexpr std::uint32_t kWarps = kSingle ? kTileWarps : 2 * kTileWarps;
+  /// Tiles of a tile row whose activations fit into the registers of a warp.
+  static constexpr int kMostTiles = kSingle ? 1 : std::max(1, 4 / S::kAcross);
+
+  static constexpr bool kHasZero = Form::kZeroOfFormat != 0.0f || (Scales::kRow && !kAreLevels<Codes>);
+  static constexpr bool kHasSum = Scales::kHasMin || kHasZero;
+  /// Words stored with a group of a token: the scale of its activations, then for each half their sum, which is
+  /// multiplied with the zero point if there is one.
+  static constexpr int kXWords = !kHasSum ? 1 : kHalves == 1 ? 2 : 4;
+  static constexpr std::uint32_t kEntryBytes = kXWords * 4,
+                                 kSubTileXBytes = kSubTileGroups * kBatchTokens * kEntryBytes;
+  static constexpr std::uint32_t kXBytes = S::kAcross * kSubTileXBytes;
+  /// Decoded scales of a sub-tile: [scales of halves, then what is subtracted][groups][rows]. Scales of rows are
+  /// applied to the finished sums.
+  static constexpr bool kSharesScales = !Scales::kRow || kGrouped;
+  static constexpr std::uint32_t kPlaneBytes = kSubTileGroups * kSubTileRows * 4;
+  static constexpr std::uint32_t kScaleBytes = kSharesScales ? kHalves * (Scales::kHasMin ? 2 : 1) * kPlaneBytes : 0;
+
+  /// Sums of token lane / 4 with rows 2c and 2c + 1 of each sub-tile of a tile.
+  struct Sums {
+    float of[S::kDown][2] = {};
+  };
+
+  /// Computes what does not depend on the previous kernel. `own`: shared memory of the warp.
+  __device__ __forceinline__ BatchLane(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
+                                       std::uint32_t lane, std::uint32_t own)
+      : lane_(lane), entries_(own), planes_(own + split.warp_tiles * kXBytes), scales_(args, split, place, lane) {
+    const std::uint32_t row = lane / 4, c = lane % 4;
+    codes_at_ = row * S::kCodeStride + 4 * Codes::code_of(Words::first(static_cast<int>(c)));
+    high_at_ = S::kHighAt + row * S::kHighStride + 4 * Codes::high_of(Words::first(static_cast<int>(c)));
+    keep(codes_at_), keep(high_at_);
+  }
+
+  /// Loads the activations of the warp's columns: zeros where there is no column or no token.
+  __device__ __forceinline__ void load_activations(const MatVecArgs& args, const MatVecSplit& split,
+                                                   const WarpPlace& place) {
+    const std::uint32_t groups = args.products[0].planes.groups, token = lane_ / 4;
+    const std::uint32_t tiles = place.tiles(split);
+#pragma unroll
+    for (int i = 0; i < kMostTiles * S::kAcross; ++i) {
+      const std::uint32_t tile = i / S::kAcross, column = tile * split.column_warps + place.column;
+      const std::uint32_t first = (column * S::kAcross + i % S::kAcross) * kSubTileGroups;
+      const auto is_there = [&](std::uint32_t g) { return tile < tiles && token < args.tokens && first + g < groups; };
+      const std::size_t from = static_cast<std::size_t>(token) * groups + first;
+#pragma unroll
+      for (std::uint32_t g = 0; g < kSubTileGroups; ++g) load_words(args, from + g, is_there(g), x_[i][g]);
+      if (tile < split.warp_tiles) {
+#pragma unroll
+        for (std::uint32_t g = 0; g < kSubTileGroups; ++g) {
+          store_entry(args, from + g, is_there(g), x_[i][g], g, entries_ + i * kSubTileXBytes);
+        }
+      }
+    }
+  }
+
+  /// Adds the products with a tile, number kTile of the warp's tiles in a tile row. `stage`: address in shared memory.
+  template <int kTile>
+  __device__ __forceinline__ void add_products(std::uint32_t stage, Sums& sums) {
+    scales_.go_to(kTile);
+#pragma unroll
+    for (int down = 0; down < S::kDown; ++down) {
+#pragma unroll
+      for (int across = 0; across < S::kAcross; ++across) {
+        if constexpr (kSharesScales) share_scales(stage, down, across);
+#pragma unroll
+        for (int g = 0; g < static_cast<int>(kSubTileGroups); ++g) {
+          add_group(stage, down, across * static_cast<int>(kSubTileGroups) + g, g, kTile * S::kAcross + across,
+                    sums.of[down]);
+        }
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void load_words(const MatVecArgs& args, std::size_t group, bool is_there,
+                                             std::uint32_t (&words)[2]) const {
+    words[0] = words[1] = 0;
+    if (!is_there) return;
+    const std::uint32_t* const from = reinterpret_cast<const std::uint32_t*>(args.q) + group * 8;
+    if constexpr (kHalves == 1) {
+      const uint2 both = *reinterpret_cast<const uint2*>(from + 2 * (lane_ % 4));
+      words[0] = both.x, words[1] = both.y;
+    } else {
+      words[0] = from[lane_ % 4], words[1] = from[lane_ % 4 + 4];
+    }
+  }
+
+  /// One of the four lanes of a token stores the entry of a group.
+  __device__ __forceinline__ void store_entry(const MatVecArgs& args, std::size_t group, bool is_there,
+                                              const std::uint32_t (&words)[2], std::uint32_t g,
+                                              std::uint32_t entries) const {
+    std::int32_t half_sums[2];
+    if constexpr (kHasSum && kHalves == 2) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        std::int32_t sum = dot4(0x01010101u, words[half], 0);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        half_sums[half] = sum + __shfl_xor_sync(~0u, sum, 2);
+      }
+    }
+    if (lane_ % 4 != g % 4) return;
+    const float2 scale = is_there ? reinterpret_cast<const float2*>(args.scales)[group] : float2{0, 0};
+    const float zero = Form::zero(args.products[0].planes);
+    const auto bits_of_sum = [&](float sum) { return __float_as_uint(Scales::kHasMin ? sum : sum * zero); };
+    const std::uint32_t to = entries + (g * kBatchTokens + lane_ / 4) * kEntryBytes;
+    const std::uint32_t x_scale = __float_as_uint(scale.x * Form::kStep);
+    if constexpr (!kHasSum) {
+      store_shared(to, x_scale);
+    } else if constexpr (kHalves == 1) {
+      store_shared(to, x_scale, bits_of_sum(scale.y));
+    } else {
+      store_shared(to, x_scale, bits_of_sum(scale.x * static_cast<float>(half_sums[0])));
+      store_shared(to + 8, bits_of_sum(scale.x * static_cast<float>(half_sums[1])));
+    }
+  }
+
+  __device__ __forceinline__ void share_scales(std::uint32_t stage, int down, int across) const {
+    const PairBits bits = scales_.load(stage, down, across);
+    __syncwarp();  // those of the sub-tile before have been read
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      const GroupScale s = Scales::read(bits.group<Scales>(u), bits.supers, bits.rows[u]);
+      const std::uint32_t to = planes_ + ((2 * (lane_ % 4) + u) * kSubTileRows + lane_ / 4) * 4;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        store_shared(to + half * kPlaneBytes, __float_as_uint(s.scale[half]));
+        if constexpr (Scales::kHasMin) {
+          store_shared(to + (kHalves + half) * kPlaneBytes, __float_as_uint(s.min[half]));
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  /// Numbers of rows 2c and 2c + 1 for a group of the sub-tile, from one of the planes.
+  __device__ __forceinline__ void read_plane(int plane, int g, float (&values)[2]) const {
+    std::uint32_t words[2];
+    load_shared<2>(planes_ + plane * kPlaneBytes + (g * kSubTileRows + 2 * (lane_ % 4)) * 4, words);
+    values[0] = __uint_as_float(words[0]), values[1] = __uint_as_float(words[1]);
+  }
+
+  /// The two words of this lane, of group number `group` in the tile.
+  __device__ __forceinline__ void load_codes(std::uint32_t stage, int down, int group,
+                                             std::uint32_t (&words)[2]) const {
+    const int c = static_cast<int>(lane_ % 4), first = Words::first(c), second = Words::second(c);
+    std::uint32_t codes[2], high[2] = {};
+    load_pair<Words::kCodeStep>(stage + down * (kSubTileRows * S::kCodeStride) + codes_at_ + group * Codes::kBytes,
+                                4 * (Codes::code_of(second) - Codes::code_of(first)), codes);
+    if constexpr (Codes::kHighBytes > 0) {
+      load_pair<Words::kHighStep>(stage + down * (kSubTileRows * S::kHighStride) + high_at_ + group * Codes::kHighBytes,
+                                  4 * (Codes::high_of(second) - Codes::high_of(first)), high);
+    }
+    words[0] = Codes::word(codes[0], high[0], first);
+    words[1] = Codes::word(codes[1], high[1], second);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ void load_pair(std::uint32_t address, int step, std::uint32_t (&words)[2]) {
+    if constexpr (kStep == 1) {
+      load_shared<2>(address, words);
+    } else {
+      words[0] = words[1] = load_shared_small<4>(address);
+      if constexpr (kStep == 2) words[1] = load_shared_small<4>(address + step);
+    }
+  }
+
+  /// `group`: in the tile; g: in the sub-tile, whose activations are those of number i.
+  __device__ __forceinline__ void add_group(std::uint32_t stage, int down, int group, int g, int i,
+                                            float (&sums)[2]) const {
+    std::uint32_t words[2], entry[kXWords];
+    load_codes(stage, down, group, words);
+    const std::uint32_t entry_at =
+        entries_ + i * kSubTileXBytes + (static_cast<std::uint32_t>(g) * kBatchTokens + lane_ / 4) * kEntryBytes;
+    load_shared<kXWords>(entry_at, entry);
+    const float x_scale = __uint_as_float(entry[0]);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      std::int32_t dots[4] = {};
+      const bool all = kHalves == 1;
+      multiply_tokens<Codes::kSigned>(dots, {x_[i][g][0], 0, x_[i][g][1], 0},
+                                      {all || half == 0 ? words[0] : 0, all || half == 1 ? words[1] : 0});
+      const float sum = kHasSum ? __uint_as_float(entry[kHasSum ? 1 + half : 0]) : 0.0f;
+      float scale[2] = {1, 1}, min[2];
+      if constexpr (kSharesScales) read_plane(half, g, scale);
+      if constexpr (Scales::kHasMin) read_plane(kHalves + half, g, min);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float value = x_scale * static_cast<float>(dots[r]);
+        if constexpr (kHasZero) value -= sum;
+        sums[r] = kSharesScales ? sums[r] + scale[r] * value : sums[r] + value;
+        if constexpr (Scales::kHasMin) sums[r] -= min[r] * sum;
+      }
+    }
+  }
+
+  std::uint32_t lane_, entries_, planes_;
+  std::uint32_t codes_at_, high_at_;  // in a stage
+  TileScales<Form, kGrouped, S> scales_;
+  std::uint32_t x_[kMostTiles * S::kAcross][kSubTileGroups][2];
+};
+
+template <class Form, bool kGrouped, bool kSingle>
+__global__ void __launch_bounds__(BatchLane<Form, kGrouped, kSingle>::kWarps * 32, kSingle ? 2 : 1)
+    matvec_batch(const __grid_constant__ MatVecArgs args, const __grid_constant__ MatVecSplit split) {
+  using Lane = BatchLane<Form, kGrouped, kSingle>;
+  using S = typename Lane::S;
+  extern __shared__ __align__(16) std::byte memory[];
+  let_next_in();
+  const WarpPlace place(split);
+  std::uint32_t lane = threadIdx.x % 32;
+  keep(lane);
+  const std::uint32_t base = shared_address(memory);
+  std::uint32_t ring = base + place.warp * (S::kStages * S::kBytes);
+  keep(ring);
+  TileLoader<Form, kGrouped, kSingle, true> loader(args, split, place, lane);
+  for (int i = 0; i < S::kStages - 1; ++i) loader.copy_next(args, split, place, lane, ring + i * S::kBytes);
+
+  MatVecOutputs<S::kRows, Lane::kWarps, !Lane::kSharesScales, kBatchTokens> outputs(args, split, place, base);
+  Lane columns(args, split, place, lane, base + split.own_at + place.warp * split.own_bytes);
+  std::uint32_t tile_rows = MatrixWalk::tile_rows(args, split, place);
+  // Four lanes share a token, and each has two rows of it.
+  std::uint32_t sums_at = outputs.sums() + 8 * lane;
+  keep(tile_rows), keep(sums_at);
+  wait_for_previous();
+  outputs.fetch();
+  columns.load_activations(args, split, place);
+  __syncwarp();
+
+  const std::uint32_t end = ring + S::kStages * S::kBytes, tiles = loader.tiles();
+  std::uint32_t at = ring, free = end - S::kBytes;  // the next stage, the free one
+  const auto add_tile = [&]<int kTile>(std::integral_constant<int, kTile>, typename Lane::Sums& sums) {
+    if (kTile > 0 && static_cast<std::uint32_t>(kTile) >= tiles) return;
+    wait_for_copies<S::kStages - 2>();
+    __syncwarp();
+    loader.copy_next(args, split, place, lane, free);
+    columns.template add_products<kTile>(at, sums);
+    free = at;
+    at = at + S::kBytes == end ? ring : at + S::kBytes;
+  };
+#pragma unroll 1
+  for (; tile_rows > 0; --tile_rows) {
+    typename Lane::Sums sums;
+    [&]<int... kTiles>(std::integer_sequence<int, kTiles...>) {
+      (add_tile(std::integral_constant<int, kTiles>(), sums), ...);
+    }
+    (std::make_integer_sequence<int, Lane::kMostTiles>());
+#pragma unroll
+    for (int down = 0; down < S::kDown; ++down) {
+      store_shared(sums_at, __float_as_uint(sums.of[down][0]), __float_as_uint(sums.of[down][1]));
+      sums_at += kBatchTokens * kSubTileRows * 4;
+    }
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  outputs.finish(false);
+}
+
+template <class Form, bool kGrouped, bool kSingle>
+MatVecSplit split_batch(const MatVecArgs& args, const SplitNeeds& matrices) {
+  using Lane = BatchLane<Form, kGrouped, kSingle>;
+  SplitNeeds needs = tile_needs<Form, kGrouped, typename Lane::S>(args, matrices);
+  needs.warps = Lane::kWarps;
+  needs.x_bytes = Lane::kXBytes;
+  needs.x_rest = Lane::kScaleBytes;
+  needs.keeps_x = true;
+  needs.tokens = kBatchTokens;
+  MatVecSplit split = split_matvec(needs, !kSingle);
+  if (split.warp_tiles > Lane::kMostTiles) split.column_warps = 0;
+  return split;
+}
+
+/// Calls f(kernel, split) with the kernel for the matrices, and returns its result. The split may be none.
+template <class Form, bool kGrouped, class F>
+auto with_batch(const MatVecArgs& args, const SplitNeeds& matrices, F f) {
+  return has_single_tiles<Form, kGrouped>(args)
+             ? f(matvec_batch<Form, kGrouped, true>, split_batch<Form, kGrouped, true>(args, matrices))
+             : f(matvec_batch<Form, kGrouped, false>, split_batch<Form, kGrouped, false>(args, matrices));
+}
+
+}  // namespace imago::kernels::cuda
