@@ -101,7 +101,7 @@ class ProductScratch {
 void multiply(std::span<const GpuProduct> products, const Activations& x, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream);
 
-inline constexpr std::size_t kMatVecTokens = 16;
+inline constexpr std::size_t kMatVecTokens = 8;
 
 /// The weights in float32, row by row, for layers without packed kernels. `to` has rows · cols floats.
 void dequantize(const GpuMatrix& matrix, float* to, Stream& stream);

@@ -6,8 +6,8 @@
 //   columns of b   rows of the sub-tile. Lane 4r + c has the same words of row r
 //   results        lane 4t + c has those of token t with rows 2c and 2c + 1
 // Each result is the sum of one group, or of half a group where halves have their own scales. A warp keeps the
-// activations of its columns in registers. The scales of a sub-tile are decoded once, those of two groups by each lane,
-// and then shared.
+// activations of its columns in registers. The scales of a tile are decoded once, those of two groups of each sub-tile
+// by each lane, and then shared.
 
 #include <algorithm>
 #include <cstdint>
@@ -53,6 +53,7 @@ class BatchLane {
   static constexpr std::uint32_t kWarps = kSingle ? kTileWarps : 2 * kTileWarps;
   /// Tiles of a tile row whose activations fit into the registers of a warp.
   static constexpr int kMostTiles = kSingle ? 1 : std::max(1, 4 / S::kAcross);
+  static constexpr int kXSubTiles = kMostTiles * S::kAcross;
 
   static constexpr bool kHasZero = Form::kZeroOfFormat != 0.0f || (Scales::kRow && !kAreLevels<Codes>);
   static constexpr bool kHasSum = Scales::kHasMin || kHasZero;
@@ -62,11 +63,12 @@ class BatchLane {
   static constexpr std::uint32_t kEntryBytes = kXWords * 4,
                                  kSubTileXBytes = kSubTileGroups * kBatchTokens * kEntryBytes;
   static constexpr std::uint32_t kXBytes = S::kAcross * kSubTileXBytes;
-  /// Decoded scales of a sub-tile: [scales of halves, then what is subtracted][groups][rows]. Scales of rows are
+  /// Decoded scales of a tile: [sub-tiles][scales of halves, then what is subtracted][groups][rows]. Scales of rows are
   /// applied to the finished sums.
   static constexpr bool kSharesScales = !Scales::kRow || kGrouped;
   static constexpr std::uint32_t kPlaneBytes = kSubTileGroups * kSubTileRows * 4;
-  static constexpr std::uint32_t kScaleBytes = kSharesScales ? kHalves * (Scales::kHasMin ? 2 : 1) * kPlaneBytes : 0;
+  static constexpr std::uint32_t kSubTileScaleBytes = kHalves * (Scales::kHasMin ? 2 : 1) * kPlaneBytes;
+  static constexpr std::uint32_t kScaleBytes = kSharesScales ? S::kSubTiles * kSubTileScaleBytes : 0;
 
   /// Sums of token lane / 4 with rows 2c and 2c + 1 of each sub-tile of a tile.
   struct Sums {
@@ -88,37 +90,42 @@ class BatchLane {
                                                    const WarpPlace& place) {
     const std::uint32_t groups = args.products[0].planes.groups, token = lane_ / 4;
     const std::uint32_t tiles = place.tiles(split);
+    float2 scales[kXSubTiles][2];  // of groups 2c and 2c + 1
 #pragma unroll
-    for (int i = 0; i < kMostTiles * S::kAcross; ++i) {
+    for (int i = 0; i < kXSubTiles; ++i) {
       const std::uint32_t tile = i / S::kAcross, column = tile * split.column_warps + place.column;
       const std::uint32_t first = (column * S::kAcross + i % S::kAcross) * kSubTileGroups;
-      const auto is_there = [&](std::uint32_t g) { return tile < tiles && token < args.tokens && first + g < groups; };
+      const std::uint32_t count = tile >= tiles || token >= args.tokens || first >= groups ? 0 : groups - first;
       const std::size_t from = static_cast<std::size_t>(token) * groups + first;
 #pragma unroll
-      for (std::uint32_t g = 0; g < kSubTileGroups; ++g) load_words(args, from + g, is_there(g), x_[i][g]);
-      if (tile < split.warp_tiles) {
+      for (std::uint32_t g = 0; g < kSubTileGroups; ++g) load_words(args, from + g, g < count, x_[i][g]);
 #pragma unroll
-        for (std::uint32_t g = 0; g < kSubTileGroups; ++g) {
-          store_entry(args, from + g, is_there(g), x_[i][g], g, entries_ + i * kSubTileXBytes);
-        }
+      for (std::uint32_t u = 0; u < 2; ++u) {
+        const std::uint32_t g = 2 * (lane_ % 4) + u;
+        scales[i][u] = g < count ? reinterpret_cast<const float2*>(args.scales)[from + g] : float2{0, 0};
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kXSubTiles; ++i) {
+      if (static_cast<std::uint32_t>(i / S::kAcross) < split.warp_tiles) store_entries(args, i, scales[i]);
     }
   }
 
   /// Adds the products with a tile, number kTile of the warp's tiles in a tile row. `stage`: address in shared memory.
   template <int kTile>
   __device__ __forceinline__ void add_products(std::uint32_t stage, Sums& sums) {
-    scales_.go_to(kTile);
+    if constexpr (kSharesScales) {
+      scales_.go_to(kTile);
 #pragma unroll
-    for (int down = 0; down < S::kDown; ++down) {
+      for (int i = 0; i < S::kSubTiles; ++i) share_scales(stage, i / S::kAcross, i % S::kAcross);
+      __syncwarp();
+    }
 #pragma unroll
-      for (int across = 0; across < S::kAcross; ++across) {
-        if constexpr (kSharesScales) share_scales(stage, down, across);
+    for (int i = 0; i < S::kSubTiles; ++i) {
 #pragma unroll
-        for (int g = 0; g < static_cast<int>(kSubTileGroups); ++g) {
-          add_group(stage, down, across * static_cast<int>(kSubTileGroups) + g, g, kTile * S::kAcross + across,
-                    sums.of[down]);
-        }
+      for (int g = 0; g < static_cast<int>(kSubTileGroups); ++g) {
+        add_group(stage, i / S::kAcross, i % S::kAcross, g, kTile * S::kAcross + i % S::kAcross,
+                  sums.of[i / S::kAcross]);
       }
     }
   }
@@ -137,42 +144,48 @@ class BatchLane {
     }
   }
 
-  /// One of the four lanes of a token stores the entry of a group.
-  __device__ __forceinline__ void store_entry(const MatVecArgs& args, std::size_t group, bool is_there,
-                                              const std::uint32_t (&words)[2], std::uint32_t g,
-                                              std::uint32_t entries) const {
-    std::int32_t half_sums[2];
+  /// The entries of a sub-tile: each lane stores those of groups 2c and 2c + 1 of its token.
+  __device__ __forceinline__ void store_entries(const MatVecArgs& args, int i, const float2 (&scales)[2]) const {
+    std::int32_t half_sums[2][2] = {};  // of both groups
     if constexpr (kHasSum && kHalves == 2) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        std::int32_t sum = dot4(0x01010101u, words[half], 0);
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        half_sums[half] = sum + __shfl_xor_sync(~0u, sum, 2);
+      for (std::uint32_t g = 0; g < kSubTileGroups; ++g) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          std::int32_t sum = dot4(0x01010101u, x_[i][g][half], 0);
+          sum += __shfl_xor_sync(~0u, sum, 1);
+          sum += __shfl_xor_sync(~0u, sum, 2);
+          if (lane_ % 4 == g / 2) half_sums[g % 2][half] = sum;
+        }
       }
     }
-    if (lane_ % 4 != g % 4) return;
-    const float2 scale = is_there ? reinterpret_cast<const float2*>(args.scales)[group] : float2{0, 0};
     const float zero = Form::zero(args.products[0].planes);
     const auto bits_of_sum = [&](float sum) { return __float_as_uint(Scales::kHasMin ? sum : sum * zero); };
-    const std::uint32_t to = entries + (g * kBatchTokens + lane_ / 4) * kEntryBytes;
-    const std::uint32_t x_scale = __float_as_uint(scale.x * Form::kStep);
-    if constexpr (!kHasSum) {
-      store_shared(to, x_scale);
-    } else if constexpr (kHalves == 1) {
-      store_shared(to, x_scale, bits_of_sum(scale.y));
-    } else {
-      store_shared(to, x_scale, bits_of_sum(scale.x * static_cast<float>(half_sums[0])));
-      store_shared(to + 8, bits_of_sum(scale.x * static_cast<float>(half_sums[1])));
+#pragma unroll
+    for (std::uint32_t u = 0; u < 2; ++u) {
+      const std::uint32_t to = entry_at(i, 2 * (lane_ % 4) + u), x_scale = __float_as_uint(scales[u].x * Form::kStep);
+      if constexpr (!kHasSum) {
+        store_shared(to, x_scale);
+      } else if constexpr (kHalves == 1) {
+        store_shared(to, x_scale, bits_of_sum(scales[u].y));
+      } else {
+        store_shared(to, x_scale, bits_of_sum(scales[u].x * static_cast<float>(half_sums[u][0])));
+        store_shared(to + 8, bits_of_sum(scales[u].x * static_cast<float>(half_sums[u][1])));
+      }
     }
+  }
+  /// Of the lane's token, for a group of sub-tile number i of the warp.
+  __device__ __forceinline__ std::uint32_t entry_at(int i, std::uint32_t g) const {
+    return entries_ + i * kSubTileXBytes + (g * kBatchTokens + lane_ / 4) * kEntryBytes;
   }
 
   __device__ __forceinline__ void share_scales(std::uint32_t stage, int down, int across) const {
     const PairBits bits = scales_.load(stage, down, across);
-    __syncwarp();  // those of the sub-tile before have been read
+    const std::uint32_t planes = planes_ + (down * S::kAcross + across) * kSubTileScaleBytes;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       const GroupScale s = Scales::read(bits.group<Scales>(u), bits.supers, bits.rows[u]);
-      const std::uint32_t to = planes_ + ((2 * (lane_ % 4) + u) * kSubTileRows + lane_ / 4) * 4;
+      const std::uint32_t to = planes + ((2 * (lane_ % 4) + u) * kSubTileRows + lane_ / 4) * 4;
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         store_shared(to + half * kPlaneBytes, __float_as_uint(s.scale[half]));
@@ -181,13 +194,14 @@ class BatchLane {
         }
       }
     }
-    __syncwarp();
   }
 
-  /// Numbers of rows 2c and 2c + 1 for a group of the sub-tile, from one of the planes.
-  __device__ __forceinline__ void read_plane(int plane, int g, float (&values)[2]) const {
+  /// Numbers of rows 2c and 2c + 1 for a group of a sub-tile, from one of its planes.
+  __device__ __forceinline__ void read_plane(int sub_tile, int plane, int g, float (&values)[2]) const {
     std::uint32_t words[2];
-    load_shared<2>(planes_ + plane * kPlaneBytes + (g * kSubTileRows + 2 * (lane_ % 4)) * 4, words);
+    load_shared<2>(
+        planes_ + sub_tile * kSubTileScaleBytes + plane * kPlaneBytes + (g * kSubTileRows + 2 * (lane_ % 4)) * 4,
+        words);
     values[0] = __uint_as_float(words[0]), values[1] = __uint_as_float(words[1]);
   }
 
@@ -215,15 +229,14 @@ class BatchLane {
     }
   }
 
-  /// `group`: in the tile; g: in the sub-tile, whose activations are those of number i.
-  __device__ __forceinline__ void add_group(std::uint32_t stage, int down, int group, int g, int i,
+  /// Group g of a sub-tile, whose activations are those of number i.
+  __device__ __forceinline__ void add_group(std::uint32_t stage, int down, int across, int g, int i,
                                             float (&sums)[2]) const {
     std::uint32_t words[2], entry[kXWords];
-    load_codes(stage, down, group, words);
-    const std::uint32_t entry_at =
-        entries_ + i * kSubTileXBytes + (static_cast<std::uint32_t>(g) * kBatchTokens + lane_ / 4) * kEntryBytes;
-    load_shared<kXWords>(entry_at, entry);
+    load_codes(stage, down, across * static_cast<int>(kSubTileGroups) + g, words);
+    load_shared<kXWords>(entry_at(i, static_cast<std::uint32_t>(g)), entry);
     const float x_scale = __uint_as_float(entry[0]);
+    const int sub_tile = down * S::kAcross + across;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       std::int32_t dots[4] = {};
@@ -232,8 +245,8 @@ class BatchLane {
                                       {all || half == 0 ? words[0] : 0, all || half == 1 ? words[1] : 0});
       const float sum = kHasSum ? __uint_as_float(entry[kHasSum ? 1 + half : 0]) : 0.0f;
       float scale[2] = {1, 1}, min[2];
-      if constexpr (kSharesScales) read_plane(half, g, scale);
-      if constexpr (Scales::kHasMin) read_plane(kHalves + half, g, min);
+      if constexpr (kSharesScales) read_plane(sub_tile, half, g, scale);
+      if constexpr (Scales::kHasMin) read_plane(sub_tile, kHalves + half, g, min);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float value = x_scale * static_cast<float>(dots[r]);
@@ -247,7 +260,7 @@ class BatchLane {
   std::uint32_t lane_, entries_, planes_;
   std::uint32_t codes_at_, high_at_;  // in a stage
   TileScales<Form, kGrouped, S> scales_;
-  std::uint32_t x_[kMostTiles * S::kAcross][kSubTileGroups][2];
+  std::uint32_t x_[kXSubTiles][kSubTileGroups][2];
 };
 
 template <class Form, bool kGrouped, bool kSingle>
