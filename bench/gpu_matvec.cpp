@@ -109,7 +109,7 @@ double seconds_of(std::span<const GpuMatrix> matrices, const Operands& a, std::s
 struct Shape {
   std::size_t rows, cols;
 };
-constexpr std::size_t kTokens[] = {2, 4, 8, 16};
+constexpr std::size_t kTokens[] = {2, 4, 8};
 constexpr Shape kShapes[] = {{14336, 4096}, {4096, 14336}, {28672, 8192}};  // of models of 8 and 70 billion weights
 
 /// A shape of which one matrix is as large as all in turn: those above are within the L2 in few bits.

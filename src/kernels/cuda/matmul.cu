@@ -11,7 +11,6 @@
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/matmul_decode.cuh"
 #include "kernels/cuda/matmul_tile.cuh"
-#include "kernels/cuda/matvec.h"
 
 namespace imago::kernels::cuda {
 
@@ -267,9 +266,9 @@ void by_matvec(const GpuProduct& product, const Activations& x, Arithmetic arith
   GpuProduct part = product;
   part.y_stride = product.y_stride == 0 ? product.matrix->rows() : product.y_stride;
   const std::size_t padded = padded_cols(x.cols);
-  for (std::size_t first = 0; first < x.count; first += kBatchTokens) {
+  for (std::size_t first = 0; first < x.count; first += kMatVecTokens) {
     Activations some = x;
-    some.count = std::min<std::size_t>(kBatchTokens, x.count - first);
+    some.count = std::min(kMatVecTokens, x.count - first);
     if (some.x != nullptr) some.x += first * x.cols;
     if (some.q != nullptr) some.q += first * padded, some.scales += first * padded / kGroup;
     part.y = product.y + first * part.y_stride;

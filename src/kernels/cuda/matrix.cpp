@@ -272,14 +272,11 @@ class MatVecs {
     return stream(format, args);
   }
 
-  void launch(Format format, MatVecArgs args) {
-    while (args.tokens > 0) {
-      const MatVecArgs some = take_tokens(args, kBatchTokens);
-      if (stream(format, some)) continue;
-      visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-        launch_matvec<Form>(some, uses_int8(format), state_.facts, stream_.handle());
-      });
-    }
+  void launch(Format format, const MatVecArgs& args) {
+    if (stream(format, args)) return;
+    visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+      launch_matvec<Form>(args, uses_int8(format), state_.facts, stream_.handle());
+    });
   }
 
   void quantize_into(Int8Out out) {
@@ -343,17 +340,7 @@ void multiply(std::span<const GpuProduct> products, const Activations& x, Arithm
   if (x.count == 0) return;
   check_products(products, x, arithmetic);
   if (x.count > kMatVecTokens) return matmul(products, x, arithmetic, scratch, stream);
-  if (x.count <= kBatchTokens || x.x == nullptr) return MatVecs(x, arithmetic, scratch.state(), stream).run(products);
-  // Weights that are not streamed for several tokens at a time would be read too often.
-  std::vector<GpuProduct> streamed, others;
-  const auto streams = [&](const GpuMatrix& matrix) {
-    return arithmetic == Arithmetic::fast && is_coded(matrix.format());
-  };
-  for (const GpuProduct& p : products) {
-    (streams(*p.matrix) && (p.up == nullptr || streams(*p.up)) ? streamed : others).push_back(p);
-  }
-  MatVecs(x, arithmetic, scratch.state(), stream).run(streamed);
-  matmul(others, x, arithmetic, scratch, stream);
+  MatVecs(x, arithmetic, scratch.state(), stream).run(products);
 }
 
 }  // namespace imago::kernels::cuda

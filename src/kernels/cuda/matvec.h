@@ -18,7 +18,7 @@
 namespace imago::kernels::cuda {
 
 inline constexpr int kMatVecProducts = 4;         ///< of a launch, at most
-inline constexpr std::uint32_t kBatchTokens = 8;  ///< of a launch, at most
+inline constexpr std::uint32_t kBatchTokens = 8;  ///< of a launch, at most: as many as kMatVecTokens
 
 /// One product of a launch. With `gated`, y = activation(planes x + bias) · (up x).
 struct MatVecProduct {

@@ -2,10 +2,10 @@
 
 // The matvec of several tokens with coded weights and quantized activations, in the frame of matvec_split.cuh and with
 // the stages of matvec_tile.cuh. Tensor cores take a group of eight rows of the matrix at a time:
-//   rows of a      tokens; the other eight are zeros. Lane 4t + c has two words of token t
+//   rows of a      tokens; the other eight are zeros. Lane 4t + c has words 2c and 2c + 1 of token t
 //   columns of b   rows of the sub-tile. Lane 4r + c has the same words of row r
 //   results        lane 4t + c has those of token t with rows 2c and 2c + 1
-// Each result is the sum of one group, or of half a group where halves have their own scales. A warp keeps the
+// Each result is the sum of one group: halves of groups with their own scales are not for this kernel. A warp keeps the
 // activations of its columns in registers. The scales of a tile are decoded once, those of two groups of each sub-tile
 // by each lane, and then shared.
 
@@ -20,26 +20,11 @@
 
 namespace imago::kernels::cuda {
 
-/// Which two words of a group lane c takes, and what that means for reading them. Words of both halves of a group must
-/// not be in one product where halves have their own scales.
-template <class Codes, int kHalves>
-struct BatchWords {
-  IMAGO_HD static constexpr int first(int c) noexcept { return kHalves == 1 ? 2 * c : c; }
-  IMAGO_HD static constexpr int second(int c) noexcept { return kHalves == 1 ? 2 * c + 1 : c + 4; }
-
-  /// From the word of codes (or high bits) that the first one takes to that of the second, if it is the same for all
-  /// lanes: else 2.
-  template <class Index>
-  static constexpr int step(Index index) noexcept {
-    const int of_first_lane = index(second(0)) - index(first(0));
-    for (int c = 1; c < 4; ++c) {
-      if (index(second(c)) - index(first(c)) != of_first_lane) return 2;
-    }
-    return of_first_lane == 0 || of_first_lane == 1 ? of_first_lane : 2;
-  }
-  static constexpr int kCodeStep = step([](int i) { return Codes::code_of(i); });
-  static constexpr int kHighStep = step([](int i) { return Codes::high_of(i); });
-};
+/// The fewest tokens for which this kernel is faster than others; 0: it is not for these weights.
+template <class Form>
+inline constexpr std::uint32_t kLeastBatchTokens = Form::Scales::kParts != 1   ? 0
+                                                   : Form::Codes::kBytes == 32 ? 5
+                                                                               : 2;
 
 template <class Form, bool kGrouped, bool kSingle>
 class BatchLane {
@@ -47,8 +32,7 @@ class BatchLane {
   using S = TileLayout<Form, kGrouped, kSingle, true>;
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
-  static constexpr int kHalves = Scales::kParts;
-  using Words = BatchWords<Codes, kHalves>;
+  static_assert(Scales::kParts == 1);
   /// Of a block. With one tile of a tile row for each warp there is room for a second block.
   static constexpr std::uint32_t kWarps = kSingle ? kTileWarps : 2 * kTileWarps;
   /// Tiles of a tile row whose activations fit into the registers of a warp.
@@ -57,17 +41,17 @@ class BatchLane {
 
   static constexpr bool kHasZero = Form::kZeroOfFormat != 0.0f || (Scales::kRow && !kAreLevels<Codes>);
   static constexpr bool kHasSum = Scales::kHasMin || kHasZero;
-  /// Words stored with a group of a token: the scale of its activations, then for each half their sum, which is
-  /// multiplied with the zero point if there is one.
-  static constexpr int kXWords = !kHasSum ? 1 : kHalves == 1 ? 2 : 4;
+  /// Words stored with a group of a token: the scale of its activations, then their sum, which is multiplied with the
+  /// zero point if there is one.
+  static constexpr int kXWords = kHasSum ? 2 : 1;
   static constexpr std::uint32_t kEntryBytes = kXWords * 4,
                                  kSubTileXBytes = kSubTileGroups * kBatchTokens * kEntryBytes;
   static constexpr std::uint32_t kXBytes = S::kAcross * kSubTileXBytes;
-  /// Decoded scales of a tile: [sub-tiles][scales of halves, then what is subtracted][groups][rows]. Scales of rows are
-  /// applied to the finished sums.
+  /// Decoded scales of a tile: [sub-tiles][scales, then what is subtracted][groups][rows]. Scales of rows are applied
+  /// to the finished sums.
   static constexpr bool kSharesScales = !Scales::kRow || kGrouped;
   static constexpr std::uint32_t kPlaneBytes = kSubTileGroups * kSubTileRows * 4;
-  static constexpr std::uint32_t kSubTileScaleBytes = kHalves * (Scales::kHasMin ? 2 : 1) * kPlaneBytes;
+  static constexpr std::uint32_t kSubTileScaleBytes = (Scales::kHasMin ? 2 : 1) * kPlaneBytes;
   static constexpr std::uint32_t kScaleBytes = kSharesScales ? S::kSubTiles * kSubTileScaleBytes : 0;
 
   /// Sums of token lane / 4 with rows 2c and 2c + 1 of each sub-tile of a tile.
@@ -79,9 +63,9 @@ class BatchLane {
   __device__ __forceinline__ BatchLane(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
                                        std::uint32_t lane, std::uint32_t own)
       : lane_(lane), entries_(own), planes_(own + split.warp_tiles * kXBytes), scales_(args, split, place, lane) {
-    const std::uint32_t row = lane / 4, c = lane % 4;
-    codes_at_ = row * S::kCodeStride + 4 * Codes::code_of(Words::first(static_cast<int>(c)));
-    high_at_ = S::kHighAt + row * S::kHighStride + 4 * Codes::high_of(Words::first(static_cast<int>(c)));
+    const std::uint32_t row = lane / 4;
+    codes_at_ = row * S::kCodeStride + 4 * Codes::code_of(first_word());
+    high_at_ = S::kHighAt + row * S::kHighStride + 4 * Codes::high_of(first_word());
     keep(codes_at_), keep(high_at_);
   }
 
@@ -131,46 +115,26 @@ class BatchLane {
   }
 
  private:
+  /// Of the two words of a group that this lane takes.
+  __device__ __forceinline__ int first_word() const { return static_cast<int>(lane_ % 4 * 2); }
+
   __device__ __forceinline__ void load_words(const MatVecArgs& args, std::size_t group, bool is_there,
                                              std::uint32_t (&words)[2]) const {
-    words[0] = words[1] = 0;
-    if (!is_there) return;
-    const std::uint32_t* const from = reinterpret_cast<const std::uint32_t*>(args.q) + group * 8;
-    if constexpr (kHalves == 1) {
-      const uint2 both = *reinterpret_cast<const uint2*>(from + 2 * (lane_ % 4));
-      words[0] = both.x, words[1] = both.y;
-    } else {
-      words[0] = from[lane_ % 4], words[1] = from[lane_ % 4 + 4];
-    }
+    const uint2* const from = reinterpret_cast<const uint2*>(args.q) + group * 4 + lane_ % 4;
+    const uint2 both = is_there ? *from : uint2{0, 0};
+    words[0] = both.x, words[1] = both.y;
   }
 
   /// The entries of a sub-tile: each lane stores those of groups 2c and 2c + 1 of its token.
   __device__ __forceinline__ void store_entries(const MatVecArgs& args, int i, const float2 (&scales)[2]) const {
-    std::int32_t half_sums[2][2] = {};  // of both groups
-    if constexpr (kHasSum && kHalves == 2) {
-#pragma unroll
-      for (std::uint32_t g = 0; g < kSubTileGroups; ++g) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          std::int32_t sum = dot4(0x01010101u, x_[i][g][half], 0);
-          sum += __shfl_xor_sync(~0u, sum, 1);
-          sum += __shfl_xor_sync(~0u, sum, 2);
-          if (lane_ % 4 == g / 2) half_sums[g % 2][half] = sum;
-        }
-      }
-    }
     const float zero = Form::zero(args.products[0].planes);
-    const auto bits_of_sum = [&](float sum) { return __float_as_uint(Scales::kHasMin ? sum : sum * zero); };
 #pragma unroll
     for (std::uint32_t u = 0; u < 2; ++u) {
       const std::uint32_t to = entry_at(i, 2 * (lane_ % 4) + u), x_scale = __float_as_uint(scales[u].x * Form::kStep);
-      if constexpr (!kHasSum) {
-        store_shared(to, x_scale);
-      } else if constexpr (kHalves == 1) {
-        store_shared(to, x_scale, bits_of_sum(scales[u].y));
+      if constexpr (kHasSum) {
+        store_shared(to, x_scale, __float_as_uint(Scales::kHasMin ? scales[u].y : scales[u].y * zero));
       } else {
-        store_shared(to, x_scale, bits_of_sum(scales[u].x * static_cast<float>(half_sums[u][0])));
-        store_shared(to + 8, bits_of_sum(scales[u].x * static_cast<float>(half_sums[u][1])));
+        store_shared(to, x_scale);
       }
     }
   }
@@ -186,13 +150,8 @@ class BatchLane {
     for (int u = 0; u < 2; ++u) {
       const GroupScale s = Scales::read(bits.group<Scales>(u), bits.supers, bits.rows[u]);
       const std::uint32_t to = planes + ((2 * (lane_ % 4) + u) * kSubTileRows + lane_ / 4) * 4;
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        store_shared(to + half * kPlaneBytes, __float_as_uint(s.scale[half]));
-        if constexpr (Scales::kHasMin) {
-          store_shared(to + (kHalves + half) * kPlaneBytes, __float_as_uint(s.min[half]));
-        }
-      }
+      store_shared(to, __float_as_uint(s.scale[0]));
+      if constexpr (Scales::kHasMin) store_shared(to + kPlaneBytes, __float_as_uint(s.min[0]));
     }
   }
 
@@ -208,25 +167,17 @@ class BatchLane {
   /// The two words of this lane, of group number `group` in the tile.
   __device__ __forceinline__ void load_codes(std::uint32_t stage, int down, int group,
                                              std::uint32_t (&words)[2]) const {
-    const int c = static_cast<int>(lane_ % 4), first = Words::first(c), second = Words::second(c);
-    std::uint32_t codes[2], high[2] = {};
-    load_pair<Words::kCodeStep>(stage + down * (kSubTileRows * S::kCodeStride) + codes_at_ + group * Codes::kBytes,
-                                4 * (Codes::code_of(second) - Codes::code_of(first)), codes);
+    // Both may lie in one word of codes, or in neighbouring ones.
+    constexpr int kCodeStep = Codes::code_of(1) - Codes::code_of(0), kHighStep = Codes::high_of(1) - Codes::high_of(0);
+    std::uint32_t codes[kCodeStep + 1], high[kHighStep + 1] = {};
+    load_shared<kCodeStep + 1>(stage + down * (kSubTileRows * S::kCodeStride) + codes_at_ + group * Codes::kBytes,
+                               codes);
     if constexpr (Codes::kHighBytes > 0) {
-      load_pair<Words::kHighStep>(stage + down * (kSubTileRows * S::kHighStride) + high_at_ + group * Codes::kHighBytes,
-                                  4 * (Codes::high_of(second) - Codes::high_of(first)), high);
+      load_shared<kHighStep + 1>(stage + down * (kSubTileRows * S::kHighStride) + high_at_ + group * Codes::kHighBytes,
+                                 high);
     }
-    words[0] = Codes::word(codes[0], high[0], first);
-    words[1] = Codes::word(codes[1], high[1], second);
-  }
-  template <int kStep>
-  static __device__ __forceinline__ void load_pair(std::uint32_t address, int step, std::uint32_t (&words)[2]) {
-    if constexpr (kStep == 1) {
-      load_shared<2>(address, words);
-    } else {
-      words[0] = words[1] = load_shared_small<4>(address);
-      if constexpr (kStep == 2) words[1] = load_shared_small<4>(address + step);
-    }
+    words[0] = Codes::word(codes[0], high[0], first_word());
+    words[1] = Codes::word(codes[kCodeStep], high[kHighStep], first_word() + 1);
   }
 
   /// Group g of a sub-tile, whose activations are those of number i.
@@ -237,23 +188,17 @@ class BatchLane {
     load_shared<kXWords>(entry_at(i, static_cast<std::uint32_t>(g)), entry);
     const float x_scale = __uint_as_float(entry[0]);
     const int sub_tile = down * S::kAcross + across;
+    std::int32_t dots[4] = {};
+    multiply_tokens<Codes::kSigned>(dots, {x_[i][g][0], 0, x_[i][g][1], 0}, words);
+    float scale[2], min[2];
+    if constexpr (kSharesScales) read_plane(sub_tile, 0, g, scale);
+    if constexpr (Scales::kHasMin) read_plane(sub_tile, 1, g, min);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      std::int32_t dots[4] = {};
-      const bool all = kHalves == 1;
-      multiply_tokens<Codes::kSigned>(dots, {x_[i][g][0], 0, x_[i][g][1], 0},
-                                      {all || half == 0 ? words[0] : 0, all || half == 1 ? words[1] : 0});
-      const float sum = kHasSum ? __uint_as_float(entry[kHasSum ? 1 + half : 0]) : 0.0f;
-      float scale[2] = {1, 1}, min[2];
-      if constexpr (kSharesScales) read_plane(sub_tile, half, g, scale);
-      if constexpr (Scales::kHasMin) read_plane(sub_tile, kHalves + half, g, min);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float value = x_scale * static_cast<float>(dots[r]);
-        if constexpr (kHasZero) value -= sum;
-        sums[r] = kSharesScales ? sums[r] + scale[r] * value : sums[r] + value;
-        if constexpr (Scales::kHasMin) sums[r] -= min[r] * sum;
-      }
+    for (int r = 0; r < 2; ++r) {
+      float value = x_scale * static_cast<float>(dots[r]);
+      if constexpr (kHasZero) value -= __uint_as_float(entry[1]);
+      sums[r] = kSharesScales ? sums[r] + scale[r] * value : sums[r] + value;
+      if constexpr (Scales::kHasMin) sums[r] -= min[r] * __uint_as_float(entry[1]);
     }
   }
 

@@ -419,8 +419,9 @@ struct MatVecLauncher {
   }
 };
 
-/// Kernels exist for 1 and 4 tokens with quantized activations, for 1 and 4 with float32, float16, bfloat16 and fp8
-/// weights, and for 1 with other weights and exact products. The next larger one is launched, or several.
+/// Kernels exist for 1 and 4 tokens with quantized activations (and for 8 where matvec_batch.cuh has none), for 1 and 4
+/// with float32, float16, bfloat16 and fp8 weights, and for 1 with other weights and exact products. The next larger
+/// one is launched, or several.
 template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream) {
   args.rows = 0;
@@ -429,6 +430,9 @@ void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstrea
   while (launcher.args.tokens > 0) {
     const std::uint32_t tokens = launcher.args.tokens;
     if constexpr (Form::kCoded) {
+      if constexpr (Form::Scales::kParts == 2) {
+        if (int8 && tokens > 4 && launcher.template run<Int8Products<Form, 8>>()) continue;
+      }
       if (int8 && tokens > 1 && launcher.template run<Int8Products<Form, 4>>()) continue;
       if (int8 && launcher.template run<Int8Products<Form, 1>>()) continue;
       launcher.template run<ExactProducts<Form>>();

@@ -27,7 +27,13 @@ inline bool launch_stream(void (*kernel)(MatVecArgs, MatVecSplit), const MatVecA
 
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream) {
-  if (args.tokens != 1 && (!Form::kCoded || args.q == nullptr || args.tokens > kBatchTokens)) return false;
+  if constexpr (Form::kCoded) {
+    constexpr std::uint32_t kLeast = kLeastBatchTokens<Form>;
+    const bool batch = kLeast != 0 && args.tokens >= kLeast && args.tokens <= kBatchTokens && args.q != nullptr;
+    if (args.tokens != 1 && !batch) return false;
+  } else if (args.tokens != 1) {
+    return false;
+  }
   const Planes& first = args.products[0].planes;
   SplitNeeds needs{.gated = args.products[0].gated,
                    .multiprocessors = static_cast<std::uint32_t>(facts.multiprocessors)};
@@ -51,8 +57,10 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
     return !grouped && launch(matvec_rows<T>, split_rows<T>(args, needs));
   } else {
     const auto run = [&]<bool kGrouped>(std::bool_constant<kGrouped>) {
-      return args.tokens == 1 ? with_tiles<Form, kGrouped>(args, needs, launch)
-                              : with_batch<Form, kGrouped>(args, needs, launch);
+      if constexpr (kLeastBatchTokens<Form> != 0) {
+        if (args.tokens != 1) return with_batch<Form, kGrouped>(args, needs, launch);
+      }
+      return with_tiles<Form, kGrouped>(args, needs, launch);
     };
     if constexpr (Form::Scales::kRow) {
       if (grouped) return run(std::true_type());

@@ -103,9 +103,8 @@ TEST_F(GpuMatVec, EveryFormatMatchesTheDefinition) {
       for (const std::size_t cols : column_counts(format)) {
         for (const std::size_t rows : {1, 7, 33}) {
           const PackedSample m = packed_sample(format, rows, cols, rows % 2, ++seed);
-          for (const std::size_t tokens : {1, 2, 3, 8, 13}) {
+          for (const std::size_t tokens : {1, 2, 3, 8}) {
             if (cols > 1000 && rows < 33) continue;
-            if (tokens > 8 && (arithmetic == Arithmetic::exact || !takes_int8(format))) continue;  // not streamed
             ++compared;
             if (failures < 3 && !matches(m, tokens, arithmetic, ++seed)) ++failures;  // three of each say enough
           }
