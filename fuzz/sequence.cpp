@@ -11,11 +11,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace imago;
-  models::Traits traits;
-  traits.blocks = 2;
-  traits.kv_heads = 2;
-  traits.head_values = 4;
-  const lm::KvCache cache(traits, CacheKind::float16, 8);
+  backend::Program program;
+  program.blocks.assign(2, {.sizes = {.kv_heads = 2, .head_values = 4}, .steps = {}});
+  const lm::KvCache cache(program, CacheKind::float16, 8);
   const lm::SequenceOwner owner{1, CacheKind::float16, 100};
   const auto try_bytes = [&](std::span<const std::byte> bytes) {
     try {

@@ -155,12 +155,19 @@ struct Sizes {
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
 
   std::size_t of(Slot slot) const noexcept;
+  bool operator==(const Sizes&) const = default;
+};
+
+/// Blocks may differ in their steps and in the sizes of all slots but the stream.
+struct Block {
+  Sizes sizes;
+  std::vector<Step> steps;
 };
 
 struct Program {
-  Sizes sizes;
+  Sizes sizes;  ///< of the output, and the largest of any block
   Embed embed;
-  std::vector<std::vector<Step>> blocks;
+  std::vector<Block> blocks;
   std::vector<Step> output;  ///< from the stream to the logits
 };
 

@@ -70,6 +70,17 @@ struct BlockRange {
   std::size_t begin = 0, end = 0;
 };
 
+/// How the keys (or the values) of each of these blocks lie in a page of `rows` tokens.
+inline std::vector<kernels::CacheShape> page_shapes(const Program& program, BlockRange blocks, kernels::CacheType type,
+                                                    std::size_t rows) {
+  std::vector<kernels::CacheShape> shapes;
+  for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
+    const Sizes& sizes = program.blocks[i].sizes;
+    shapes.push_back({.type = type, .heads = sizes.kv_heads, .rows = rows, .head_values = sizes.head_values});
+  }
+  return shapes;
+}
+
 /// Tokens of a batch.
 struct RowRange {
   std::size_t first = 0, count = 0;
@@ -167,8 +178,9 @@ class Runner {
   virtual std::uint64_t bytes(const WeightKey& matrix) const = 0;  ///< of one of them, or of the rows of the embedding
   virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them
 
-  /// Throws DeviceError if it does not fit, saying how many tokens would; std::bad_alloc on the host.
-  virtual std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) = 0;
+  /// Pages of `rows` tokens. Throws DeviceError if they do not fit, saying how many tokens would; std::bad_alloc on the
+  /// host.
+  virtual std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) = 0;
   /// REQUIRES: all caches are of this runner, ids are in the vocabulary, segments have room. Throws DeviceError.
   virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].

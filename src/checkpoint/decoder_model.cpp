@@ -193,8 +193,7 @@ class TraitsFinder {
               i, kAlike);
       require(dims.eps == traits_.norm_eps, i, kAlike);
       for (const Branch& branch : {attention, feed_forward}) check_norm(branch.before ? branch.before : branch.after);
-      traits_.rope_in_block.push_back(!a.no_rope);
-      traits_.block_window.push_back(0);
+      traits_.block.push_back({.rope = !a.no_rope});
       read_biases(i, *attention.core, dims, *feed_forward.core, parts);
     }
   }

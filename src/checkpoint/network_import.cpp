@@ -59,9 +59,11 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
       fmt::format("rotary angles scaled by {} (rope_scaling)",
                   kScalings[static_cast<std::size_t>(traits.rope_scaling.kind)]));
   // A window as long as the context hides nothing.
-  const auto window =
-      std::ranges::find_if(traits.block_window, [&](std::size_t keys) { return keys != 0 && keys < traits.context; });
-  if (window != traits.block_window.end()) list.push_back(fmt::format("windows of {} keys (sliding_window)", *window));
+  const auto windowed = std::ranges::find_if(
+      traits.block, [&](const models::BlockTraits& one) { return one.window != 0 && one.window < traits.context; });
+  if (windowed != traits.block.end()) {
+    list.push_back(fmt::format("windows of {} keys (sliding_window)", windowed->window));
+  }
   add(traits.attention_cap != 0, fmt::format("attn_logit_softcapping {}", traits.attention_cap));
   add(traits.logit_cap != 0, fmt::format("final_logit_softcapping {}", traits.logit_cap));
   scaled(traits.embedding_scale, "embeddings", "embedding_multiplier");
@@ -91,7 +93,7 @@ ImportSizes sizes_of(const models::Traits& traits, const std::string& path) {
           .activation = traits.activation == kernels::Activation::silu ? Activation::silu : Activation::relu2,
           .own_head = !traits.tied_output,
           .post_norms = traits.post_norms,
-          .rope_in_block = traits.rope_in_block};
+          .rope_in_block = rope_of_blocks(traits)};
 }
 
 /// Fields that change what a decoder computes, and the value with which they change nothing.

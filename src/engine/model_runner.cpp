@@ -19,7 +19,7 @@ std::size_t pages_that_fit(const lm::LoadedModel& model, const lm::KvCache& size
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const auto& runner : model.weights.runners) {
     const backend::BlockRange blocks = runner->blocks();
-    const std::uint64_t bytes = page_bytes * (blocks.end - blocks.begin) / sizes.blocks;
+    const std::uint64_t bytes = page_bytes * (blocks.end - blocks.begin) / sizes.shapes.size();
     if (bytes == 0) continue;
     least = std::min(least, backend::free_memory(runner->device()->name()) / 2 / bytes);
   }
@@ -34,7 +34,7 @@ std::size_t context_of(const lm::LoadedModel& model, const EngineOptions& option
 
 std::size_t pages_of(const lm::LoadedModel& model, const EngineOptions& options, std::size_t context) {
   const std::size_t least = (context + kPageTokens - 1) / kPageTokens;
-  const lm::KvCache sizes(model.weights.traits, options.cache, kPageTokens);
+  const lm::KvCache sizes(*model.weights.program, options.cache, kPageTokens);
   const std::size_t page_bytes = kPageTokens * sizes.token_bytes();
   std::size_t pages = 0;
   if (options.cache_bytes) {
@@ -55,7 +55,7 @@ ModelRunner::ModelRunner(const LanguageModel& model, const EngineOptions& option
       kind_(options.cache),
       context_(context_of(model_, options)),
       pages_(pages_of(model_, options, context_)),
-      cache_(model_.weights.traits, kind_, kPageTokens, model_.weights.runners, pages_) {
+      cache_(*model_.weights.program, kind_, kPageTokens, model_.weights.runners, pages_) {
   if (options.prompt_tokens == std::size_t{0}) throw UsageError("a step of 0 prompt tokens; it needs at least 1");
 }
 

@@ -188,7 +188,7 @@ std::size_t first_device_block(const Program& program, const MatrixSource& sourc
     return sum;
   };
   std::vector<std::uint64_t> blocks;
-  for (const std::vector<Step>& steps : program.blocks) blocks.push_back(bytes_of(steps));
+  for (const backend::Block& block : program.blocks) blocks.push_back(bytes_of(block.steps));
   const WeightKey table = program.embed.table;
   const bool tied = std::ranges::any_of(backend::weights_of(program.output),
                                         [&](const WeightUse& use) { return use.keys.front() == table; });
@@ -281,7 +281,7 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   weights.rope_divisors = loader.vector(Role::rope_factors);
   for (std::size_t runner = 0; runner < weights.runners.size(); ++runner) {
     const backend::BlockRange range = weights.runners[runner]->blocks();
-    for (std::size_t i = range.begin; i < range.end; ++i) loader.load(program.blocks[i], runner);
+    for (std::size_t i = range.begin; i < range.end; ++i) loader.load(program.blocks[i].steps, runner);
   }
   loader.load_ends(program);
   for (const auto& runner : weights.runners) runner->finish();

@@ -25,19 +25,25 @@ kernels::CacheType type_of(CacheKind kind) noexcept {
 
 }  // namespace
 
-KvCache::KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
+KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t rows,
                  std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages)
-    : shape{.type = type_of(kind), .heads = traits.kv_heads, .rows = rows, .head_values = traits.head_values},
-      blocks(traits.blocks) {
-  if (kind == CacheKind::q8_0 && traits.head_values % quant::Q8_0::kValues != 0) {
+    : page_rows(rows), shapes(backend::page_shapes(program, {0, program.blocks.size()}, type_of(kind), rows)) {
+  for (const kernels::CacheShape& shape : shapes) {
+    if (kind != CacheKind::q8_0 || shape.head_values % quant::Q8_0::kValues == 0) continue;
     throw UsageError(
         fmt::format("a q8_0 cache stores blocks of {} values, and the heads of this model have {}; use a float16 cache",
-                    quant::Q8_0::kValues, traits.head_values));
+                    quant::Q8_0::kValues, shape.head_values));
   }
   for (const auto& runner : runners) {
-    parts.push_back(runner->make_cache(shape, pages));
+    parts.push_back(runner->make_cache(type_of(kind), rows, pages));
     part_ends.push_back(runner->blocks().end);
   }
+}
+
+std::size_t KvCache::token_bytes() const {
+  std::size_t sum = 0;
+  for (const kernels::CacheShape& shape : shapes) sum += 2 * shape.heads * shape.row_bytes();
+  return sum;
 }
 
 backend::Cache& KvCache::part_of(std::size_t block) const {
@@ -72,12 +78,12 @@ ObservedRun::ObservedRun(const LanguageModel& model, std::size_t context)
   if (context == 0 || context > model_.max_positions()) {
     throw UsageError(fmt::format("windows of {} tokens; this model can have 1 to {}", context, model_.max_positions()));
   }
-  cache_ = KvCache(model_.weights.traits, CacheKind::float32, context, model_.weights.runners);
+  cache_ = KvCache(*model_.weights.program, CacheKind::float32, context, model_.weights.runners);
 }
 
 void ObservedRun::run(std::span<const TokenId> window, backend::InputObserver& observer) {
-  if (window.empty() || window.size() > cache_.shape.rows) {
-    throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), cache_.shape.rows));
+  if (window.empty() || window.size() > cache_.page_rows) {
+    throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), cache_.page_rows));
   }
   model_.check_ids(window);
   const auto rope = model_.rope_table(window.size());

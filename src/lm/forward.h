@@ -13,7 +13,6 @@
 #include "imago/lm.h"
 #include "kernels/attention.h"
 #include "lm/language_model_state.h"
-#include "models/traits.h"
 
 namespace imago::lm {
 
@@ -21,18 +20,18 @@ struct KvCache {
   KvCache() = default;
   /// Each runner has the pages of its blocks, of `rows` tokens each; without runners there are sizes only. Throws
   /// UsageError if the heads of the model do not fit the kind, std::bad_alloc, DeviceError.
-  KvCache(const models::Traits& traits, CacheKind kind, std::size_t rows,
+  KvCache(const backend::Program& program, CacheKind kind, std::size_t rows,
           std::span<const std::unique_ptr<backend::Runner>> runners = {}, std::size_t pages = 1);
 
-  kernels::CacheShape shape;  ///< of a page
-  std::size_t blocks = 0;
+  std::size_t page_rows = 0;                           ///< tokens of a page
+  std::vector<kernels::CacheShape> shapes;             ///< of a page, one per block
   std::vector<std::unique_ptr<backend::Cache>> parts;  ///< one per runner
   std::vector<std::size_t> part_ends;                  ///< the block after the last of each part
 
   /// The part that has a block.
   backend::Cache& part_of(std::size_t block) const;
   /// Bytes of one token in all blocks.
-  std::size_t token_bytes() const { return 2 * blocks * shape.heads * shape.row_bytes(); }
+  std::size_t token_bytes() const;
 };
 
 /// Consecutive tokens of one sequence in a batch.

@@ -383,10 +383,9 @@ TEST_F(SequenceOnGpu, TokensAreChosenThere) {
 
 TEST_F(SequenceOnGpu, WhatDoesNotFitIsSaidInNumbers) {
   const LanguageModel model = load(folder_);
-  const kernels::CacheShape shape{
-      .type = kernels::CacheType::f16, .heads = 2, .rows = std::size_t{1} << 36, .head_values = 32};
   try {
-    LanguageModelAccess::loaded(model).weights.runners.back()->make_cache(shape, 1);
+    LanguageModelAccess::loaded(model).weights.runners.back()->make_cache(kernels::CacheType::f16, std::size_t{1} << 36,
+                                                                          1);
     ADD_FAILURE() << "terabytes";
   } catch (const DeviceError& error) {
     EXPECT_NE(std::string(error.what()).find("that are free; a context of "), std::string::npos) << error.what();

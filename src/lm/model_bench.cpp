@@ -84,7 +84,7 @@ std::vector<ModelBenchResult> bench_model(const LanguageModel& model, const Mode
         }
       }
     });
-    const lm::KvCache cache(loaded.weights.traits, CacheKind::float16, 1);
+    const lm::KvCache cache(*loaded.weights.program, CacheKind::float16, 1);
     const double cached = static_cast<double>(cache.token_bytes()) * static_cast<double>(options.generate + 1) / 2;
     ModelBenchResult& result = results.back();
     result.gb_per_s = 1e-9 * (static_cast<double>(loaded.weights.step_bytes) + cached) * result.tokens_per_second;

@@ -27,7 +27,7 @@ class WindowRun {
  public:
   WindowRun(const LoadedModel& model, CacheKind cache, std::size_t context, std::size_t rows)
       : model_(model),
-        cache_(model.weights.traits, cache, context, model.weights.runners),
+        cache_(*model.weights.program, cache, context, model.weights.runners),
         logits_(rows * model.weights.traits.vocabulary) {}
 
   void run(std::span<const TokenId> window) {

@@ -43,9 +43,9 @@ struct Sequence::State {
   void check_append(std::span<const TokenId> ids) const {
     if (ids.empty()) throw UsageError("there are no tokens to append");
     model->check_ids(ids);
-    if (ids.size() > cache.shape.rows - tokens.size()) {
+    if (ids.size() > cache.page_rows - tokens.size()) {
       throw UsageError(fmt::format("{} tokens after {} make {}, and there is room for {}", ids.size(), tokens.size(),
-                                   tokens.size() + ids.size(), cache.shape.rows));
+                                   tokens.size() + ids.size(), cache.page_rows));
     }
   }
 
@@ -96,7 +96,7 @@ Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
   state_->model = &loaded;
   state_->kind = options.cache;
   state_->batch = batch_of(options, loaded);
-  state_->cache = lm::KvCache(loaded.weights.traits, options.cache, context, loaded.weights.runners);
+  state_->cache = lm::KvCache(*loaded.weights.program, options.cache, context, loaded.weights.runners);
   state_->tokens.reserve(context);
 }
 
@@ -105,7 +105,7 @@ Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 Sequence::~Sequence() = default;
 
 std::size_t Sequence::size() const noexcept { return state_->tokens.size(); }
-std::size_t Sequence::capacity() const noexcept { return state_->cache.shape.rows; }
+std::size_t Sequence::capacity() const noexcept { return state_->cache.page_rows; }
 const Tokenizer* Sequence::tokenizer() const noexcept {
   return state_->model->tokenizer ? &*state_->model->tokenizer : nullptr;
 }

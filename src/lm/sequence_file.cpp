@@ -20,15 +20,15 @@ using backend::CachePart;
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
 constexpr std::string_view kMagic = "imagoseq";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 /// Everything before the ids.
 struct Header {
   char magic[8];
   std::uint32_t version, kind;
-  std::uint64_t fingerprint, blocks, heads, head_values, tokens;
+  std::uint64_t fingerprint, blocks, token_bytes, tokens;
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 48);
 
 Header header_of(const SequenceOwner& owner, const KvCache& cache, std::size_t tokens) {
   Header header{};
@@ -36,9 +36,8 @@ Header header_of(const SequenceOwner& owner, const KvCache& cache, std::size_t t
   header.version = kVersion;
   header.kind = static_cast<std::uint32_t>(owner.kind);
   header.fingerprint = owner.fingerprint;
-  header.blocks = cache.blocks;
-  header.heads = cache.shape.heads;
-  header.head_values = cache.shape.head_values;
+  header.blocks = cache.shapes.size();
+  header.token_bytes = cache.token_bytes();
   header.tokens = tokens;
   return header;
 }
@@ -51,7 +50,7 @@ std::span<const std::byte> bytes_of(const T& value) {
 /// Calls each(block, part) in the order of the file.
 template <class Each>
 void for_each_part(const KvCache& cache, Each&& each) {
-  for (std::size_t block = 0; block < cache.blocks; ++block) {
+  for (std::size_t block = 0; block < cache.shapes.size(); ++block) {
     for (const CachePart part : {CachePart::keys, CachePart::values}) each(block, part);
   }
 }
@@ -70,13 +69,14 @@ void check_header(const Header& header, std::string_view path, const SequenceOwn
                       fmt::format("holds a {} cache, and this sequence has {}",
                                   header.kind < 3 ? kKinds[header.kind] : "unknown", kKinds[wanted.kind]));
   }
-  if (header.fingerprint != wanted.fingerprint || header.blocks != wanted.blocks || header.heads != wanted.heads ||
-      header.head_values != wanted.head_values) {
-    throw FormatError(path, 16,
-                      fmt::format("is of another model: fingerprint {:016x}, {} blocks, {} heads of {}; this one has "
-                                  "{:016x}, {}, {} of {}",
-                                  header.fingerprint, header.blocks, header.heads, header.head_values,
-                                  wanted.fingerprint, wanted.blocks, wanted.heads, wanted.head_values));
+  if (header.fingerprint != wanted.fingerprint || header.blocks != wanted.blocks ||
+      header.token_bytes != wanted.token_bytes) {
+    throw FormatError(
+        path, 16,
+        fmt::format(
+            "is of another model: fingerprint {:016x}, {} blocks, {} bytes a token; this one has {:016x}, {}, {}",
+            header.fingerprint, header.blocks, header.token_bytes, wanted.fingerprint, wanted.blocks,
+            wanted.token_bytes));
   }
 }
 
@@ -92,7 +92,7 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
   check_header(header, path, owner, cache);
   // No count of the file is multiplied before it is known to be small: a token takes more than one byte.
   if (header.tokens > bytes.size()) {
-    throw FormatError(path, 48, fmt::format("states {} tokens in {} bytes", header.tokens, bytes.size()));
+    throw FormatError(path, 40, fmt::format("states {} tokens in {} bytes", header.tokens, bytes.size()));
   }
   const std::size_t tokens = header.tokens;
   const std::size_t id_bytes = tokens * sizeof(TokenId);
@@ -100,7 +100,7 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
   const std::size_t wanted =
       checked_add(sizeof header + id_bytes + sizeof(std::uint64_t), row_bytes, "a saved sequence");
   if (bytes.size() != wanted) {
-    throw FormatError(path, 48, fmt::format("has {} bytes; {} tokens take {}", bytes.size(), tokens, wanted));
+    throw FormatError(path, 40, fmt::format("has {} bytes; {} tokens take {}", bytes.size(), tokens, wanted));
   }
   const std::size_t sum_at = wanted - sizeof(std::uint64_t);
   std::uint64_t stated = 0;
@@ -131,8 +131,8 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
   const auto put = [&](std::span<const std::byte> bytes) { content.insert(content.end(), bytes.begin(), bytes.end()); };
   put(bytes_of(header_of(owner, cache, tokens.size())));
   put(std::as_bytes(tokens));
-  const std::size_t part_bytes = tokens.size() * cache.shape.heads * cache.shape.row_bytes();
   for_each_part(cache, [&](std::size_t block, CachePart part) {
+    const std::size_t part_bytes = tokens.size() * cache.shapes[block].heads * cache.shapes[block].row_bytes();
     content.resize(content.size() + part_bytes);
     cache.part_of(block).read(block, part, pages, tokens.size(), std::span(content).last(part_bytes));
   });
@@ -147,10 +147,10 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
 std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache,
                                       std::span<const std::uint32_t> pages) {
   const MappedFile file = MappedFile::open(path, Reading::eager);
-  SequenceView view = parse_sequence(file.bytes(), path, owner, cache, pages.size() * cache.shape.rows);
+  SequenceView view = parse_sequence(file.bytes(), path, owner, cache, pages.size() * cache.page_rows);
   std::span<const std::byte> rows = view.rows;
-  const std::size_t part_bytes = view.tokens.size() * cache.shape.heads * cache.shape.row_bytes();
   for_each_part(cache, [&](std::size_t block, CachePart part) {
+    const std::size_t part_bytes = view.tokens.size() * cache.shapes[block].heads * cache.shapes[block].row_bytes();
     cache.part_of(block).write(block, part, pages, view.tokens.size(), rows.first(part_bytes));
     rows = rows.subspan(part_bytes);
   });

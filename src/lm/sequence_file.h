@@ -2,10 +2,10 @@
 
 // Sequences on disk. Little-endian:
 //   8 bytes   "imagoseq"
-//   u32       version, 1
+//   u32       version, 2
 //   u32       cache kind: 0 float32, 1 float16, 2 q8_0
 //   u64       fingerprint of the model
-//   u64       blocks, heads, values of a head (three numbers)
+//   u64       blocks, and bytes of one token in all of them (two numbers)
 //   u64       tokens
 //   i32       ids, one per token
 //   bytes     for each block keys, then values; for each head the rows of all tokens

@@ -360,7 +360,7 @@ TEST(SequenceFile, RefusesWhatIsDamagedOrForeign) {
   expect("", "ends within its header");
   expect(good.substr(0, 40), "ends within its header");
   expect("x" + good.substr(1), "is not a saved sequence");
-  for (std::size_t at = 56; at < good.size(); at += 101) {  // each byte after the header is under the checksum
+  for (std::size_t at = 48; at < good.size(); at += 101) {  // each byte after the header is under the checksum
     std::string bytes = good;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
     expect(bytes, "is damaged");
@@ -368,8 +368,8 @@ TEST(SequenceFile, RefusesWhatIsDamagedOrForeign) {
   std::string version = good, kind = good, tokens = good, huge = good;
   version[8] = 9;
   kind[12] = 1;
-  tokens[48] = 7;
-  for (int i = 48; i < 56; ++i) huge[static_cast<std::size_t>(i)] = '\xff';
+  tokens[40] = 7;
+  for (int i = 40; i < 48; ++i) huge[static_cast<std::size_t>(i)] = '\xff';
   expect(version, "is of version 9");
   expect(kind, "holds a float16 cache, and this sequence has float32");
   expect(tokens, "7 tokens take");

@@ -12,18 +12,29 @@ using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
 
+backend::Sizes sizes_of(const Traits& traits) {
+  return {.width = traits.width,
+          .heads = traits.heads,
+          .kv_heads = traits.kv_heads,
+          .head_values = traits.head_values,
+          .feed_forward = traits.feed_forward,
+          .vocabulary = traits.vocabulary,
+          .experts = traits.experts,
+          .experts_used = traits.experts_used};
+}
+
 /// Writes the steps of one block, or of the output.
 class Writer {
  public:
   Writer(const Traits& traits, std::size_t block) : traits_(traits), block_(block) {}
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
-  std::vector<Step> block() {
+  backend::Block block() {
     attention(enter(Role::attention_norm, Role::attention_norm_bias));
     leave(Role::attention_post_norm);
     feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
     leave(Role::feed_forward_post_norm);
-    return std::move(steps_);
+    return {sizes_of(traits_), std::move(steps_)};
   }
 
   std::vector<Step> output() {
@@ -70,9 +81,9 @@ class Writer {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    steps_.push_back(backend::Attend{.rotary = traits_.rope_in_block[block_] ? traits_.rotary : 0,
+    steps_.push_back(backend::Attend{.rotary = traits_.block[block_].rope ? traits_.rotary : 0,
                                      .pairs = traits_.rope_pairs,
-                                     .window = traits_.block_window[block_],
+                                     .window = traits_.block[block_].window,
                                      .scale = traits_.attention_scale,
                                      .cap = traits_.attention_cap});
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
@@ -109,14 +120,7 @@ class Writer {
 }  // namespace
 
 backend::Program make_program(const Traits& traits) {
-  backend::Program program{.sizes = {.width = traits.width,
-                                     .heads = traits.heads,
-                                     .kv_heads = traits.kv_heads,
-                                     .head_values = traits.head_values,
-                                     .feed_forward = traits.feed_forward,
-                                     .vocabulary = traits.vocabulary,
-                                     .experts = traits.experts,
-                                     .experts_used = traits.experts_used},
+  backend::Program program{.sizes = sizes_of(traits),
                            .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
                            .blocks = {},
                            .output = Writer(traits, 0).output()};

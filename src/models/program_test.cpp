@@ -23,8 +23,7 @@ Traits small(Architecture architecture) {
   traits.feed_forward = 128;
   traits.vocabulary = 100;
   traits.rotary = traits.learned_positions ? 0 : 16;
-  traits.rope_in_block.assign(2, !traits.learned_positions);
-  traits.block_window.assign(2, 0);
+  traits.block.assign(2, {.rope = !traits.learned_positions});
   traits.attention_scale = 0.25f;
   if (facts(architecture).experts) {
     traits.experts = 8;
@@ -35,14 +34,14 @@ Traits small(Architecture architecture) {
 }
 
 std::string block_text(const Traits& traits, std::size_t block = 0) {
-  return backend::text(make_program(traits).blocks[block]);
+  return backend::text(make_program(traits).blocks[block].steps);
 }
 
 std::string fused_text(const Traits& traits, std::size_t block = 0) {
   std::string made;
   const backend::Program program = make_program(traits);
   const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {0, program.blocks.size()});
-  for (const backend::cuda::FusedStep& step : fused.blocks[block]) {
+  for (const backend::cuda::FusedStep& step : fused.blocks[block].steps) {
     made += backend::cuda::text(step) + "\n";
   }
   return made;
@@ -51,7 +50,7 @@ std::string fused_text(const Traits& traits, std::size_t block = 0) {
 TEST(Program, IsThatOfLlama) {
   const backend::Program program = make_program(small(Architecture::llama));
   EXPECT_EQ(backend::text(program.embed), "embed token_embedding -> stream");
-  EXPECT_EQ(backend::text(program.blocks[1]),
+  EXPECT_EQ(backend::text(program.blocks[1].steps),
             "rms norm stream by attention_norm -> normed\n"
             "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
             "attend * 0.25, rotary 16 halves\n"
@@ -69,12 +68,12 @@ TEST(Program, IsThatOfLlama) {
 TEST(Program, HasWhatTraitsSay) {
   Traits gemma = small(Architecture::gemma2);
   gemma.embedding_scale = 8;
-  gemma.block_window = {0, 32};
+  set_windows(gemma, {0, 32});
   gemma.attention_cap = 50;
   gemma.logit_cap = 30;
   const backend::Program program = make_program(gemma);
   EXPECT_EQ(backend::text(program.embed), "embed token_embedding * 8 -> stream");
-  EXPECT_EQ(backend::text(program.blocks[1]),
+  EXPECT_EQ(backend::text(program.blocks[1].steps),
             "rms norm stream by attention_norm -> normed\n"
             "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
             "attend * 0.25, rotary 16 halves, window 32, cap 50\n"
@@ -95,14 +94,14 @@ TEST(Program, HasWhatTraitsSay) {
   granite.residual_scale = 0.5f;
   EXPECT_NE(block_text(granite).find("add branch * 0.5\n"), std::string::npos);
   Traits smol = small(Architecture::smollm3);
-  smol.rope_in_block = {true, false};
+  set_rope(smol, {true, false});
   EXPECT_NE(block_text(smol, 1).find("attend * 0.25\n"), std::string::npos);
 }
 
 TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {
   const backend::Program program = make_program(small(Architecture::mixtral));
   std::vector<std::string> names;
-  for (const backend::WeightUse& use : backend::weights_of(program.blocks[1])) {
+  for (const backend::WeightUse& use : backend::weights_of(program.blocks[1].steps)) {
     std::string text;
     for (const backend::WeightKey& key : use.keys) {
       EXPECT_EQ(key.block, 1u);

@@ -60,7 +60,8 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
 }
 
 std::size_t window_of(const Traits& traits) {
-  return *std::max_element(traits.block_window.begin(), traits.block_window.end());
+  const std::vector<std::size_t> windows = window_of_blocks(traits);
+  return *std::max_element(windows.begin(), windows.end());
 }
 
 /// Whether a reader assumes these windows if the file does not list them.
@@ -119,8 +120,8 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
     if (own_size) out.size("expert_feed_forward_length", traits.feed_forward);
     if (!traits.norm_expert_weights) out.add("expert_weights_norm", false);
   }
-  if (!traits.learned_positions && traits.rope_in_block != usual_rope(traits)) {
-    out.flags("attention.rope_pattern", traits.rope_in_block);
+  if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
+    out.flags("attention.rope_pattern", rope_of_blocks(traits));
   }
   return out.take();
 }
@@ -137,8 +138,8 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
-  if (std::any_of(traits.block_window.begin(), traits.block_window.end(),
-                  [&](std::size_t other) { return other != 0 && other != window; })) {
+  if (std::ranges::any_of(traits.block,
+                          [&](const BlockTraits& one) { return one.window != 0 && one.window != window; })) {
     refuse("with windows of several sizes");
   }
 
@@ -157,7 +158,7 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     notes.push_back(
         "weights of the chosen experts do not sum to 1 here, which llama.cpp ignores for this architecture");
   }
-  if (!traits.learned_positions && traits.rope_in_block != usual_rope(traits)) {
+  if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
     notes.push_back(
         "the blocks without rotary embeddings are stated, but llama.cpp takes every fourth of smollm3 and none of "
         "others");

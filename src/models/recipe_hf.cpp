@@ -100,11 +100,12 @@ void write_rope(const Traits& traits, Object& config) {
 
 void write_windows(const Traits& traits, Object& config) {
   const ArchitectureFacts& row = facts(traits.architecture);
-  const std::size_t window = *std::max_element(traits.block_window.begin(), traits.block_window.end());
+  const std::vector<std::size_t> windows = window_of_blocks(traits);
+  const std::size_t window = *std::max_element(windows.begin(), windows.end());
   if (row.windows == Windows::none) return;
   config.size_or_null("sliding_window", window);
   if (row.lists_layer_types) {
-    config.raw("layer_types", list_of(traits.block_window, R"("sliding_attention")", R"("full_attention")"));
+    config.raw("layer_types", list_of(windows, R"("sliding_attention")", R"("full_attention")"));
   }
   if (row.windows != Windows::if_asked) return;
   config.flag("use_sliding_window", window != 0);
@@ -142,7 +143,7 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
     config.raw("logits_scaling", inverse_of(traits.logit_scale));
   } else if (architecture == Architecture::smollm3) {
     config.size("no_rope_layer_interval", facts(architecture).no_rope_period);
-    config.raw("no_rope_layers", list_of(traits.rope_in_block, "1", "0"));
+    config.raw("no_rope_layers", list_of(rope_of_blocks(traits), "1", "0"));
   } else if (architecture == Architecture::phi3) {
     config.size("original_max_position_embeddings", traits.context);
   }

@@ -36,8 +36,28 @@ std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
 
 std::vector<bool> windowed(const Traits& traits) {
   std::vector<bool> flags;
-  for (const std::size_t window : traits.block_window) flags.push_back(window != 0);
+  for (const BlockTraits& block : traits.block) flags.push_back(block.window != 0);
   return flags;
+}
+
+std::vector<bool> rope_of_blocks(const Traits& traits) {
+  std::vector<bool> flags;
+  for (const BlockTraits& block : traits.block) flags.push_back(block.rope);
+  return flags;
+}
+
+std::vector<std::size_t> window_of_blocks(const Traits& traits) {
+  std::vector<std::size_t> windows;
+  for (const BlockTraits& block : traits.block) windows.push_back(block.window);
+  return windows;
+}
+
+void set_rope(Traits& traits, const std::vector<bool>& flags) {
+  for (std::size_t i = 0; i < traits.block.size(); ++i) traits.block[i].rope = flags[i];
+}
+
+void set_windows(Traits& traits, const std::vector<std::size_t>& windows) {
+  for (std::size_t i = 0; i < traits.block.size(); ++i) traits.block[i].window = windows[i];
 }
 
 std::vector<bool> usual_rope(const Traits& traits) {

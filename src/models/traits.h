@@ -52,6 +52,14 @@ using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
+/// What may differ from block to block.
+struct BlockTraits {
+  bool rope = true;
+  std::size_t window = 0;  ///< keys a token sees; 0: all before it
+
+  bool operator==(const BlockTraits&) const = default;
+};
+
 struct Traits {
   Architecture architecture = Architecture::llama;
 
@@ -77,9 +85,9 @@ struct Traits {
   double rope_base = 10000;
   std::size_t rotary = 0;  ///< values of a head that turn, even
   kernels::RopePairs rope_pairs = kernels::RopePairs::halves;
-  RopeScaling rope_scaling;               ///< none in GGUF files with Role::rope_factors, which hold its outcome
-  std::vector<bool> rope_in_block;        ///< one per block
-  std::vector<std::size_t> block_window;  ///< one per block: keys a token sees, 0: all before it
+  RopeScaling rope_scaling;  ///< none in GGUF files with Role::rope_factors, which hold its outcome
+
+  std::vector<BlockTraits> block;  ///< one per block
 
   float attention_scale = 1;  ///< on q · k
   float attention_cap = 0;    ///< 0: none
@@ -93,6 +101,13 @@ struct Traits {
 
   bool operator==(const Traits&) const = default;
 };
+
+/// Whether each block rotates, and the window of each.
+std::vector<bool> rope_of_blocks(const Traits& traits);
+std::vector<std::size_t> window_of_blocks(const Traits& traits);
+/// REQUIRES: one entry for each of the blocks.
+void set_rope(Traits& traits, const std::vector<bool>& flags);
+void set_windows(Traits& traits, const std::vector<std::size_t>& windows);
 
 /// Throws FormatError or UnsupportedError, naming the field, for what is missing, out of range or of a kind that imago
 /// does not run (threats.md 53); an unknown architecture is answered with the known ones.

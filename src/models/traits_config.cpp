@@ -145,6 +145,7 @@ kernels::Activation read_activation(const ConfigFields& config, std::string_view
 
 void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
   traits.blocks = config.size("n_layer", kMaxBlocks);
+  traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = config.size("n_embd", kMaxWidth);
   traits.heads = traits.kv_heads = config.size("n_head", kMaxHeads);
   if (traits.width % traits.heads != 0) {
@@ -173,6 +174,7 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
 
 void read_sizes(const ConfigFields& config, Traits& traits) {
   traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
+  traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = config.size("hidden_size", kMaxWidth);
   traits.heads = config.size("num_attention_heads", kMaxHeads);
   traits.kv_heads = config.size("num_key_value_heads", kMaxHeads, traits.heads);
@@ -211,14 +213,13 @@ void for_each_block(const files::JsonValue& list, std::string_view key, std::siz
 
 void read_rope_blocks(const ConfigFields& config, Traits& traits) {
   const std::size_t period = facts(traits.architecture).no_rope_period;
-  traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
   if (period == 0) return;
   if (const auto list = config.find("no_rope_layers")) {
     for_each_block(*list, "no_rope_layers", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
-      traits.rope_in_block[block] = entry.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
+      traits.block[block].rope = entry.integer("an entry of no_rope_layers", 0, 1) == 1;  // 1: it has rope
     });
   } else {
-    traits.rope_in_block = all_but_every(config.size("no_rope_layer_interval", kMaxBlocks, period), traits.blocks);
+    set_rope(traits, all_but_every(config.size("no_rope_layer_interval", kMaxBlocks, period), traits.blocks));
   }
 }
 
@@ -229,18 +230,17 @@ bool has_window(const ConfigFields& config, const Traits& traits, std::size_t bl
   if (row.windows == Windows::always) return all_but_every(row.full_period, traits.blocks)[block];
   if (!config.flag("use_sliding_window", false)) return false;
   if (traits.architecture == Architecture::qwen3_moe) return true;
-  if (traits.architecture == Architecture::smollm3) return !traits.rope_in_block[block];
+  if (traits.architecture == Architecture::smollm3) return !traits.block[block].rope;
   return block >= config.size("max_window_layers", kMaxBlocks, 28);
 }
 
 void read_windows(const ConfigFields& config, Traits& traits) {
-  traits.block_window.assign(traits.blocks, 0);
   const std::size_t fallback = traits.architecture == Architecture::gemma2 ? 4096 : 0;
   const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
   const auto types = config.find("layer_types");
   if (!types || !facts(traits.architecture).lists_layer_types) {
     for (std::size_t block = 0; block < traits.blocks; ++block) {
-      if (window > 0 && has_window(config, traits, block)) traits.block_window[block] = window;
+      if (window > 0 && has_window(config, traits, block)) traits.block[block].window = window;
     }
     return;
   }
@@ -248,7 +248,7 @@ void read_windows(const ConfigFields& config, Traits& traits) {
     const std::string type = entry.string("an entry of layer_types");
     if (type == "sliding_attention") {
       if (window == 0) types->fail("layer_types has sliding_attention, but there is no sliding_window");
-      traits.block_window[block] = window;
+      traits.block[block].window = window;
     } else if (type != "full_attention") {
       config.refuse(
           fmt::format("attention of type '{}' in layer_types is not supported; known are full_attention and "
@@ -296,7 +296,7 @@ Traits config_traits(const files::JsonFile& file) {
   if (row.experts) read_experts(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
-  if (row.full_without_rope) traits.rope_in_block = usual_rope(traits);
+  if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
   traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
   check_traits(traits, config,

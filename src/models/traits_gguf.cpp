@@ -51,6 +51,7 @@ std::size_t read_vocabulary_size(const GgufFields& fields) {
 
 void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.blocks = fields.size("block_count", kMaxBlocks);
+  traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = fields.size("embedding_length", kMaxWidth);
   traits.context = fields.size("context_length", kMaxContext);
   traits.heads = fields.size("attention.head_count", kMaxHeads);
@@ -140,22 +141,20 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
 }
 
 void read_rope(const GgufFields& fields, Traits& traits) {
-  traits.rope_in_block.assign(traits.blocks, !traits.learned_positions);
   if (traits.learned_positions) return;
   traits.rope_base = fields.positive("rope.freq_base", kMaxRopeBase, 1e4);
   traits.rotary = fields.size("rope.dimension_count", kMaxHeadValues, traits.head_values);
   traits.rope_pairs =
       facts(traits.architecture).adjacent_in_gguf ? kernels::RopePairs::adjacent : kernels::RopePairs::halves;
   read_rope_scaling(fields, traits);
-  traits.rope_in_block = usual_rope(traits);
+  set_rope(traits, usual_rope(traits));
   if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
-    traits.rope_in_block.assign(traits.blocks, false);  // this is how converters say it
+    set_rope(traits, std::vector<bool>(traits.blocks, false));  // this is how converters say it
   }
-  if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) traits.rope_in_block = *pattern;
+  if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) set_rope(traits, *pattern);
 }
 
 void read_windows(const GgufFields& fields, Traits& traits) {
-  traits.block_window.assign(traits.blocks, 0);
   const bool gemma2 = traits.architecture == Architecture::gemma2;
   const std::size_t window = fields.count("attention.sliding_window", kMaxContext, gemma2 ? 4096 : 0);
   if (window == 0) return;
@@ -165,7 +164,7 @@ void read_windows(const GgufFields& fields, Traits& traits) {
     flags = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
   }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
-    if ((*flags)[block]) traits.block_window[block] = window;
+    if ((*flags)[block]) traits.block[block].window = window;
   }
 }
 

@@ -295,8 +295,8 @@ TEST(GgufModel, WhatOnlyTheMetadataSay) {
   EXPECT_EQ(traits.rope_pairs, kernels::RopePairs::halves);
   EXPECT_EQ(traits.rope_scaling.original_context, 128);
   EXPECT_NEAR(traits.rope_scaling.attention_factor, 2 * (0.1 * std::log(4) + 1), 1e-12);
-  EXPECT_EQ(traits_with({}, "gemma2").block_window, (std::vector<std::size_t>{4096, 0}));
-  EXPECT_FALSE(traits_with({{"rope.scaling.finetuned", false}}, "granite").rope_in_block[0]);
+  EXPECT_EQ(window_of_blocks(traits_with({}, "gemma2")), (std::vector<std::size_t>{4096, 0}));
+  EXPECT_FALSE(traits_with({{"rope.scaling.finetuned", false}}, "granite").block[0].rope);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);
 
 /// The blocks with a window.
 std::vector<bool> windowed(const Traits& traits);
-/// The blocks that rotate unless a file says otherwise. REQUIRES: block_window is set.
+/// The blocks that rotate unless a file says otherwise. REQUIRES: windows are set.
 std::vector<bool> usual_rope(const Traits& traits);
 
 /// The scale of attention where nothing else is stated: one over the root of the values of a head.

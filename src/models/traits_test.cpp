@@ -36,8 +36,7 @@ Traits common(Architecture architecture) {
   traits.vocabulary = 256;
   traits.context = 128;
   traits.rotary = 16;
-  traits.rope_in_block = {true, true};
-  traits.block_window = {0, 0};
+  traits.block.resize(traits.blocks);
   traits.attention_scale = 0.25F;
   return traits;
 }
@@ -56,7 +55,7 @@ TEST(Traits, Llama) {
 
 TEST(Traits, Mistral) {
   Traits wanted = common(Architecture::mistral);
-  wanted.block_window = {8, 8};
+  set_windows(wanted, {8, 8});
   EXPECT_EQ(traits_in("mistral_sliding_f32"), wanted);
 }
 
@@ -103,7 +102,7 @@ TEST(Traits, Gemma2) {
   wanted.attention_cap = 50;
   wanted.logit_cap = 30;
   wanted.embedding_scale = 8;
-  wanted.block_window = {8, 0};
+  set_windows(wanted, {8, 0});
   wanted.tied_output = true;
   EXPECT_EQ(traits_in("gemma2_softcap_f32"), wanted);
 }
@@ -120,12 +119,13 @@ TEST(Traits, Olmo2) {
 TEST(Traits, Exaone4) {
   Traits wanted = common(Architecture::exaone4);
   wanted.blocks = 4;
+  wanted.block.resize(4);
   wanted.norm_eps = 1e-5;
   wanted.pre_norms = false;
   wanted.post_norms = true;
   wanted.query_norm = QueryNorm::head;
-  wanted.block_window = {8, 8, 8, 0};
-  wanted.rope_in_block = {true, true, true, false};
+  set_windows(wanted, {8, 8, 8, 0});
+  set_rope(wanted, {true, true, true, false});
   EXPECT_EQ(traits_in("exaone4_bf16"), wanted);
 }
 
@@ -141,9 +141,10 @@ TEST(Traits, Granite) {
 TEST(Traits, Smollm3) {
   Traits wanted = common(Architecture::smollm3);
   wanted.blocks = 4;
+  wanted.block.resize(4);
   wanted.rope_base = 2e6;
-  wanted.rope_in_block = {true, true, true, false};
-  wanted.block_window = {0, 0, 0, 0};
+  set_rope(wanted, {true, true, true, false});
+  set_windows(wanted, {0, 0, 0, 0});
   wanted.tied_output = true;
   EXPECT_EQ(traits_in("smollm3_nope_f32"), wanted);
 }
@@ -158,7 +159,7 @@ TEST(Traits, Gpt2) {
   wanted.gated = false;
   wanted.learned_positions = true;
   wanted.rotary = 0;
-  wanted.rope_in_block = {false, false};
+  set_rope(wanted, {false, false});
   wanted.tied_output = true;
   EXPECT_EQ(traits_in("gpt2_f32"), wanted);
 }
@@ -205,21 +206,20 @@ TEST(Traits, OldAndNewSpellings) {
 
 TEST(Traits, Windows) {
   using Windows = std::vector<std::size_t>;
-  EXPECT_EQ(parsed(R"("model_type": "llama", "sliding_window": 5)").block_window, Windows(4, 0));
-  EXPECT_EQ(parsed(R"("model_type": "mistral", "sliding_window": null)").block_window, Windows(4, 0));
-  EXPECT_EQ(parsed(R"("model_type": "phi3", "sliding_window": 5)").block_window, Windows(4, 5));
-  EXPECT_EQ(parsed(R"("model_type": "qwen2", "sliding_window": 5)").block_window, Windows(4, 0));
-  EXPECT_EQ(parsed(R"("model_type": "qwen2", "sliding_window": 5, "use_sliding_window": true,
-                      "max_window_layers": 3)")
-                .block_window,
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "llama", "sliding_window": 5)")), Windows(4, 0));
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "mistral", "sliding_window": null)")), Windows(4, 0));
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "phi3", "sliding_window": 5)")), Windows(4, 5));
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "qwen2", "sliding_window": 5)")), Windows(4, 0));
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "qwen2", "sliding_window": 5, "use_sliding_window": true,
+                      "max_window_layers": 3)")),
             (Windows{0, 0, 0, 5}));
-  EXPECT_EQ(parsed(R"("model_type": "gemma2")").block_window, (Windows{4096, 0, 4096, 0}));
-  EXPECT_EQ(parsed(R"("model_type": "smollm3", "sliding_window": 5, "use_sliding_window": true)").block_window,
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "gemma2")")), (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(window_of_blocks(parsed(R"("model_type": "smollm3", "sliding_window": 5, "use_sliding_window": true)")),
             (Windows{0, 0, 0, 5}));
-  EXPECT_EQ(parsed(R"("model_type": "smollm3", "sliding_window": 5, "layer_types": ["sliding_attention",
-                      "full_attention", "full_attention", "full_attention"])")
-                .block_window,
-            (Windows{5, 0, 0, 0}));
+  EXPECT_EQ(
+      window_of_blocks(parsed(R"("model_type": "smollm3", "sliding_window": 5, "layer_types": ["sliding_attention",
+                      "full_attention", "full_attention", "full_attention"])")),
+      (Windows{5, 0, 0, 0}));
 }
 
 TEST(Traits, CapsThatAreNullAndCapsThatAreAbsent) {

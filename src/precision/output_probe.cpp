@@ -21,7 +21,7 @@ OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> id
       ids_(ids.begin(), ids.end()),
       context_(options.context),
       windows_(ids.size() / options.context),
-      cache_(model_.weights.traits, CacheKind::float32, options.context, model_.weights.runners),
+      cache_(*model_.weights.program, CacheKind::float32, options.context, model_.weights.runners),
       rope_(model_.rope_table(options.context)),
       some_logits_(kLogitRows * vocabulary()) {
   // Predictions are scored from the middle of a window on (imago/lm.h); the last token has no successor in its window.

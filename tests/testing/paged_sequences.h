@@ -17,7 +17,7 @@ class PagedSequences {
   /// Sequences have pages from both ends of the cache by turns, so that none is a run, and use them as they grow.
   PagedSequences(const LanguageModel& model, CacheKind kind, std::size_t count, std::size_t pages_each)
       : model_(LanguageModelAccess::loaded(model)),
-        cache_(model_.weights.traits, kind, kPageRows, model_.weights.runners, count * pages_each + 1),
+        cache_(*model_.weights.program, kind, kPageRows, model_.weights.runners, count * pages_each + 1),
         pages_(count),
         sizes_(count) {
     std::uint32_t low = 1, high = static_cast<std::uint32_t>(count * pages_each);

@@ -44,14 +44,14 @@ struct SegmentAttention {
       kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
     }
     auto& cache = static_cast<CpuCache&>(*segment.cache);
-    kernels::append_to_cache(cache.page(), keys, segment.past, cache.keys(block), segment.pages);
-    kernels::append_to_cache(cache.page(), values, segment.past, cache.values(block), segment.pages);
+    kernels::append_to_cache(cache.page(block), keys, segment.past, cache.keys(block), segment.pages);
+    kernels::append_to_cache(cache.page(block), values, segment.past, cache.values(block), segment.pages);
     if (read.count == 0) return;
     const std::span<kernels::KeyRange> seen = ranges.subspan(place, read.count);
     for (std::size_t t = 0; t < read.count; ++t) {
       seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
     }
-    kernels::attention(cache.page(), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
+    kernels::attention(cache.page(block), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
                        {.scale = step.scale,
                         .cap = step.cap,
                         .fast = fast && !(singles && first < *singles),
@@ -64,7 +64,7 @@ struct SegmentAttention {
 
 std::span<float> CpuPass::values(Slot slot) {
   if (slot == Slot::logits) return logits_;
-  const std::size_t cols = sizes_.of(slot);
+  const std::size_t cols = sizes_->of(slot);
   if (slot == Slot::stream) return std::span(work_.stream()).subspan(live_.first * cols, live_.count * cols);
   return sized(work_.at(slot), (slot == Slot::query ? read_ : live_).count * cols);
 }
@@ -105,7 +105,7 @@ void CpuPass::show(std::span<const Product> products, std::size_t expert, std::s
 
 void CpuPass::embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments) {
   const Embed& step = runner_.program().embed;
-  const std::size_t width = sizes_.width;
+  const std::size_t width = sizes_->width;
   const std::span<float> x = sized(work_.stream(), ids.size() * width);
   table.look_up(ids, x);
   if (step.scale != 1) kernels::scale(x, step.scale);
@@ -125,7 +125,9 @@ void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segmen
   block_ = block;
   segments_ = segments;
   rope_ = rope;
-  run(runner_.program().blocks[block]);
+  const Block& steps = runner_.program().blocks[block];
+  sizes_ = &steps.sizes;
+  run(steps.steps);
 }
 
 void CpuPass::run_output(RowRange rows, std::span<float> logits) {
@@ -187,7 +189,7 @@ void CpuPass::run(const AdjustLogits& step) {
 
 void CpuPass::run(const Attend& step) {
   const SegmentAttention attention{.step = step,
-                                   .sizes = sizes_,
+                                   .sizes = *sizes_,
                                    .block = block_,
                                    .rope = rope_,
                                    .q = values(Slot::query),
@@ -220,7 +222,7 @@ void CpuPass::run(const Attend& step) {
 
 void CpuPass::run(const Experts& step) {
   const std::span<const float> in = values(step.in);
-  const std::size_t tokens = live_.count, width = sizes_.width, inner = sizes_.feed_forward;
+  const std::size_t tokens = live_.count, width = sizes_->width, inner = sizes_->feed_forward;
   const std::size_t used = step.used, rows = tokens * used;
   const std::span<float> scores = sized(work_.scores, tokens * step.count);
   const Product shown{.matrix = step.router};

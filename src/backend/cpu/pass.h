@@ -14,7 +14,8 @@ namespace imago::backend {
 /// Keys and values in host memory. It is asked for at once and comes from the system as tokens fill it.
 class CpuCache final : public Cache {
  public:
-  CpuCache(const kernels::CacheShape& page, std::size_t pages, BlockRange blocks);
+  /// One shape of a page per block.
+  CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::size_t first_block);
 
   void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
             std::span<std::byte> to) const override;
@@ -22,12 +23,12 @@ class CpuCache final : public Cache {
              std::span<const std::byte> from) override;
   void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
 
-  const kernels::CacheShape& page() const noexcept { return page_; }
+  const kernels::CacheShape& page(std::size_t block) const { return shapes_[block - first_block_]; }
   std::span<std::byte> keys(std::size_t block) { return keys_[block - first_block_].host(); }
   std::span<std::byte> values(std::size_t block) { return values_[block - first_block_].host(); }
 
  private:
-  kernels::CacheShape page_;
+  std::vector<kernels::CacheShape> shapes_;
   std::size_t first_block_;
   std::vector<Buffer> keys_, values_;  // one per block: all pages
 };
@@ -39,7 +40,7 @@ class CpuPass {
   CpuPass(const CpuRunner& runner, Workspace& work, std::size_t tokens,
           std::optional<std::size_t> singles = std::nullopt)
       : runner_(runner),
-        sizes_(runner.program().sizes),
+        sizes_(&runner.program().sizes),
         work_(work),
         singles_(singles),
         live_{0, tokens},
@@ -75,7 +76,7 @@ class CpuPass {
   void run(const AdjustLogits& step);
 
   const CpuRunner& runner_;
-  const Sizes& sizes_;
+  const Sizes* sizes_;  // of the block at hand, or of the output
   Workspace& work_;
   const std::optional<std::size_t> singles_;
   RowRange live_;            // of the stream, that steps work on

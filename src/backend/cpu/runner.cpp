@@ -14,9 +14,11 @@ namespace imago::backend {
 
 namespace {
 
-std::vector<Buffer> allocate(std::size_t count, std::size_t bytes) {
+std::vector<Buffer> allocate(std::span<const kernels::CacheShape> shapes, std::size_t pages) {
   std::vector<Buffer> made;
-  for (std::size_t i = 0; i < count; ++i) made.push_back(host_device()->allocate(bytes));
+  for (const kernels::CacheShape& shape : shapes) {
+    made.push_back(host_device()->allocate(checked_mul(shape.bytes(), pages, "cache")));
+  }
   return made;
 }
 
@@ -29,16 +31,16 @@ void gather(std::span<float> stream, std::size_t width, std::span<const std::uin
 
 }  // namespace
 
-CpuCache::CpuCache(const kernels::CacheShape& page, std::size_t pages, BlockRange blocks)
-    : page_(page),
-      first_block_(blocks.begin),
-      keys_(allocate(blocks.end - blocks.begin, checked_mul(page.bytes(), pages, "cache"))),
-      values_(allocate(blocks.end - blocks.begin, checked_mul(page.bytes(), pages, "cache"))) {}
+CpuCache::CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::size_t first_block)
+    : shapes_(std::move(shapes)),
+      first_block_(first_block),
+      keys_(allocate(shapes_, pages)),
+      values_(allocate(shapes_, pages)) {}
 
 void CpuCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                     std::span<std::byte> to) const {
   const auto from = (part == CachePart::keys ? keys_ : values_)[block - first_block_].host();
-  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+  for_each_stretch(page(block), pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
     std::ranges::copy(from.subspan(in_cache, bytes), to.subspan(in_file, bytes).begin());
   });
 }
@@ -46,20 +48,20 @@ void CpuCache::read(std::size_t block, CachePart part, std::span<const std::uint
 void CpuCache::write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                      std::span<const std::byte> from) {
   const auto to = (part == CachePart::keys ? keys_ : values_)[block - first_block_].host();
-  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+  for_each_stretch(page(block), pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
     std::ranges::copy(from.subspan(in_file, bytes), to.subspan(in_cache, bytes).begin());
   });
 }
 
 void CpuCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) {
-  const std::size_t used = tokens * page_.row_bytes();
   for (std::vector<Buffer>* const part : {&keys_, &values_}) {
-    for (Buffer& buffer : *part) {
-      const std::span<std::byte> memory = buffer.host();
-      for (std::size_t head = 0; head < page_.heads; ++head) {
-        const std::size_t offset = head * page_.head_bytes();
-        std::ranges::copy(memory.subspan(from * page_.bytes() + offset, used),
-                          memory.subspan(to * page_.bytes() + offset, used).begin());
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      const std::span<std::byte> memory = (*part)[i].host();
+      const std::size_t page_bytes = shapes_[i].bytes(), used = tokens * shapes_[i].row_bytes();
+      for (std::size_t head = 0; head < shapes_[i].heads; ++head) {
+        const std::size_t offset = head * shapes_[i].head_bytes();
+        std::ranges::copy(memory.subspan(from * page_bytes + offset, used),
+                          memory.subspan(to * page_bytes + offset, used).begin());
       }
     }
   }
@@ -118,7 +120,7 @@ void CpuRunner::take(const WeightKey& key, std::span<const float> vector) {
 }
 
 void CpuRunner::finish() {
-  for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) weights_.require(program_->blocks[i]);
+  for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) weights_.require(program_->blocks[i].steps);
   if (has_output()) weights_.require(program_->output);
   if (options_.blocks.begin == 0 && table_.matrix.rows == 0) throw UsageError("a decoder has no token embedding");
 }
@@ -138,13 +140,13 @@ std::size_t CpuRunner::alike() const {
 std::uint64_t CpuRunner::step_bytes() const {
   std::uint64_t sum = has_output() ? weights_.step_bytes(program_->output) : 0;
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) {
-    sum += weights_.step_bytes(program_->blocks[i]);
+    sum += weights_.step_bytes(program_->blocks[i].steps);
   }
   return sum;
 }
 
-std::unique_ptr<Cache> CpuRunner::make_cache(const kernels::CacheShape& page, std::size_t pages) {
-  return std::make_unique<CpuCache>(page, pages, options_.blocks);
+std::unique_ptr<Cache> CpuRunner::make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) {
+  return std::make_unique<CpuCache>(page_shapes(*program_, options_.blocks, type, rows), pages, options_.blocks.begin);
 }
 
 void CpuRunner::run(const Batch& batch) {

@@ -155,9 +155,11 @@ std::string text_of(const ExpertsBranch& step) {
 FusedProgram fuse(const Program& program, BlockRange blocks) {
   FusedProgram fused;
   for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
-    fused.blocks.push_back(Fuser(program.blocks[i]).block());
+    const Block& block = program.blocks[i];
+    fused.blocks.push_back({block.sizes, Fuser(block.steps).block()});
+    if (std::ranges::find(fused.sizes, block.sizes) == fused.sizes.end()) fused.sizes.push_back(block.sizes);
     const auto is_mixture = [](const FusedStep& step) { return std::holds_alternative<ExpertsBranch>(step); };
-    fused.records = fused.records && std::ranges::none_of(fused.blocks.back(), is_mixture);
+    fused.records = fused.records && std::ranges::none_of(fused.blocks.back().steps, is_mixture);
   }
   Fuser(program.output).output(fused);
   return fused;

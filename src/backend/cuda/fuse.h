@@ -48,9 +48,15 @@ struct ExpertsBranch {
 
 using FusedStep = std::variant<StreamProducts, PlaceAndAttend, FinishBranch, ExpertsBranch>;
 
+struct FusedBlock {
+  Sizes sizes;
+  std::vector<FusedStep> steps;
+};
+
 struct FusedProgram {
-  std::vector<std::vector<FusedStep>> blocks;  ///< those of the runner
-  StreamProducts output;                       ///< one product
+  std::vector<FusedBlock> blocks;  ///< those of the runner
+  std::vector<Sizes> sizes;        ///< that they have, each once
+  StreamProducts output;           ///< one product
   AdjustLogits adjust;
   bool records = true;  ///< steps can be recorded: the host has no part in them, as it has in choosing experts
 };

@@ -86,8 +86,10 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
 bool Pass::reserve_attention(std::span<const PlaceGroup> groups) {
   std::size_t bytes = 0;
   for (const PlaceGroup& group : groups) {
-    bytes = std::max(
-        bytes, kernels::cuda::attention_scratch_bytes(group.shape, part_.sizes().heads, places_of(places_, group)));
+    for (const Sizes& sizes : part_.fused.sizes) {
+      bytes = std::max(
+          bytes, kernels::cuda::attention_scratch_bytes(group.shape_in(sizes), sizes.heads, places_of(places_, group)));
+    }
   }
   return grow(attention_scratch_, *part_.device, bytes);
 }
@@ -163,7 +165,7 @@ void Pass::run(const StreamProducts& step) {
 }
 
 void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups) {
-  const Sizes& sizes = part_.sizes();
+  const Sizes& sizes = *sizes_;
   const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
   const bool quantized = few(tokens_) && part_.matrix(step.reader).narrow;
   const std::size_t padded = padded_cols(q_values);
@@ -181,7 +183,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                    .q_norm_cols = cols_of(step.query_norm),
                                    .k_norm_cols = cols_of(step.key_norm),
                                    .norm_eps = step.query_norm ? step.query_norm->eps : 0,
-                                   .shape = group.shape,
+                                   .shape = group.shape_in(sizes),
                                    .caches = places_.caches(index),
                                    .paged = group.paged};
     if (rope_positions_ != 0 && step.attend.rotary != 0) {
@@ -194,7 +196,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                            .heads = sizes.heads,
                                            .window = step.attend.window,
                                            .options = {.scale = step.attend.scale, .cap = step.attend.cap},
-                                           .shape = group.shape,
+                                           .shape = group.shape_in(sizes),
                                            .caches = places_.caches(index),
                                            .paged = group.paged,
                                            .scratch = attention_scratch_.data(),
@@ -215,7 +217,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
 void Pass::run(const FinishBranch& step) {
   const Activations in = step.in == Slot::query
                              ? attention_
-                             : Activations{.x = buffer(step.in), .count = tokens_, .cols = part_.sizes().of(step.in)};
+                             : Activations{.x = buffer(step.in), .count = tokens_, .cols = sizes_->of(step.in)};
   GpuProduct product = product_of(step.product, x_.data());
   if (!step.post_norm) {
     product.epilogue.scale = step.factor;
@@ -272,9 +274,10 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
   }
   // Only a long batch whose last rows alone are read: int8 activations, of few tokens, cannot begin at any row.
   const bool drops_rows = !few(tokens) && read.first >= read.count;
-  const std::vector<std::vector<FusedStep>>& blocks = part_.fused.blocks;
+  const std::vector<FusedBlock>& blocks = part_.fused.blocks;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    for (const FusedStep& step : blocks[i]) {
+    sizes_ = &blocks[i].sizes;
+    for (const FusedStep& step : blocks[i].steps) {
       if (const auto* const attention = std::get_if<PlaceAndAttend>(&step)) {
         run(*attention, i, groups);
         if (drops_rows && i + 1 == blocks.size()) {
@@ -342,7 +345,7 @@ void Pass::route(const Experts& experts) {
 
 void Pass::run(const ExpertsBranch& step) {
   const Experts& experts = step.experts;
-  const std::size_t width = part_.sizes().width, inner = part_.sizes().feed_forward, rows = tokens_ * experts.used;
+  const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
   // Routers decide much and cost little: float32, whatever the rest is computed in.
   const Activations in = normed(step.norm, 0, tokens_, {&experts.hidden, 1}, true);
   const GpuProduct router{.matrix = &part_.matrix(experts.router).matrix, .y = scores_.data()};

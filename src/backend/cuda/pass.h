@@ -121,6 +121,7 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
+  const Sizes* sizes_ = nullptr;  // of the block at hand
   Pending pending_;
   Activations attention_;  // results of the last attention
 

@@ -17,46 +17,46 @@ namespace {
 using kernels::CacheShape;
 using kernels::cuda::GpuCache;
 
-bool same(const CacheShape& a, const CacheShape& b) {
-  return a.type == b.type && a.heads == b.heads && a.rows == b.rows && a.head_values == b.head_values;
-}
-
 // Attention kernels read whole lines of caches.
 constexpr std::size_t kAlignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-std::size_t part_bytes(const kernels::CacheShape& page, std::size_t pages) {
-  return aligned(checked_mul(page.bytes(), pages, "cache"));
+std::vector<std::size_t> offsets_of(std::span<const CacheShape> shapes, std::size_t pages) {
+  std::vector<std::size_t> offsets = {0};
+  for (const CacheShape& shape : shapes) {
+    const std::size_t bytes = aligned(checked_mul(shape.bytes(), pages, "cache"));
+    for (int part = 0; part < 2; ++part) offsets.push_back(checked_add(offsets.back(), bytes, "cache"));
+  }
+  return offsets;
 }
 
-Buffer allocate(Device& device, const kernels::CacheShape& page, std::size_t pages, std::size_t parts) {
-  const std::size_t bytes = checked_mul(part_bytes(page, pages), parts, "cache");
+Buffer allocate(Device& device, std::span<const CacheShape> shapes, std::size_t pages, std::size_t bytes) {
   const std::uint64_t free = free_memory(device.name());
   if (bytes > free) {
-    const std::size_t token_bytes = parts * page.heads * page.row_bytes();
-    throw DeviceError(
-        fmt::format("a context of {} tokens needs {} on {}, {} more than the {} that are free; a context of {} fits",
-                    page.rows * pages, bytes_text(bytes), device.name(), bytes_text(bytes - free), bytes_text(free),
-                    // Batches need memory too.
-                    static_cast<std::size_t>(0.95 * static_cast<double>(free) / static_cast<double>(token_bytes))));
+    std::size_t token_bytes = 0;
+    for (const CacheShape& shape : shapes) token_bytes += 2 * shape.heads * shape.row_bytes();
+    throw DeviceError(fmt::format(
+        "a context of {} tokens needs {} on {}, {} more than the {} that are free; a context of {} fits",
+        shapes.front().rows * pages, bytes_text(bytes), device.name(), bytes_text(bytes - free), bytes_text(free),
+        // Batches need memory too.
+        static_cast<std::size_t>(0.95 * static_cast<double>(free) / static_cast<double>(token_bytes))));
   }
   return device.allocate(bytes);
 }
 
 }  // namespace
 
-DeviceCache::DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& page, std::size_t pages,
-                         BlockRange blocks)
-    : page_(page),
-      first_block_(blocks.begin),
-      parts_(2 * (blocks.end - blocks.begin)),
-      part_bytes_(part_bytes(page, pages)),
-      data_(allocate(*device, page, pages, parts_)),
+DeviceCache::DeviceCache(std::shared_ptr<Device> device, std::vector<CacheShape> shapes, std::size_t pages,
+                         std::size_t first_block)
+    : shapes_(std::move(shapes)),
+      first_block_(first_block),
+      offsets_(offsets_of(shapes_, pages)),
+      data_(allocate(*device, shapes_, pages, offsets_.back())),
       copies_(std::move(device)) {}
 
 std::size_t DeviceCache::offset_of(std::size_t block, CachePart part) const noexcept {
-  return (2 * (block - first_block_) + (part == CachePart::values ? 1 : 0)) * part_bytes_;
+  return offsets_[2 * (block - first_block_) + (part == CachePart::values ? 1 : 0)];
 }
 
 kernels::cuda::GpuCache DeviceCache::block(std::size_t index) const noexcept {
@@ -68,7 +68,7 @@ kernels::cuda::GpuCache DeviceCache::block(std::size_t index) const noexcept {
 void DeviceCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                        std::span<std::byte> to) const {
   const std::size_t offset = offset_of(block, part);
-  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+  for_each_stretch(page(block), pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
     data_.device()->download(data_, offset + in_cache, to.subspan(in_file, bytes));
   });
 }
@@ -76,17 +76,18 @@ void DeviceCache::read(std::size_t block, CachePart part, std::span<const std::u
 void DeviceCache::write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                         std::span<const std::byte> from) {
   const std::size_t offset = offset_of(block, part);
-  for_each_stretch(page_, pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
+  for_each_stretch(page(block), pages, tokens, [&](std::size_t in_cache, std::size_t in_file, std::size_t bytes) {
     data_.device()->upload(from.subspan(in_file, bytes), data_, offset + in_cache);
   });
 }
 
 void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) {
-  const std::size_t page_bytes = page_.bytes();
-  for (std::size_t i = 0; i < parts_ && tokens != 0; ++i) {
-    std::byte* const part = data_.address() + i * part_bytes_;
-    copies_.copy_rows_within(part + from * page_bytes, part + to * page_bytes, page_.head_bytes(),
-                             tokens * page_.row_bytes(), page_.heads);
+  if (tokens == 0) return;
+  for (std::size_t i = 0; i + 1 < offsets_.size(); ++i) {
+    const CacheShape& shape = shapes_[i / 2];
+    std::byte* const part = data_.address() + offsets_[i];
+    copies_.copy_rows_within(part + from * shape.bytes(), part + to * shape.bytes(), shape.head_bytes(),
+                             tokens * shape.row_bytes(), shape.heads);
   }
   copies_.wait();
 }
@@ -129,8 +130,9 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
       caches[block * sequences_ + s].pages = reinterpret_cast<const std::uint32_t*>(this->ids() + pages);
     }
     const bool separate = segment.tokens == 1;
-    if (groups_.empty() || groups_.back().separate != separate || !same(groups_.back().shape, cache.page())) {
-      groups_.push_back({.first = token, .shape = cache.page(), .separate = separate});
+    if (groups_.empty() || groups_.back().separate != separate || groups_.back().type != cache.type() ||
+        groups_.back().page_rows != cache.page_rows()) {
+      groups_.push_back({.first = token, .type = cache.type(), .page_rows = cache.page_rows(), .separate = separate});
     }
     PlaceGroup& group = groups_.back();
     group.paged |= segment.pages.size() != 1 || segment.pages.front() != 0;

@@ -23,8 +23,9 @@ using imago::cuda::Stream;
 /// One allocation: for each block the pages of keys, then those of values.
 class DeviceCache final : public Cache {
  public:
-  /// Throws DeviceError if it does not fit, saying how many tokens would.
-  DeviceCache(std::shared_ptr<Device> device, const kernels::CacheShape& page, std::size_t pages, BlockRange blocks);
+  /// One shape of a page per block. Throws DeviceError if they do not fit, saying how many tokens would.
+  DeviceCache(std::shared_ptr<Device> device, std::vector<kernels::CacheShape> shapes, std::size_t pages,
+              std::size_t first_block);
 
   void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
             std::span<std::byte> to) const override;
@@ -32,27 +33,36 @@ class DeviceCache final : public Cache {
              std::span<const std::byte> from) override;
   void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
 
-  const kernels::CacheShape& page() const noexcept { return page_; }
+  kernels::CacheType type() const noexcept { return shapes_.front().type; }
+  std::size_t page_rows() const noexcept { return shapes_.front().rows; }
   /// The keys and values of block number `index` of the runner.
   kernels::cuda::GpuCache block(std::size_t index) const noexcept;
 
  private:
+  const kernels::CacheShape& page(std::size_t block) const { return shapes_[block - first_block_]; }
   std::size_t offset_of(std::size_t block, CachePart part) const noexcept;
 
-  kernels::CacheShape page_;
-  std::size_t first_block_, parts_, part_bytes_;
+  std::vector<kernels::CacheShape> shapes_;
+  std::size_t first_block_;
+  std::vector<std::size_t> offsets_;  // of keys and values of each block, and one more: all bytes
   Buffer data_;
   Stream copies_;
 };
 
-/// Neighbouring tokens whose caches have one shape: attention runs once for them. They are single tokens of different
+/// Neighbouring tokens whose caches are alike: attention runs once for them. They are single tokens of different
 /// sequences, or pieces of prompts.
 struct PlaceGroup {
   std::size_t first = 0, tokens = 0;
-  kernels::CacheShape shape;
+  kernels::CacheType type = kernels::CacheType::f16;
+  std::size_t page_rows = 0;
   std::size_t longest = 0;  ///< no position is beyond this
   bool separate = false;    ///< each token is of another sequence
   bool paged = false;       ///< some sequence has another page than number 0
+
+  /// Of a page of keys, or of values, in a block with these sizes.
+  kernels::CacheShape shape_in(const Sizes& sizes) const noexcept {
+    return {.type = type, .heads = sizes.kv_heads, .rows = page_rows, .head_values = sizes.head_values};
+  }
 };
 
 class Places {

@@ -37,7 +37,7 @@ struct StepKey {
 
 std::size_t rounded_longest(const PlaceGroup& group) {
   const std::size_t keys = std::bit_ceil(std::max(kFewestKeys, group.longest + 1));
-  return (group.paged ? keys : std::min(keys, group.shape.rows)) - 1;
+  return (group.paged ? keys : std::min(keys, group.page_rows)) - 1;
 }
 
 bool is_narrow(Format format) {
@@ -79,7 +79,7 @@ class CudaRunner final : public Runner {
   }
   void finish() override {
     const BlockRange blocks = part_.options.blocks;
-    for (std::size_t i = blocks.begin; i < blocks.end; ++i) part_.weights.require(part_.program->blocks[i]);
+    for (std::size_t i = blocks.begin; i < blocks.end; ++i) part_.weights.require(part_.program->blocks[i].steps);
     part_.weights.require(part_.program->output);
     if (part_.embeds() && part_.weights.matrix(part_.program->embed.table) == nullptr) {
       throw UsageError("a decoder has no token embedding");
@@ -102,13 +102,14 @@ class CudaRunner final : public Runner {
   std::uint64_t step_bytes() const override {
     std::uint64_t sum = part_.weights.step_bytes(part_.program->output);
     for (std::size_t i = blocks().begin; i < blocks().end; ++i) {
-      sum += part_.weights.step_bytes(part_.program->blocks[i]);
+      sum += part_.weights.step_bytes(part_.program->blocks[i].steps);
     }
     return sum;
   }
 
-  std::unique_ptr<Cache> make_cache(const kernels::CacheShape& page, std::size_t pages) override {
-    return std::make_unique<DeviceCache>(device(), page, pages, blocks());
+  std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) override {
+    return std::make_unique<DeviceCache>(device(), page_shapes(*part_.program, blocks(), type, rows), pages,
+                                         blocks().begin);
   }
 
   void run(const Batch& batch) override {
@@ -215,8 +216,8 @@ class CudaRunner final : public Runner {
                       // Which rows depends on the first one too; steps read all or the last.
                       .rows = batch.rows.size() * (kMatVecTokens + 1) + span_of(batch.rows).first,
                       .longest = group.longest,
-                      .cache_rows = group.shape.rows,
-                      .type = group.shape.type,
+                      .cache_rows = group.page_rows,
+                      .type = group.type,
                       .page_numbers = group.paged ? pass_->places().page_numbers() : 0};
     if (warm_.insert(key).second) {
       // Once without recording: scratch grows and kernels are loaded, which a recording must not do. Graphs recorded
