@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "down",
                                                              "down_bias",
                                                              "router",
-                                                             "rope_factors"};
+                                                             "rope_factors",
+                                                             "output_bias"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed", "branch", "query",
                                                              "key",    "value",  "hidden", "logits"};
@@ -100,7 +101,10 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [&](const NormHeads& step) {
         uses.push_back({Kind::norm, {step.weight}});
       },
-      [](const Attend&) {},
+      [&](const Attend& step) {
+        if (step.query_norm) uses.push_back({Kind::norm, {*step.query_norm}});
+        if (step.key_norm) uses.push_back({Kind::norm, {*step.key_norm}});
+      },
       [&](const Experts& step) {
         uses.push_back({Kind::router, {step.router}});
         for (std::size_t expert = 0; expert < step.count; ++expert) {
@@ -141,9 +145,14 @@ std::string text(const Step& step) {
                         [](const Attend& one) {
                           std::string made = fmt::format("attend * {:g}", one.scale);
                           if (one.rotary != 0) {
-                            made += fmt::format(", rotary {} {}", one.rotary,
+                            made += fmt::format(", rotary{} {} {}", one.rope == 0 ? "" : " other", one.rotary,
                                                 one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
                           }
+                          if (one.query_norm)
+                            made += fmt::format(", then norms of heads by {} and {}", name(one.query_norm->role),
+                                                name(one.key_norm->role));
+                          if (one.growth != 0)
+                            made += fmt::format(", growing by {:g} from {}", one.growth, one.growth_period);
                           if (one.window != 0) made += fmt::format(", window {}", one.window);
                           if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
                           return made;
