@@ -99,10 +99,10 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     check_shape(*tensor, wanted, traits, naming.gguf);
     used.insert(tensor);
     std::size_t row = 0, group_rows = 0;
-    for (const Role role : wanted.roles) group_rows += extent_of(traits, role).rows / wanted.groups;
+    for (const Role role : wanted.roles) group_rows += extent_of(traits, role, block).rows / wanted.groups;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
-        const RoleExtent extent = extent_of(traits, role);
+        const RoleExtent extent = extent_of(traits, role, block);
         WeightSlice slice{tensor, row, extent.rows, extent.cols, wanted.transposed};
         if (wanted.groups > 1) {
           slice.group_rows = group_rows;

@@ -14,15 +14,16 @@ using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
 
-backend::Sizes sizes_of(const Traits& traits) {
+backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
   return {.width = traits.width,
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
-          .feed_forward = traits.feed_forward,
+          .feed_forward = block.feed_forward,
           .vocabulary = traits.vocabulary,
-          .experts = traits.experts,
-          .experts_used = traits.experts_used};
+          .experts = block.experts ? traits.experts : 0,
+          .experts_used = block.experts ? traits.experts_used : 0,
+          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
 }
 
 /// Writes the steps of one block, or of the output.
@@ -43,7 +44,7 @@ class Writer {
       finish_attention();
       feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
     }
-    return {sizes_of(traits_), std::move(steps_)};
+    return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
   }
 
   std::vector<Step> output() {
@@ -119,37 +120,56 @@ class Writer {
     leave(Role::attention_post_norm);
   }
 
-  Product hidden_product() const {
-    Product hidden{.matrix = key(Role::up), .activation = traits_.activation, .out = Slot::hidden};
-    if (traits_.gated) {
-      hidden.matrix = key(Role::gate);
-      hidden.up = key(Role::up);
-    } else if (traits_.experts == 0) {
-      hidden.bias = key(Role::up_bias);
+  void feed_forward(Slot in) {
+    if (traits_.block[block_].experts) {
+      experts(in);
+      return leave(Role::feed_forward_post_norm);
     }
-    return hidden;
+    hide(in);
+    finish_feed_forward();
   }
 
-  void hide(Slot in) { products(in, {hidden_product()}); }
+  void hide(Slot in) {
+    Product hidden = hidden_product(Role::gate, Role::up);
+    if (!traits_.gated) hidden.bias = key(Role::up_bias);
+    products(in, {hidden});
+  }
 
   void finish_feed_forward() {
     products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
     leave(Role::feed_forward_post_norm);
   }
 
-  void feed_forward(Slot in) {
-    if (traits_.experts != 0) {
-      steps_.push_back(backend::Experts{.in = in,
-                                        .router = key(Role::router),
-                                        .hidden = hidden_product(),
-                                        .down = {.matrix = key(Role::down)},
-                                        .count = traits_.experts,
-                                        .used = traits_.experts_used,
-                                        .normalize = traits_.norm_expert_weights});
-      return leave(Role::feed_forward_post_norm);
+  Product hidden_product(Role gate, Role up) const {
+    Product product{.matrix = key(up), .activation = traits_.activation, .out = Slot::hidden};
+    if (traits_.gated) {
+      product.matrix = key(gate);
+      product.up = key(up);
     }
-    hide(in);
-    finish_feed_forward();
+    return product;
+  }
+
+  void experts(Slot in) {
+    backend::Experts step{.in = in,
+                          .router = key(Role::router),
+                          .hidden = hidden_product(Role::gate, Role::up),
+                          .down = {.matrix = key(Role::down)},
+                          .count = traits_.experts,
+                          .used = traits_.experts_used,
+                          .scores = traits_.expert_scores,
+                          .groups = traits_.expert_groups,
+                          .groups_used = traits_.expert_groups_used,
+                          .two_judge_group = traits_.two_judge_group,
+                          .normalize = traits_.norm_expert_weights,
+                          .scale = traits_.expert_scale};
+    if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (traits_.shared_feed_forward != 0) {
+      backend::SharedExpert& shared = step.shared.emplace();
+      shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);
+      shared.down.matrix = key(Role::shared_down);
+      if (traits_.shared_router) shared.router = key(Role::shared_router);
+    }
+    steps_.push_back(std::move(step));
   }
 
   const Traits& traits_;
@@ -160,13 +180,14 @@ class Writer {
 }  // namespace
 
 backend::Program make_program(const Traits& traits) {
-  backend::Program program{.sizes = sizes_of(traits),
+  backend::Program program{.sizes = {},
                            .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
                            .blocks = {},
                            .output = Writer(traits, 0).output()};
   if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());
+    program.sizes.include(program.blocks.back().sizes);
   }
   return program;
 }

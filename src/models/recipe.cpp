@@ -24,7 +24,9 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
                                                   {Role::output, TensorUse::output},
                                                   {Role::value, TensorUse::attention_value},
                                                   {Role::down, TensorUse::down},
-                                                  {Role::router, TensorUse::router}};
+                                                  {Role::router, TensorUse::router},
+                                                  {Role::shared_router, TensorUse::router},
+                                                  {Role::shared_down, TensorUse::down}};
   if (extent_of(traits, tensor.roles[0]).vector) return TensorUse::vector;
   const auto* const found = std::ranges::find(kUses, tensor.roles[0], &std::pair<Role, TensorUse>::first);
   return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;
@@ -88,7 +90,7 @@ class RecipeBuilder {
     if (recipe.transform == RowTransform::to_sections || recipe.transform == RowTransform::to_groups) {
       recipe.heads = traits_.kv_heads;
       for (const Role role : wanted.roles) {
-        recipe.group_rows.push_back(extent_of(traits_, role).rows / traits_.kv_heads);
+        recipe.group_rows.push_back(extent_of(traits_, role, block).rows / traits_.kv_heads);
       }
     } else if (permutes_rows(recipe.transform)) {
       const bool query = wanted.roles[0] == Role::query || wanted.roles[0] == Role::query_bias;
@@ -118,7 +120,7 @@ class RecipeBuilder {
       return wanted.groups > 1 ? RowTransform::to_groups : RowTransform::to_sections;
     }
     const ArchitectureFacts& row = facts(traits_.architecture);
-    if (turns(role) && row.adjacent_in_gguf && !row.adjacent_in_folder) {
+    if (turns(role) && row.adjacent_in_gguf) {
       return target_.gguf ? RowTransform::to_adjacent : RowTransform::to_halves;
     }
     if (is_norm_weight(role) && row.norms_around_zero) {

@@ -56,7 +56,7 @@ struct RoleExtent {
   std::size_t rows = 0, cols = 0;
   bool vector = false;
 };
-RoleExtent extent_of(const Traits& traits, Role role) noexcept;
+RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
 /// The tensor of that name, or of the name without "model." and the like: folders of a bare model lack it. Where the
 /// language model is a part of the folder, its names have "language_model." before them or after "model.".
