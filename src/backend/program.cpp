@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace imago::backend {
 
@@ -35,10 +36,24 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "down",
                                                              "down_bias",
                                                              "router",
+                                                             "attention_gate",
+                                                             "channels",
+                                                             "input_gate",
+                                                             "output_gate",
+                                                             "step",
+                                                             "step_bias",
+                                                             "step_low",
+                                                             "taps",
+                                                             "taps_bias",
+                                                             "decay_rate",
+                                                             "skip",
+                                                             "scan_norm",
+                                                             "scan_output",
                                                              "rope_factors"};
 
-constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed", "branch", "query",
-                                                             "key",    "value",  "hidden", "logits"};
+constexpr std::array<std::string_view, kSlots> kSlotNames = {
+    "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
+    "logits", "channels", "input_gate", "output_gate", "step", "step_low", "scanned"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
     "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid"};
@@ -57,12 +72,15 @@ void list_product(const Product& product, std::size_t expert, std::vector<Weight
   if (product.bias) uses.push_back({WeightUse::Kind::bias, {product.bias->of_expert(expert)}});
 }
 
+std::string in_activation(kernels::Activation activation, std::string text) {
+  if (activation == kernels::Activation::linear) return text;
+  return fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(activation)], text);
+}
+
 std::string text_of(const Product& product) {
   std::string made(name(product.matrix.role));
   if (product.bias) made += fmt::format(" + {}", name(product.bias->role));
-  if (product.activation != kernels::Activation::linear) {
-    made = fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(product.activation)], made);
-  }
+  made = in_activation(product.activation, std::move(made));
   if (product.up) made += fmt::format(" * {}", name(product.up->role));
   return fmt::format("{} -> {}", made, name(product.out));
 }
@@ -82,6 +100,12 @@ std::size_t Sizes::of(Slot slot) const noexcept {
     case Slot::value: return kv_heads * head_values;
     case Slot::hidden: return feed_forward;
     case Slot::logits: return vocabulary;
+    case Slot::channels: return channels;
+    case Slot::input_gate: return input_gate;
+    case Slot::output_gate: return output_gate;
+    case Slot::step: return step;
+    case Slot::step_low: return step_low;
+    case Slot::scanned: return scanned;
   }
   return 0;
 }
@@ -110,6 +134,18 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       },
       [](const Add&) {},
       [](const AdjustLogits&) {},
+      [&](const ShortConv& step) {
+        uses.push_back({Kind::norm, {step.taps}});
+        if (step.bias) uses.push_back({Kind::bias, {*step.bias}});
+      },
+      [&](const LinearScan& step) {
+        for (const WeightKey& key : {step.decay_rate, step.step_bias}) uses.push_back({Kind::norm, {key}});
+        if (step.skip) uses.push_back({Kind::norm, {*step.skip}});
+      },
+      [&](const ChannelScan& step) {
+        for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
+      },
+      [](const Gate&) {},
   };
   for (const Step& step : steps) std::visit(list, step);
   return uses;
@@ -122,47 +158,62 @@ std::string text(const Embed& step) {
 }
 
 std::string text(const Step& step) {
-  return std::visit(Overloaded{
-                        [](const Norm& one) {
-                          return fmt::format("{} norm {} by {}{} -> {}", one.kind == NormKind::rms ? "rms" : "layer",
-                                             name(one.in), name(one.weight.role),
-                                             one.bias ? fmt::format(" + {}", name(one.bias->role)) : "", name(one.out));
-                        },
-                        [](const Products& one) {
-                          std::string made = fmt::format("products {}:", name(one.in));
-                          for (const Product& product : one.list) {
-                            made += fmt::format("{} {}", &product == one.list.data() ? "" : ",", text_of(product));
-                          }
-                          return made;
-                        },
-                        [](const NormHeads& one) {
-                          return fmt::format("rms norm heads of {} by {}", name(one.at), name(one.weight.role));
-                        },
-                        [](const Attend& one) {
-                          std::string made = fmt::format("attend * {:g}", one.scale);
-                          if (one.rotary != 0) {
-                            made += fmt::format(", rotary {} {}", one.rotary,
-                                                one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
-                          }
-                          if (one.window != 0) made += fmt::format(", window {}", one.window);
-                          if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
-                          return made;
-                        },
-                        [](const Experts& one) {
-                          return fmt::format("experts {}: {} of {} by {}{}: {}, {}", name(one.in), one.used, one.count,
-                                             name(one.router.role), one.normalize ? ", normalized" : "",
-                                             text_of(one.hidden), text_of(one.down));
-                        },
-                        [](const Add& one) {
-                          return one.factor == 1 ? std::string("add branch")
-                                                 : fmt::format("add branch * {:g}", one.factor);
-                        },
-                        [](const AdjustLogits& one) {
-                          return fmt::format("adjust logits * {:g}{}", one.scale,
-                                             one.cap == 0 ? "" : fmt::format(", cap {:g}", one.cap));
-                        },
-                    },
-                    step);
+  return std::visit(
+      Overloaded{
+          [](const Norm& one) {
+            return fmt::format("{} norm {} by {}{} -> {}", one.kind == NormKind::rms ? "rms" : "layer", name(one.in),
+                               name(one.weight.role), one.bias ? fmt::format(" + {}", name(one.bias->role)) : "",
+                               name(one.out));
+          },
+          [](const Products& one) {
+            std::string made = fmt::format("products {}:", name(one.in));
+            for (const Product& product : one.list) {
+              made += fmt::format("{} {}", &product == one.list.data() ? "" : ",", text_of(product));
+            }
+            return made;
+          },
+          [](const NormHeads& one) {
+            return fmt::format("rms norm heads of {} by {}{}", name(one.at), name(one.weight.role),
+                               one.groups == 1 ? "" : fmt::format(" of {} groups", one.groups));
+          },
+          [](const Attend& one) {
+            std::string made = fmt::format("attend * {:g}", one.scale);
+            if (one.rotary != 0) {
+              made += fmt::format(", rotary {} {}", one.rotary,
+                                  one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
+            }
+            if (one.window != 0) made += fmt::format(", window {}", one.window);
+            if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
+            return made;
+          },
+          [](const Experts& one) {
+            return fmt::format("experts {}: {} of {} by {}{}: {}, {}", name(one.in), one.used, one.count,
+                               name(one.router.role), one.normalize ? ", normalized" : "", text_of(one.hidden),
+                               text_of(one.down));
+          },
+          [](const Add& one) {
+            return one.factor == 1 ? std::string("add branch") : fmt::format("add branch * {:g}", one.factor);
+          },
+          [](const AdjustLogits& one) {
+            return fmt::format("adjust logits * {:g}{}", one.scale,
+                               one.cap == 0 ? "" : fmt::format(", cap {:g}", one.cap));
+          },
+          [](const ShortConv& one) {
+            std::string made = fmt::format("{} * channels", name(one.taps.role));
+            if (one.bias) made += fmt::format(" + {}", name(one.bias->role));
+            return fmt::format("{} -> {}", in_activation(one.activation, made), name(one.out));
+          },
+          [](const LinearScan& one) {
+            return fmt::format("{} scan of {} heads of {} x {} in {} groups{} -> scanned",
+                               one.shape.delta ? "delta rule" : "linear", one.shape.heads, one.shape.keys,
+                               one.shape.values, one.shape.groups, one.shape.tiled ? ", tiled" : "");
+          },
+          [](const ChannelScan& one) { return fmt::format("scan of channels with {} states -> scanned", one.states); },
+          [](const Gate& one) {
+            return fmt::format("{} *= {}", name(one.at), in_activation(one.activation, std::string(name(one.by))));
+          },
+      },
+      step);
 }
 
 std::string text(std::span<const Step> steps) {
