@@ -45,9 +45,36 @@ constexpr std::array kNames = {
     RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
     RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
     RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
+    RoleNames{Role::choice_bias, "mlp.gate.e_score_correction_bias", "", "exp_probs_b.bias"},
+    RoleNames{Role::shared_router, "mlp.shared_expert_gate.weight", "", "ffn_gate_inp_shexp.weight"},
+    RoleNames{Role::shared_gate, "mlp.shared_experts.gate_proj.weight", "", "ffn_gate_shexp.weight"},
+    RoleNames{Role::shared_up, "mlp.shared_experts.up_proj.weight", "", "ffn_up_shexp.weight"},
+    RoleNames{Role::shared_down, "mlp.shared_experts.down_proj.weight", "", "ffn_down_shexp.weight"},
+};
+
+/// Names that one architecture has in place of those. An empty one is as above.
+struct OtherNames {
+  Architecture architecture;
+  Role role;
+  std::string_view folder, gguf;
+};
+
+constexpr std::array kOtherNames = {
+    OtherNames{Architecture::mixtral, Role::router, "block_sparse_moe.gate.weight", ""},
+    OtherNames{Architecture::granitemoe, Role::router, "block_sparse_moe.router.layer.weight", ""},
+    OtherNames{Architecture::glm4, Role::attention_post_norm, "post_self_attn_layernorm.weight", ""},
+    OtherNames{Architecture::glm4, Role::feed_forward_norm, "post_attention_layernorm.weight", ""},
+    OtherNames{Architecture::glm4, Role::feed_forward_post_norm, "post_mlp_layernorm.weight", ""},
+    OtherNames{Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::minimax_m2, Role::router, "block_sparse_moe.gate.weight", ""},
+    OtherNames{Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias", ""},
 };
 
 std::string_view table_name(const Traits& traits, const Naming& naming, Role role) {
+  for (const OtherNames& row : kOtherNames) {
+    const std::string_view name = naming.gguf ? row.gguf : row.folder;
+    if (row.architecture == traits.architecture && row.role == role && !name.empty()) return name;
+  }
   for (const RoleNames& row : kNames) {
     if (row.role != role) continue;
     if (naming.gguf) return row.gguf;
@@ -68,7 +95,7 @@ std::string_view feed_forward_name(Role role) noexcept {
 
 /// The name of one expert's matrix in a folder.
 std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
-  if (traits.architecture == Architecture::mixtral) {
+  if (traits.architecture == Architecture::mixtral || traits.architecture == Architecture::minimax_m2) {
     const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
     return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
   }
@@ -86,8 +113,8 @@ class Lister {
   }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
-    RoleExtent extent = extent_of(traits_, roles[0]);
-    for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i]).rows;
+    RoleExtent extent = extent_of(traits_, roles[0], block_.value_or(0));
+    for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i], block_.value_or(0)).rows;
     LayoutTensor& tensor = list_.emplace_back();
     tensor.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name);
     tensor.roles = std::move(roles);
@@ -138,15 +165,23 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   constexpr std::array kMatrices = {Role::gate, Role::up, Role::down};
-  if (traits.architecture == Architecture::mixtral && !naming.stacked_experts) {
-    list.add_named("block_sparse_moe.gate.weight", {Role::router});
+  if (traits.architecture == Architecture::mixtral && naming.stacked_experts && !naming.gguf) {
+    list.add_named("mlp.gate.weight", {Role::router});
   } else {
     list.add(Role::router);
+  }
+  if (traits.choice_bias) list.add(Role::choice_bias);
+  if (traits.shared_feed_forward != 0) {
+    if (traits.shared_router) list.add(Role::shared_router);
+    for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
   }
   if (naming.gguf) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
+  } else if (traits.architecture == Architecture::granitemoe) {
+    list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
+    list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
   } else if (naming.stacked_experts) {
     list.add_stacked("mlp.experts.gate_up_proj", {Role::gate, Role::up});
     list.add_stacked("mlp.experts.down_proj", {Role::down});
@@ -159,8 +194,8 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   }
 }
 
-void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list) {
-  if (traits.experts > 0) return list_experts(traits, naming, list);
+void list_feed_forward(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
+  if (traits.block[block].experts) return list_experts(traits, naming, list);
   if (naming.fused_gate_up) {
     list.add_named(naming.gguf ? "ffn_up.weight" : "mlp.gate_up_proj.weight", {Role::gate, Role::up});
   } else {
@@ -180,7 +215,7 @@ Naming usual_naming(const Traits& traits, bool gguf) {
   const bool phi3 = traits.architecture == Architecture::phi3;
   return {.gguf = gguf,
           .fused_qkv = phi3 || traits.architecture == Architecture::gpt2,
-          .fused_gate_up = phi3,
+          .fused_gate_up = phi3 || traits.architecture == Architecture::glm4,
           .stacked_experts = gguf && traits.experts > 0};
 }
 
@@ -191,7 +226,8 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
   } else if (traits.experts > 0) {
-    naming.stacked_experts = find_weight(file, "model.layers.0.mlp.experts.gate_up_proj") != nullptr;
+    const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
+    naming.stacked_experts = find_weight(file, name) != nullptr;
   }
   return naming;
 }
@@ -218,21 +254,22 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   if (traits.post_norms) list.add(Role::attention_post_norm);
   if (traits.pre_norms) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
-    if (traits.post_norms && !naming.gguf) {
+    if (traits.post_norms && !naming.gguf && traits.architecture != Architecture::glm4) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
     } else {
       list.add(Role::feed_forward_norm);
     }
     if (biased) list.add(Role::feed_forward_norm_bias);
   }
-  list_feed_forward(traits, naming, list);
+  list_feed_forward(traits, naming, block, list);
   if (traits.post_norms) list.add(Role::feed_forward_post_norm);
   return list.take();
 }
 
-RoleExtent extent_of(const Traits& traits, Role role) noexcept {
+RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcept {
   const std::size_t query = traits.heads * traits.head_values, key = traits.kv_heads * traits.head_values;
-  const std::size_t width = traits.width, feed_forward = traits.feed_forward;
+  const std::size_t width = traits.width, feed_forward = traits.block[block].feed_forward;
+  const std::size_t shared = traits.shared_feed_forward;
   const bool whole_row = traits.query_norm == QueryNorm::row;
   const RecurrentTraits& recurrent = traits.recurrent;
   const kernels::LinearScanShape& scan = recurrent.scan;
@@ -269,9 +306,16 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept {
     case Role::attention_output: return {width, query};
     case Role::gate:
     case Role::up: return {feed_forward, width};
+    case Role::gate_bias:
     case Role::up_bias: return {feed_forward, 1, true};
     case Role::down: return {width, feed_forward};
     case Role::router: return {traits.experts, width};
+    case Role::router_bias:
+    case Role::choice_bias: return {traits.experts, 1, true};
+    case Role::shared_router: return {1, width};
+    case Role::shared_gate:
+    case Role::shared_up: return {shared, width};
+    case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
     case Role::attention_gate: return {query, width};
     case Role::channels: return {channels, width};
@@ -310,7 +354,7 @@ std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
 }
 
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {
-  if (extent_of(traits, tensor.roles.front()).vector) return {};
+  if (extent_of(traits, tensor.roles.front(), block).vector) return {};
   // Fused on one side only: the first part stands for all, since they share their inputs.
   return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
 }
