@@ -274,7 +274,7 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
   const RecurrentTraits& recurrent = traits.recurrent;
   const kernels::LinearScanShape& scan = recurrent.scan;
   const auto recurs =
-      std::ranges::find_if(traits.block, [](const BlockTraits& block) { return block.mixer != Mixer::attention; });
+      std::ranges::find_if(traits.block, [](const BlockTraits& one) { return one.mixer != Mixer::attention; });
   const Mixer mixer =
       recurs == traits.block.end() ? Mixer::attention : recurs->mixer;  // no model has two kinds besides
   const bool convolves = mixer == Mixer::short_conv;
