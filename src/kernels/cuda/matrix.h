@@ -94,10 +94,10 @@ class ProductScratch {
 };
 
 /// Queues all products. Few tokens (up to kMatVecTokens): one launch that streams the weights once, int8 activations
-/// with Arithmetic::fast where the type allows, float32 with exact. More: tensor cores; `fast`
-/// decodes tiles to bf16 (wide float types by cuBLASLt as they are), `exact` computes in float32. Tolerances as on the
-/// host; bf16 counts as fast. A norm of the activations is nearly free, but needs one token, `fast`, and types with
-/// int8 activations (UsageError otherwise).
+/// with Arithmetic::fast where the type allows, float32 with exact. More: tensor cores; `fast` decodes tiles to bf16
+/// (wide float types by cuBLASLt as they are), `exact` computes in float32. Tolerances as on the host; bf16 counts as
+/// fast. A norm of the activations is nearly free, but needs one token, `fast`, and types with int8 activations
+/// (UsageError otherwise).
 void multiply(std::span<const GpuProduct> products, const Activations& x, Arithmetic arithmetic,
               ProductScratch& scratch, Stream& stream);
 
