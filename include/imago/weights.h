@@ -169,9 +169,10 @@ class WeightStore {
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;
 
-  /// Copies the weights to an accelerator as `scheme` packs them: codes and scales, in the device layout. Done once,
-  /// kept beside the versions, dropped with them when the master changes; a second call costs nothing. Copies on the
-  /// host stay. Throws like `morph`, UsageError for the host, DeviceError if they do not fit.
+  /// Copies the weights to an accelerator as the forward of their layer reads them there: matrices as `scheme` packs
+  /// them, codes and scales in the device layout; norms, biases and what is computed with decoded, in float32. Done
+  /// once, kept beside the versions, dropped with them when the master changes; a second call costs nothing. Copies on
+  /// the host stay. Throws like `morph`, UsageError for the host, DeviceError if they do not fit.
   void sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
   /// Wq in float32, row by row, in the memory of `device`: for layers without a packed kernel. Kept and dropped
   /// as above; what the caller holds stays valid and unchanged. Throws like sync_to.

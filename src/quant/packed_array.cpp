@@ -98,7 +98,7 @@ ScaleLayout scale_layout(const Scheme& scheme, const WeightShape& shape) {
 }
 
 std::string rows_text(const WeightShape& shape) {
-  return fmt::format("rows of {}{}", shape.row == 0 ? "" : "multiples of ", shape.row_length());
+  return fmt::format("rows of {}{}", shape.is_one_matrix() ? "" : "multiples of ", shape.row_length());
 }
 
 std::optional<Format> fitting_type(Format format, const WeightShape& shape) noexcept {

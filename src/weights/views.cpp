@@ -212,6 +212,36 @@ void decode_slice(const WeightStore& store, const Scheme& requested, std::size_t
   }
 }
 
+LayerViews layer_views(const WeightShape& shape) {
+  LayerViews views;
+  if (shape.count() == 0) return views;
+  if (shape.decoded || shape.matrix_count() == 0) {
+    views.decoded.push_back({0, shape.count()});
+    return views;
+  }
+  if (shape.is_one_matrix()) {
+    views.matrices.push_back({.first = 0, .rows = shape.rows, .cols = shape.cols});
+    return views;
+  }
+  std::size_t first = 0;
+  for (std::size_t repeat = 0; repeat < shape.repeats; ++repeat) {
+    for (const auto& [rows, cols] : shape.matrices) {
+      if (rows != 0) views.matrices.push_back({first, rows, cols});
+      first += rows * cols;
+    }
+    std::size_t left = shape.vectors;
+    for (const MatrixExtents& matrix : shape.matrices) {
+      const std::size_t count = std::min(left, matrix.rows);
+      if (count != 0) views.decoded.push_back({first, count});
+      first += count;
+      left -= count;
+    }
+    if (left != 0) views.decoded.push_back({first, left});
+    first += left;
+  }
+  return views;
+}
+
 // ---- accelerators
 
 std::shared_ptr<const kernels::cuda::GpuMatrix> device_matrix(const WeightStore& store, const Scheme& requested,
@@ -252,7 +282,8 @@ DeviceSource device_source(const WeightStore& store, const Scheme& scheme, const
     covered = std::max(covered, view.first + view.count);
   }
   if (covered < store.count()) {
-    source.views.assign(1, {0, store.count(), device_matrix(store, scheme, whole(store), device), nullptr});
+    store.sync_to(device, scheme);
+    return device_source(store, scheme, device);
   }
   return source;
 }

@@ -306,7 +306,9 @@ ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->
 // ---- accelerators
 
 void WeightStore::sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const {
-  if (count() != 0) device_matrix(*this, scheme, {.first = 0, .rows = rows(), .cols = cols()}, device);
+  const LayerViews views = layer_views(shape());
+  for (const MatrixSlice& slice : views.matrices) device_matrix(*this, scheme, slice, device);
+  for (const auto& [first, weights] : views.decoded) device_weights(*this, scheme, first, weights, device);
 }
 
 std::shared_ptr<const Buffer> WeightStore::dequantized_for(const std::shared_ptr<Device>& device,
