@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "kernels/ops_args.h"
+#include "kernels/recurrent.h"
 
 namespace imago::backend {
 
@@ -42,14 +44,35 @@ enum class Role : std::uint8_t {
   feed_forward_norm_bias,
   feed_forward_post_norm,
   gate,  ///< [feed_forward, width], of expert e where there are experts
+  gate_bias,
   up,
   up_bias,
   down,  ///< [width, feed_forward]
   down_bias,
-  router,        ///< [experts, width]
+  router,         ///< [experts, width]
+  router_bias,    ///< [experts]
+  choice_bias,    ///< [experts], of the choice of experts alone
+  shared_router,  ///< [1, width]
+  shared_gate,    ///< [shared_feed_forward, width]
+  shared_up,
+  shared_down,     ///< [width, shared_feed_forward]
+  attention_gate,  ///< [heads · head_values, width]
+  channels,        ///< [channels, width], into what convolutions and scans run over
+  input_gate,      ///< what decides what goes into a state
+  output_gate,     ///< [results, width], by which the results of a scan are multiplied
+  step,            ///< how large the steps of a scan are
+  step_bias,
+  step_low,  ///< [rank, channels], steps before they are spread over the channels
+  taps,      ///< [channels][kernel] in files, [kernel][channels] in steps
+  taps_bias,
+  decay_rate,
+  skip,
+  scan_norm,
+  scan_output,   ///< [width, results]
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+  output_bias,   ///< in no block
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::output_bias) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -72,10 +95,16 @@ enum class Slot : std::uint8_t {
   query,   ///< [heads][head_values]; after attention its results
   key,     ///< [kv_heads][head_values]
   value,
-  hidden,  ///< [feed_forward]
-  logits,  ///< [vocabulary]
+  hidden,       ///< [feed_forward]
+  logits,       ///< [vocabulary]
+  channels,     ///< what short convolutions and scans run over
+  input_gate,   ///< what decides what goes into their states
+  output_gate,  ///< what results of attention or of a scan are multiplied by
+  step,         ///< sizes of steps, before their bias
+  step_low,     ///< [rank]
+  scanned,      ///< results of a scan, or of a convolution that is the whole mixer
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::logits) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::scanned) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -97,10 +126,10 @@ struct Norm {
   float eps = 0;
 };
 
-/// out = activation(matrix · in + bias), with `up` also · (up · in).
+/// out = activation(matrix · in + bias), with `up` also · (up · in + up_bias).
 struct Product {
-  WeightKey matrix;
-  std::optional<WeightKey> up = {}, bias = {};
+  WeightKey matrix = {};
+  std::optional<WeightKey> up = {}, bias = {}, up_bias = {};
   kernels::Activation activation = kernels::Activation::linear;
   Slot out = Slot::branch;
 };
@@ -111,30 +140,96 @@ struct Products {
   std::vector<Product> list;
 };
 
-/// RMS norm in place, over each run of as many values as there are weights: a head or the whole row.
+/// RMS norm in place, over each run of as many values as there are weights: a head or the whole row. With `groups`, the
+/// weights are those of so many runs.
 struct NormHeads {
   Slot at = Slot::query;
   WeightKey weight;
   float eps = 0;
+  std::size_t groups = 1;
 };
+
+/// Rotations that a model may have: that of most blocks and another one.
+inline constexpr std::size_t kRopes = 2;
 
 /// Rotates queries and keys, stores keys and values in the cache and attends to it. Results replace the queries.
 struct Attend {
   std::size_t rotary = 0;  ///< values of a head that turn; 0: no rotation
+  std::size_t rope = 0;    ///< which rotation
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
+  /// Norms of the heads of queries and keys after the rotation; both or none.
+  std::optional<WeightKey> query_norm = {}, key_norm = {};
+  float eps = 0;  ///< of those norms
+  /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
+  float growth = 0;
+  std::size_t growth_period = 1;
 };
 
-/// A mixture of experts: each token goes to the `used` experts that the router gives the highest probability. The
-/// products are those of expert 0; others differ in the number of the expert only.
+// Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
+// of them from `state` on; before the first token they are zeros. kernels/ops_args.h has the formulas.
+
+/// channels → out, which is the channels themselves or `scanned`.
+struct ShortConv {
+  Slot out = Slot::channels;
+  WeightKey taps;
+  std::optional<WeightKey> bias = {};
+  kernels::Activation activation = kernels::Activation::linear;
+  std::size_t kernel = 0, state = 0;
+};
+
+/// channels → scanned. With the delta rule queries and keys are normalized, the strength is the sigmoid of `input_gate`
+/// and the step only decides the decay; without it the strength is the step.
+struct LinearScan {
+  kernels::LinearScanShape shape;
+  WeightKey decay_rate, step_bias;
+  std::optional<WeightKey> skip = {};
+  float low_step = 0, high_step = std::numeric_limits<float>::infinity();
+  std::size_t state = 0;
+};
+
+/// channels → scanned, by a decay of its own for each channel and state. `input_gate` has what the states take in and
+/// what reads them.
+struct ChannelScan {
+  WeightKey decay_rate, step_bias, skip;
+  std::size_t states = 0, state = 0;
+};
+
+/// at *= f(by).
+struct Gate {
+  Slot at = Slot::query, by = Slot::output_gate;
+  kernels::Activation activation = kernels::Activation::linear;
+};
+
+/// A dense branch that all tokens take beside their experts: what it makes is added to their sum, times
+/// sigmoid(router · in) where there is a router.
+struct SharedExpert {
+  Product hidden, down;
+  std::optional<WeightKey> router = {};  ///< a matrix of one row
+};
+
+/// What the products of a router become.
+enum class ExpertScores : std::uint8_t { softmax, sigmoid };
+
+/// A mixture of experts. Scores are the softmax or the sigmoid of router · in + router_bias. A token goes to the `used`
+/// experts of the highest score + choice_bias, the lower number first among equals; where experts come in groups, of
+/// consecutive ones, only to those of the `groups_used` best groups, judged by their best expert or by the sum of their
+/// two best. The weight of an expert is its score, without the choice bias. The products are those of expert 0; others
+/// differ in the number of the expert only.
 struct Experts {
   Slot in = Slot::normed;
-  WeightKey router;
-  Product hidden, down;
+  WeightKey router = {};
+  std::optional<WeightKey> router_bias = {}, choice_bias = {};
+  Product hidden = {}, down = {};
   std::size_t count = 0, used = 0;
+  ExpertScores scores = ExpertScores::softmax;
+  std::size_t groups = 1, groups_used = 1;  ///< count is a multiple of groups
+  bool two_judge_group = false;
   bool normalize = true;  ///< the weights of the chosen experts sum to 1
+  float scale = 1;        ///< on the weights
+  std::optional<SharedExpert> shared = {};
 };
 
 /// stream += factor · branch.
@@ -147,14 +242,19 @@ struct AdjustLogits {
   float scale = 1, cap = 0;
 };
 
-using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits>;
+using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
+                          ChannelScan, Gate>;
 
 /// Widths of activations.
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
+  std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
+  std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
 
   std::size_t of(Slot slot) const noexcept;
+  /// The larger of each.
+  void include(const Sizes& other) noexcept;
   bool operator==(const Sizes&) const = default;
 };
 
@@ -162,6 +262,7 @@ struct Sizes {
 struct Block {
   Sizes sizes;
   std::vector<Step> steps;
+  std::size_t state = 0;  ///< values that each sequence has besides its keys and values
 };
 
 struct Program {

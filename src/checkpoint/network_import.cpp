@@ -47,7 +47,17 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
     add(factor != 1, fmt::format("{} multiplied by {} ({})", what, factor, key));
   };
   add(traits.learned_positions, "learned positions");
+  add(traits.norm == models::NormKind::layer, "layer norms");
+  add(traits.parallel, "attention and feed-forward layers side by side");
+  add(models::facts(traits.architecture).query_norm_turned && traits.query_norm != models::QueryNorm::none,
+      "norms of queries and keys after their rotation");
+  add(traits.window_rope.has_value(), "two rotations (rope_parameters)");
+  add(traits.query_growth != 0, "queries that grow with their positions (llama_4_scaling_beta)");
   add(traits.experts != 0, fmt::format("{} experts (num_experts)", traits.experts));
+  add(std::ranges::any_of(
+          traits.block,
+          [&](const models::BlockTraits& one) { return one.feed_forward != traits.block.front().feed_forward; }),
+      "feed-forward layers of several widths");
   add(!traits.gated, "a feed-forward layer without a gate");
   add(traits.activation != kernels::Activation::silu && traits.activation != kernels::Activation::relu2,
       "another activation than silu or relu2 (hidden_act)");
@@ -86,7 +96,7 @@ ImportSizes sizes_of(const models::Traits& traits, const std::string& path) {
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
-          .inner = traits.feed_forward,
+          .inner = traits.block.front().feed_forward,
           .context = traits.context,
           .eps = traits.norm_eps,
           .rope_base = traits.rope_base,

@@ -213,7 +213,7 @@ void DecoderWeights::count_bytes() {
   std::map<std::string_view, std::uint64_t> weights_of_type;
   for (const MatrixGroup& group : groups) {
     for (std::size_t i = 0; i < group.keys.size(); ++i) {
-      const models::RoleExtent extent = models::extent_of(traits, group.keys[i].role);
+      const models::RoleExtent extent = models::extent_of(traits, group.keys[i].role, group.keys[i].block);
       weights_of_type[group.formats[i].name()] += std::uint64_t{extent.rows} * extent.cols;
     }
   }
@@ -261,6 +261,9 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   MatrixSource& source = *weights.source;
   const TensorFile& file = *source.file();
   for (const StoredTensor& tensor : file.tensors()) weights.parameters += tensor.shape.elements();
+  for (const StoredTensor* const tensor : source.tensors().encoders()) {
+    weights.parameters -= tensor->shape.elements();
+  }
   weights.program = std::make_shared<const Program>(models::make_program(weights.traits));
   const Program& program = *weights.program;
   if (program.embed.positions) {
@@ -287,6 +290,9 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   for (const auto& runner : weights.runners) runner->finish();
 
   weights.notes = loader.notes();
+  if (std::string note = models::encoder_note(source.tensors()); !note.empty()) {
+    weights.notes.push_back(std::move(note));
+  }
   weights.count_bytes();
   weights.fingerprint = fingerprint(file, options.type);
   bool mapped = true;

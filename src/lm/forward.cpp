@@ -26,8 +26,10 @@ kernels::CacheType type_of(CacheKind kind) noexcept {
 }  // namespace
 
 KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t rows,
-                 std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages)
-    : page_rows(rows), shapes(backend::page_shapes(program, {0, program.blocks.size()}, type_of(kind), rows)) {
+                 std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages, std::size_t states)
+    : page_rows(rows),
+      shapes(backend::page_shapes(program, {0, program.blocks.size()}, type_of(kind), rows)),
+      state_values(backend::state_values(program, {0, program.blocks.size()})) {
   for (const kernels::CacheShape& shape : shapes) {
     if (kind != CacheKind::q8_0 || shape.head_values % quant::Q8_0::kValues == 0) continue;
     throw UsageError(
@@ -35,7 +37,7 @@ KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t ro
                     quant::Q8_0::kValues, shape.head_values));
   }
   for (const auto& runner : runners) {
-    parts.push_back(runner->make_cache(type_of(kind), rows, pages));
+    parts.push_back(runner->make_cache(type_of(kind), rows, pages, states));
     part_ends.push_back(runner->blocks().end);
   }
 }
@@ -46,6 +48,10 @@ std::size_t KvCache::token_bytes() const {
   return sum;
 }
 
+std::size_t KvCache::state_bytes() const noexcept {
+  return std::accumulate(state_values.begin(), state_values.end(), std::size_t{0}) * sizeof(float);
+}
+
 backend::Cache& KvCache::part_of(std::size_t block) const {
   const auto found = std::upper_bound(part_ends.begin(), part_ends.end(), block);
   return *parts.at(static_cast<std::size_t>(found - part_ends.begin()));
@@ -53,15 +59,22 @@ backend::Cache& KvCache::part_of(std::size_t block) const {
 
 void run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
                backend::Batch batch) {
-  const auto rope = model.rope_table(positions);
+  const SharedRopes ropes = model.ropes_for(positions);
   backend::Segment single;  // a step of one sequence allocates nothing
   std::vector<backend::Segment> several(segments.size() > 1 ? segments.size() : 0);
   const std::span<backend::Segment> parts = segments.size() == 1 ? std::span(&single, 1) : std::span(several);
   batch.segments = parts;
-  batch.rope = rope.get();
+  batch.ropes = ropes.view();
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      parts[s] = {segments[s].cache->parts[i].get(), segments[s].pages, segments[s].past, segments[s].tokens};
+      const Segment& segment = segments[s];
+      parts[s] = {.cache = segment.cache->parts[i].get(),
+                  .pages = segment.pages,
+                  .past = segment.past,
+                  .tokens = segment.tokens,
+                  .state = segment.state,
+                  .kept_tokens = segment.kept_tokens,
+                  .kept_state = segment.kept_state};
     }
     model.weights.runners[i]->run(batch);
   }
@@ -86,11 +99,11 @@ void ObservedRun::run(std::span<const TokenId> window, backend::InputObserver& o
     throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), cache_.page_rows));
   }
   model_.check_ids(window);
-  const auto rope = model_.rope_table(window.size());
+  const SharedRopes ropes = model_.ropes_for(window.size());
   const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = window.size()};
   work_.observer = &observer;
   runner_.embed(window, {&segment, 1}, work_);
-  runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, rope.get(), work_);
+  runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, ropes.view(), work_);
   runner_.show_output_input(work_, window.size());
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/architectures.h"
+
 namespace imago::models {
 
 namespace {
@@ -12,15 +14,16 @@ using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
 
-backend::Sizes sizes_of(const Traits& traits) {
+backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
   return {.width = traits.width,
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
-          .feed_forward = traits.feed_forward,
+          .feed_forward = block.feed_forward,
           .vocabulary = traits.vocabulary,
-          .experts = traits.experts,
-          .experts_used = traits.experts_used};
+          .experts = block.experts ? traits.experts : 0,
+          .experts_used = block.experts ? traits.experts_used : 0,
+          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
 }
 
 /// Writes the steps of one block, or of the output.
@@ -30,17 +33,26 @@ class Writer {
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
-    attention(enter(Role::attention_norm, Role::attention_norm_bias));
-    leave(Role::attention_post_norm);
-    feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
-    leave(Role::feed_forward_post_norm);
-    return {sizes_of(traits_), std::move(steps_)};
+    attend(enter(Role::attention_norm, Role::attention_norm_bias));
+    if (traits_.parallel) {
+      // The stream stays as it is until both branches have read it.
+      hide(traits_.shared_norm ? enter(Role::attention_norm, Role::attention_norm_bias)
+                               : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      finish_attention();
+      finish_feed_forward();
+    } else {
+      finish_attention();
+      feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+    }
+    return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
   }
 
   std::vector<Step> output() {
     norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
     products(Slot::normed,
-             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output}, .out = Slot::logits}});
+             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output},
+               .bias = facts(traits_.architecture).output_bias ? std::optional(key(Role::output_bias)) : std::nullopt,
+               .out = Slot::logits}});
     if (traits_.logit_scale != 1 || traits_.logit_cap != 0) {
       steps_.push_back(backend::AdjustLogits{.scale = traits_.logit_scale, .cap = traits_.logit_cap});
     }
@@ -53,7 +65,7 @@ class Writer {
 
   void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
     backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
-    if (bias && traits_.norm == NormKind::layer) step.bias = key(*bias);
+    if (bias && facts(traits_.architecture).norm_bias) step.bias = key(*bias);
     steps_.push_back(step);
   }
 
@@ -73,43 +85,91 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
-  void attention(Slot in) {
+  void attend(Slot in) {
     products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
                   {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
                   {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
-    if (traits_.query_norm != QueryNorm::none) {
+    const bool turned = facts(traits_.architecture).query_norm_turned;
+    const BlockTraits& block = traits_.block[block_];
+    const bool other_rope = traits_.window_rope && block.window != 0;
+    if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    steps_.push_back(backend::Attend{.rotary = traits_.block[block_].rope ? traits_.rotary : 0,
-                                     .pairs = traits_.rope_pairs,
-                                     .window = traits_.block[block_].window,
-                                     .scale = traits_.attention_scale,
-                                     .cap = traits_.attention_cap});
+    backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
+                         .rope = other_rope ? 1U : 0U,
+                         .pairs = traits_.rope_pairs,
+                         .window = block.window,
+                         .scale = traits_.attention_scale,
+                         .cap = traits_.attention_cap};
+    if (!block.rope) step.rotary = 0;
+    if (turned) {
+      step.query_norm = key(Role::query_norm);
+      step.key_norm = key(Role::key_norm);
+      step.eps = eps();
+    }
+    if (traits_.query_growth != 0) {
+      step.growth = static_cast<float>(traits_.query_growth);
+      step.growth_period = static_cast<std::size_t>(traits_.rope_scaling.original_context);
+    }
+    steps_.push_back(step);
+  }
+
+  void finish_attention() {
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+    leave(Role::attention_post_norm);
   }
 
   void feed_forward(Slot in) {
-    Product hidden{.matrix = key(Role::up), .activation = traits_.activation, .out = Slot::hidden};
-    Product down{.matrix = key(Role::down)};
-    if (traits_.gated) {
-      hidden.matrix = key(Role::gate);
-      hidden.up = key(Role::up);
+    if (traits_.block[block_].experts) {
+      experts(in);
+      return leave(Role::feed_forward_post_norm);
     }
-    if (traits_.experts != 0) {
-      steps_.push_back(backend::Experts{.in = in,
-                                        .router = key(Role::router),
-                                        .hidden = hidden,
-                                        .down = down,
-                                        .count = traits_.experts,
-                                        .used = traits_.experts_used,
-                                        .normalize = traits_.norm_expert_weights});
-      return;
-    }
+    hide(in);
+    finish_feed_forward();
+  }
+
+  void hide(Slot in) {
+    Product hidden = hidden_product(Role::gate, Role::up);
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
-    down.bias = key(Role::down_bias);
     products(in, {hidden});
-    products(Slot::hidden, {down});
+  }
+
+  void finish_feed_forward() {
+    products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
+    leave(Role::feed_forward_post_norm);
+  }
+
+  Product hidden_product(Role gate, Role up) const {
+    Product product{.matrix = key(up), .activation = traits_.activation, .out = Slot::hidden};
+    if (traits_.gated) {
+      product.matrix = key(gate);
+      product.up = key(up);
+    }
+    return product;
+  }
+
+  void experts(Slot in) {
+    backend::Experts step{.in = in,
+                          .router = key(Role::router),
+                          .hidden = hidden_product(Role::gate, Role::up),
+                          .down = {.matrix = key(Role::down)},
+                          .count = traits_.experts,
+                          .used = traits_.experts_used,
+                          .scores = traits_.expert_scores,
+                          .groups = traits_.expert_groups,
+                          .groups_used = traits_.expert_groups_used,
+                          .two_judge_group = traits_.two_judge_group,
+                          .normalize = traits_.norm_expert_weights,
+                          .scale = traits_.expert_scale};
+    if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (traits_.shared_feed_forward != 0) {
+      backend::SharedExpert& shared = step.shared.emplace();
+      shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);
+      shared.down.matrix = key(Role::shared_down);
+      if (traits_.shared_router) shared.router = key(Role::shared_router);
+    }
+    steps_.push_back(std::move(step));
   }
 
   const Traits& traits_;
@@ -120,13 +180,14 @@ class Writer {
 }  // namespace
 
 backend::Program make_program(const Traits& traits) {
-  backend::Program program{.sizes = sizes_of(traits),
+  backend::Program program{.sizes = {},
                            .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
                            .blocks = {},
                            .output = Writer(traits, 0).output()};
   if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());
+    program.sizes.include(program.blocks.back().sizes);
   }
   return program;
 }

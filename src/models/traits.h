@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "backend/program.h"
 #include "files/tensor_file.h"
 #include "kernels/ops_args.h"
+#include "kernels/recurrent.h"
 
 namespace imago::models {
 
@@ -29,6 +32,22 @@ enum class Architecture : std::uint8_t {
   mixtral,
   gpt2,
   exaone4,
+  olmoe,
+  granitemoe,
+  glm4,
+  glm4_moe,
+  minimax_m2,
+  olmo3,
+  ministral3,
+  cohere2,
+  ernie4_5,
+  hunyuan_v1_dense,
+  starcoder2,
+  phi,
+  gpt_neox,
+  stablelm,
+  falcon,
+  gemma3,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -48,16 +67,49 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+/// How fast the pairs of a head turn.
+struct Rope {
+  double base = 10000;
+  std::size_t rotary = 0;  ///< values of a head that turn, even
+  RopeScaling scaling;
+
+  bool operator==(const Rope&) const = default;
+};
+
+using backend::ExpertScores;
 using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
+/// How information passes from token to token in a block.
+enum class Mixer : std::uint8_t {
+  attention,
+  short_conv,  ///< of lfm2: a short convolution between two gates
+  delta_rule,  ///< gated delta net
+  mamba,       ///< selective scan with a decay for each channel and value of its state
+  mamba2,      ///< and with one for each head
+};
+
 /// What may differ from block to block.
 struct BlockTraits {
+  Mixer mixer = Mixer::attention;
   bool rope = true;
-  std::size_t window = 0;  ///< keys a token sees; 0: all before it
+  std::size_t window = 0;        ///< keys a token sees; 0: all before it
+  std::size_t feed_forward = 0;  ///< of an expert where there are experts
+  bool experts = false;          ///< else one dense feed-forward layer
 
   bool operator==(const BlockTraits&) const = default;
+};
+
+/// Sizes of the blocks whose mixer is not attention.
+struct RecurrentTraits {
+  std::size_t kernel = 0;         ///< tokens that a short convolution sees
+  kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
+  std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
+  float low_step = 0, high_step = std::numeric_limits<float>::infinity();
+  bool log_rates = false;  ///< Hugging Face folders hold the logarithms of the negated decay rates
+
+  bool operator==(const RecurrentTraits&) const = default;
 };
 
 struct Traits {
@@ -67,15 +119,16 @@ struct Traits {
   std::size_t blocks = 0;
   std::size_t width = 0;
   std::size_t heads = 0, kv_heads = 0, head_values = 0;
-  std::size_t feed_forward = 0;  ///< of an expert where there are experts
   std::size_t vocabulary = 0;
   std::size_t context = 0;  ///< positions it was made for
 
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
-  float norm_offset = 0;    ///< added to the weights of norms: 1 in Hugging Face folders of gemma
-  bool pre_norms = true;    ///< before attention and feed-forward
-  bool post_norms = false;  ///< after them, before the residual sum
+  float norm_offset = 0;     ///< added to the weights of norms: 1 in Hugging Face folders of gemma
+  bool pre_norms = true;     ///< before attention and feed-forward
+  bool post_norms = false;   ///< after them, before the residual sum
+  bool parallel = false;     ///< attention and feed-forward read the same stream, and both are added to it
+  bool shared_norm = false;  ///< and they share the norm before attention
   QueryNorm query_norm = QueryNorm::none;
 
   kernels::Activation activation = kernels::Activation::silu;
@@ -85,7 +138,9 @@ struct Traits {
   double rope_base = 10000;
   std::size_t rotary = 0;  ///< values of a head that turn, even
   kernels::RopePairs rope_pairs = kernels::RopePairs::halves;
-  RopeScaling rope_scaling;  ///< none in GGUF files with Role::rope_factors, which hold its outcome
+  RopeScaling rope_scaling;         ///< none in GGUF files with Role::rope_factors, which hold its outcome
+  std::optional<Rope> window_rope;  ///< of the blocks with a window, where they turn in another way
+  double query_growth = 0;          ///< queries grow by 1 + it · ln(1 + position / the original context, rounded down)
 
   std::vector<BlockTraits> block;  ///< one per block
 
@@ -95,18 +150,38 @@ struct Traits {
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it
 
+  // Of the blocks with experts; backend/program.h says what each of it does.
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
-  bool norm_expert_weights = true;            ///< weights of the chosen experts sum to 1
-  bool tied_output = false;                   ///< logits by the token embedding
+  ExpertScores expert_scores = ExpertScores::softmax;
+  bool choice_bias = false;
+  std::size_t expert_groups = 1, expert_groups_used = 1;
+  bool two_judge_group = false;
+  bool norm_expert_weights = true;  ///< weights of the chosen experts sum to 1
+  float expert_scale = 1;
+  std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
+  bool shared_router = false;           ///< which weighs it
+
+  RecurrentTraits recurrent;
+  bool tied_output = false;  ///< logits by the token embedding
 
   bool operator==(const Traits&) const = default;
 };
 
+/// The rotation of the blocks without a window, and of all of them if there is no other.
+inline Rope main_rope(const Traits& traits) { return {traits.rope_base, traits.rotary, traits.rope_scaling}; }
+
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);
 std::vector<std::size_t> window_of_blocks(const Traits& traits);
+/// The blocks with experts, and the first of them; `blocks` if there is none.
+std::vector<bool> experts_of_blocks(const Traits& traits);
+std::size_t first_experts(const Traits& traits);
+/// The width of dense feed-forward layers, of the first one; 0 if all blocks have experts. And that of experts.
+std::size_t dense_feed_forward(const Traits& traits);
+std::size_t expert_feed_forward(const Traits& traits);
 /// REQUIRES: one entry for each of the blocks.
 void set_rope(Traits& traits, const std::vector<bool>& flags);
+void set_feed_forward(Traits& traits, std::size_t width);
 void set_windows(Traits& traits, const std::vector<std::size_t>& windows);
 
 /// Throws FormatError or UnsupportedError, naming the field, for what is missing, out of range or of a kind that imago

@@ -1,6 +1,8 @@
 #include "backend/cpu/pass.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/parallel.h"
 
@@ -8,18 +10,29 @@ namespace imago::backend {
 
 namespace {
 
-constexpr std::size_t kTokensPerPart = 8;
-
-/// Whether a step after attention multiplies its results with rounded activations.
-bool reads_fast(const CpuRunner& runner, const Step& step) {
-  const auto* const products = std::get_if<Products>(&step);
-  if (products == nullptr || products->in != Slot::query) return false;
-  return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
+/// Whether the product of the results of attention rounds them.
+bool reads_fast(const CpuRunner& runner, std::span<const Step> after) {
+  for (const Step& step : after) {
+    const auto* const products = std::get_if<Products>(&step);
+    if (products == nullptr || products->in != Slot::query) continue;
+    return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
+  }
+  return false;
 }
+
+/// Whether a token's results depend on those before it.
+bool passes_tokens(const Step& step) {
+  return std::holds_alternative<Attend>(step) || std::holds_alternative<ShortConv>(step) ||
+         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step);
+}
+
+/// Slots that have rows for the tokens that are read, from the start: what follows the last step that needs them all.
+bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned; }
 
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
   const Attend& step;
+  std::span<const float> query_norm, key_norm;  // after the rotation
   const Sizes& sizes;
   std::size_t block;
   const kernels::RopeTable* rope;
@@ -43,6 +56,11 @@ struct SegmentAttention {
       kernels::rope(queries, sizes.heads, sizes.head_values, *rope, segment.past + read.first, step.pairs);
       kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
     }
+    if (step.query_norm) {
+      kernels::rms_norm(queries, query_norm, step.eps, queries);
+      kernels::rms_norm(keys, key_norm, step.eps, keys);
+    }
+    if (step.growth != 0) grow(queries, segment.past + read.first);
     auto& cache = static_cast<CpuCache&>(*segment.cache);
     kernels::append_to_cache(cache.page(block), keys, segment.past, cache.keys(block), segment.pages);
     kernels::append_to_cache(cache.page(block), values, segment.past, cache.values(block), segment.pages);
@@ -58,6 +76,16 @@ struct SegmentAttention {
                         .many = singles.has_value()},
                        segment.pages);
   }
+
+  void grow(std::span<float> queries, std::size_t first_position) const {
+    const std::size_t query_values = sizes.of(Slot::query);
+    for (std::size_t t = 0; t * query_values < queries.size(); ++t) {
+      const auto periods = static_cast<double>((first_position + t) / step.growth_period);
+      if (periods == 0) continue;
+      const auto factor = static_cast<float>(1 + static_cast<double>(step.growth) * std::log1p(periods));
+      kernels::scale(queries.subspan(t * query_values, query_values), factor);
+    }
+  }
 };
 
 }  // namespace
@@ -66,7 +94,7 @@ std::span<float> CpuPass::values(Slot slot) {
   if (slot == Slot::logits) return logits_;
   const std::size_t cols = sizes_->of(slot);
   if (slot == Slot::stream) return std::span(work_.stream()).subspan(live_.first * cols, live_.count * cols);
-  return sized(work_.at(slot), (slot == Slot::query ? read_ : live_).count * cols);
+  return sized(work_.at(slot), (of_read_tokens(slot) ? read_ : live_).count * cols);
 }
 
 std::span<const float> CpuPass::vector(const std::optional<WeightKey>& key) const {
@@ -82,11 +110,15 @@ std::optional<std::size_t> CpuPass::singles_of(RowRange rows) const {
 
 kernels::Product CpuPass::product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows,
                                      std::optional<std::size_t> singles) {
+  const auto bias_of = [&](const std::optional<WeightKey>& key) {
+    return key ? vector(key->of_expert(expert)) : std::span<const float>();
+  };
   kernels::Product made{.matrix = &matrix(step.matrix.of_expert(expert)),
                         .y = y,
                         .first_token = rows.first,
                         .tokens = rows.count,
-                        .epilogue = {.bias = vector(step.bias), .activation = step.activation},
+                        .epilogue = {.bias = bias_of(step.bias), .activation = step.activation},
+                        .up_bias = bias_of(step.up_bias),
                         .singles = singles};
   if (step.up) made.up = &matrix(step.up->of_expert(expert));
   return made;
@@ -119,12 +151,11 @@ void CpuPass::embed(std::span<const Token> ids, const RowTable& table, std::span
   }
 }
 
-void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments,
-                        const kernels::RopeTable* rope) {
+void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const Ropes& ropes) {
   read_ = read;
   block_ = block;
   segments_ = segments;
-  rope_ = rope;
+  ropes_ = ropes;
   const Block& steps = runner_.program().blocks[block];
   sizes_ = &steps.sizes;
   run(steps.steps);
@@ -142,8 +173,12 @@ void CpuPass::run_output_input(RowRange rows, std::span<float> hidden) {
 }
 
 void CpuPass::run(std::span<const Step> steps) {
-  for (std::size_t i = 0; i < steps.size() && live_.count != 0; ++i) {
-    next_ = i + 1 < steps.size() ? &steps[i + 1] : nullptr;
+  const auto last = std::find_if(steps.rbegin(), steps.rend(), passes_tokens);
+  const auto left = static_cast<std::size_t>(steps.rend() - last);  // steps that need all tokens
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (i == left) live_ = read_;
+    if (live_.count == 0) return;
+    after_ = steps.subspan(i + 1);
     std::visit([this](const auto& step) { run(step); }, steps[i]);
   }
 }
@@ -162,7 +197,7 @@ void CpuPass::run(const Products& step) {
   std::vector<kernels::Product>& products = work_.products;
   products.clear();
   for (const Product& one : step.list) {
-    const RowRange rows = one.out == Slot::query ? read_ : RowRange{0, live_.count};
+    const RowRange rows = of_read_tokens(one.out) ? read_ : RowRange{0, live_.count};
     kernels::Product product = product_of(one, 0, values(one.out), rows, singles_of(rows));
     if (one.up) product.up_y = sized(work_.up, product.y.size());
     products.push_back(product);
@@ -174,7 +209,13 @@ void CpuPass::run(const Products& step) {
 
 void CpuPass::run(const NormHeads& step) {
   const std::span<float> x = values(step.at);
-  kernels::rms_norm(x, vector(step.weight), step.eps, x);
+  const std::span<const float> weights = vector(step.weight);
+  if (step.groups == 1) return kernels::rms_norm(x, weights, step.eps, x);
+  const std::size_t values = weights.size() / step.groups;
+  parallel_rows(x.size() / values, values, [&](std::size_t row) {
+    const std::span<float> group = x.subspan(row * values, values);
+    kernels::rms_norm(group, weights.subspan(row % step.groups * values, values), step.eps, group);
+  });
 }
 
 void CpuPass::run(const Add& step) { kernels::add_scaled(values(Slot::branch), step.factor, values(Slot::stream)); }
@@ -187,18 +228,8 @@ void CpuPass::run(const AdjustLogits& step) {
   kernels::scale(logits_, step.cap);
 }
 
-void CpuPass::run(const Attend& step) {
-  const SegmentAttention attention{.step = step,
-                                   .sizes = *sizes_,
-                                   .block = block_,
-                                   .rope = rope_,
-                                   .q = values(Slot::query),
-                                   .k = values(Slot::key),
-                                   .v = values(Slot::value),
-                                   .ranges = sized(work_.ranges, read_.count),
-                                   .all_read = read_,
-                                   .fast = next_ != nullptr && reads_fast(runner_, *next_),
-                                   .singles = singles_};
+template <class Run>
+void CpuPass::for_each_segment(Run&& run) {
   // Threads share the heads and tokens of a piece of a prompt; single tokens are computed side by side.
   std::size_t first = 0;
   for (std::size_t i = 0; i < segments_.size();) {
@@ -207,91 +238,115 @@ void CpuPass::run(const Attend& step) {
     const auto singles = static_cast<std::size_t>(several - segments_.begin()) - i;
     if (singles > 1) {
       parallel_for_dynamic(singles, 1, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t k = begin; k < end; ++k) attention.run(segments_[i + k], first + k);
+        for (std::size_t k = begin; k < end; ++k) run(segments_[i + k], first + k);
       });
       i += singles;
       first += singles;
     } else {
-      attention.run(segments_[i], first);
+      run(segments_[i], first);
       first += segments_[i].tokens;
       ++i;
     }
   }
-  live_ = read_;
 }
 
-void CpuPass::run(const Experts& step) {
-  const std::span<const float> in = values(step.in);
-  const std::size_t tokens = live_.count, width = sizes_->width, inner = sizes_->feed_forward;
-  const std::size_t used = step.used, rows = tokens * used;
-  const std::span<float> scores = sized(work_.scores, tokens * step.count);
-  const Product shown{.matrix = step.router};
-  show({&shown, 1}, 0, in, tokens);
-  // The smallest difference may send a token to another expert, so it gets what it gets alone in any batch.
-  const std::optional<std::size_t> singles = singles_of({0, tokens});
-  const kernels::Product router{.matrix = &matrix(step.router),
-                                .y = scores,
-                                .first_token = 0,
-                                .tokens = tokens,
-                                .singles = singles.value_or(tokens)};
-  kernels::multiply_all({&router, 1}, in, tokens);
-  kernels::softmax(scores, step.count);
-  Routing& routing = work_.routing;
-  routing.route(step, scores, tokens);
-  routing.count_singles(step, singles.value_or(0));
+void CpuPass::run(const Attend& step) {
+  const SegmentAttention attention{.step = step,
+                                   .query_norm = vector(step.query_norm),
+                                   .key_norm = vector(step.key_norm),
+                                   .sizes = *sizes_,
+                                   .block = block_,
+                                   .rope = ropes_[step.rope],
+                                   .q = values(Slot::query),
+                                   .k = values(Slot::key),
+                                   .v = values(Slot::value),
+                                   .ranges = sized(work_.ranges, read_.count),
+                                   .all_read = read_,
+                                   .fast = reads_fast(runner_, after_),
+                                   .singles = singles_};
+  for_each_segment([&](const Segment& segment, std::size_t first) { attention.run(segment, first); });
+}
 
-  // A single token is what all of its experts read; several are gathered expert by expert.
-  const bool alone = tokens == 1;
-  std::span<const float> expert_in = in;
-  if (!alone) {
-    const std::span<float> gathered = sized(work_.gathered, rows * width);
-    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin * used; i < end * used; ++i) {
-        std::copy_n(in.data() + i / used * width, width, gathered.data() + routing.row_of[i] * width);
+template <class Run>
+void CpuPass::pass_states(std::size_t at, std::size_t values, bool all_results, Run&& run) {
+  const RowRange wanted = all_results ? RowRange{0, live_.count} : read_;
+  for_each_segment([&](const Segment& segment, std::size_t first) {
+    auto& cache = static_cast<CpuCache&>(*segment.cache);
+    const std::span<float> state = cache.state(block_, segment.state).subspan(at, values);
+    if (segment.past == 0) kernels::clear(state);
+    const std::size_t end = first + segment.tokens, last = wanted.first + wanted.count;
+    const std::size_t kept = segment.kept_tokens == 0 ? end : first + segment.kept_tokens;
+    for (std::size_t begin = first; begin < end;) {
+      std::size_t until = end;
+      for (const std::size_t cut : {kept, last}) {
+        if (cut > begin) until = std::min(until, cut);
       }
-    });
-    expert_in = gathered;
+      const std::size_t result = begin < last ? std::clamp(wanted.first, begin, until) : until;
+      run(RowRange{begin, until - begin}, state, result - begin, RowRange{result - wanted.first, until - result});
+      if (until == kept && segment.kept_tokens != 0) {
+        kernels::copy(state, cache.state(block_, segment.kept_state).subspan(at, values));
+      }
+      begin = until;
+    }
+  });
+}
+
+void CpuPass::run(const ShortConv& step) {
+  const std::size_t channels = sizes_->channels;
+  const std::span<const float> taps = vector(step.taps), bias = vector(step.bias);
+  const std::span<const float> x = values(Slot::channels);
+  const std::span<float> y = values(step.out);
+  pass_states(step.state, (step.kernel - 1) * channels, step.out == Slot::channels,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                kernels::short_conv(x.subspan(tokens.first * channels, tokens.count * channels), channels, taps, bias,
+                                    step.activation, state, first_result,
+                                    y.subspan(results.first * channels, results.count * channels));
+              });
+}
+
+void CpuPass::run(const LinearScan& step) {
+  const kernels::LinearScanShape& shape = step.shape;
+  const std::size_t heads = shape.heads, cols = shape.channels(), width = shape.results();
+  const std::span<float> channels = values(Slot::channels), sizes = values(Slot::step), y = values(Slot::scanned);
+  const std::span<float> decay = sized(work_.scores, sizes.size());
+  kernels::step_sizes(sizes, vector(step.step_bias), vector(step.decay_rate), step.low_step, step.high_step, sizes,
+                      decay);
+  std::span<float> strength = sizes;
+  if (shape.delta) {
+    kernels::normalize_keys(shape, channels);
+    strength = values(Slot::input_gate);
+    kernels::activate(kernels::Activation::sigmoid, strength, strength);
   }
+  const std::span<const float> skip = vector(step.skip);
+  pass_states(step.state, shape.state(), false,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                const auto part = [&](std::span<const float> all, std::size_t of_token) {
+                  return all.subspan(tokens.first * of_token, tokens.count * of_token);
+                };
+                kernels::linear_scan(shape, part(channels, cols), part(decay, heads), part(strength, heads), skip,
+                                     state, first_result, y.subspan(results.first * width, results.count * width));
+              });
+}
 
-  const std::span<float> hidden = sized(work_.at(Slot::hidden), rows * inner);
-  const std::span<float> up = sized(work_.up, hidden.size());
-  const std::span<float> results = sized(work_.results, rows * width);
-  std::vector<kernels::Product>& products = work_.products;
-  const auto singles_at = [&](std::size_t expert) {
-    return singles ? std::optional(routing.singles[expert]) : std::nullopt;
-  };
-  const auto for_each_expert = [&](auto&& add) {
-    products.clear();
-    for (std::size_t expert = 0; expert < step.count; ++expert) {
-      const std::size_t first = routing.firsts[expert], count = routing.firsts[expert + 1] - first;
-      if (count != 0) add(expert, RowRange{first, count});
-    }
-  };
-  for_each_expert([&](std::size_t expert, RowRange at) {
-    const RowRange from{alone ? 0 : at.first, at.count};
-    show({&step.hidden, 1}, expert, expert_in.subspan(from.first * width, at.count * width), at.count);
-    products.push_back(
-        product_of(step.hidden, expert, hidden.subspan(at.first * inner, at.count * inner), from, singles_at(expert)));
-    if (step.hidden.up) products.back().up_y = up.subspan(at.first * inner, at.count * inner);
-  });
-  kernels::multiply_all(products, expert_in, alone ? 1 : rows);
-  for_each_expert([&](std::size_t expert, RowRange at) {
-    show({&step.down, 1}, expert, hidden.subspan(at.first * inner, at.count * inner), at.count);
-    products.push_back(
-        product_of(step.down, expert, results.subspan(at.first * width, at.count * width), at, singles_at(expert)));
-  });
-  kernels::multiply_all(products, hidden, rows);
+void CpuPass::run(const ChannelScan& step) {
+  const std::size_t channels = sizes_->channels, mixed = sizes_->input_gate;
+  const std::span<const float> x = values(Slot::channels), inputs = values(Slot::input_gate);
+  const std::span<float> sizes = values(Slot::step), y = values(Slot::scanned);
+  kernels::step_sizes(sizes, vector(step.step_bias), {}, 0, std::numeric_limits<float>::infinity(), sizes, {});
+  const std::span<const float> rates = vector(step.decay_rate), skip = vector(step.skip);
+  pass_states(step.state, step.states * channels, false,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                const auto part = [&](std::span<const float> all, std::size_t of_token) {
+                  return all.subspan(tokens.first * of_token, tokens.count * of_token);
+                };
+                kernels::channel_scan(part(x, channels), part(sizes, channels), part(inputs, mixed), rates, skip, state,
+                                      first_result, y.subspan(results.first * channels, results.count * channels));
+              });
+}
 
-  const std::span<float> out = values(step.down.out);
-  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      const std::span<float> sum = out.subspan(t * width, width);
-      kernels::clear(sum);
-      for (std::size_t i = t * used; i < (t + 1) * used; ++i) {
-        kernels::add_scaled(results.subspan(routing.row_of[i] * width, width), routing.weights[i], sum);
-      }
-    }
-  });
+void CpuPass::run(const Gate& step) {
+  const std::span<float> at = values(step.at);
+  kernels::activate_mul(step.activation, values(step.by), at, at);
 }
 
 }  // namespace imago::backend

@@ -2,6 +2,7 @@
 
 // One batch through the blocks of a runner, as work on a stream.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,9 +59,9 @@ class Pass {
 
   Stream& stream() noexcept { return stream_; }
   Places& places() noexcept { return places_; }
-  /// Makes room for a batch with logits of `rows` of its tokens, and uploads the rope table if it has grown. True if
+  /// Makes room for a batch with logits of `rows` of its tokens, and uploads rope tables that have grown. True if
   /// anything has moved, which voids recorded work.
-  bool reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const kernels::RopeTable* rope);
+  bool reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const Ropes& ropes);
   /// Room for what attention of the groups of `places` needs; likewise.
   bool reserve_attention(std::span<const PlaceGroup> groups);
   /// Pinned, [tokens][width]: the stream that the runner before has made.
@@ -109,8 +110,9 @@ class Pass {
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
   void keep(RowRange rows);
-  /// Chooses the experts of the tokens from their scores and uploads the result.
-  void route(const Experts& experts);
+  /// Puts the rows of each expert together, which the host does: a wait per block, and in return only experts that are
+  /// used are read.
+  void arrange_rows(const Experts& experts);
   kernels::cuda::Int8Out int8() const noexcept { return {int8_.data(), int8_scales_.data()}; }
   /// Products with few tokens read int8 activations.
   bool few(std::size_t tokens) const noexcept;
@@ -128,19 +130,26 @@ class Pass {
   Array<float> x_, normed_, branch_;   // [tokens][width]
   Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
   Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
+  std::size_t hidden_first_ = 0;       // the row of the first token
   Array<std::int8_t> int8_;            // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;
-  Array<float> rope_;  // [positions][rotary]
-  std::size_t rope_positions_ = 0;
+  struct DeviceRope {
+    Array<float> table;  // [positions][rotary]
+    std::size_t positions = 0;
+  };
+  std::array<DeviceRope, kRopes> ropes_;
   PinnedMemory host_x_;
 
   // For experts. A row is one token at one of its experts.
   Routing routing_;
-  Array<float> scores_, gathered_, results_;  // [tokens][experts]; [rows][width]
-  Array<std::byte> rows_;                     // tokens of rows, rows of tokens, weights: [rows] each, 4 bytes
-  PinnedMemory host_scores_, host_rows_;
+  Array<float> scores_, gathered_;  // [tokens][experts]; [rows][width]
+  Array<float> results_;            // [rows][width], then [tokens][width] of the shared expert
+  Array<std::int32_t> chosen_;      // [tokens][used]
+  Array<float> expert_weights_;     // likewise
+  Array<std::int32_t> rows_;        // the token of each row, then the rows of each token
+  PinnedMemory host_rows_;          // likewise
 };
 
 }  // namespace imago::backend::cuda
