@@ -15,8 +15,8 @@ namespace imago::files {
 namespace {
 
 constexpr std::string_view kQuantization = "quantization_config";
-constexpr std::array<std::string_view, 6> kMethods = {"fp8",  "fbgemm_fp8", "modelopt", "compressed-tensors",
-                                                      "gptq", "awq"};
+constexpr std::array<std::string_view, 7> kMethods = {"fp8",  "fbgemm_fp8", "modelopt", "compressed-tensors",
+                                                      "gptq", "awq",        "mxfp4"};
 
 /// What the names of tensors do not say.
 struct Stated {
