@@ -46,6 +46,11 @@ struct ArchitectureFacts {
   std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
+
+  std::string_view mixer_prefix =
+      {};  ///< of the tensors of mixers besides attention, in folders; empty: there are none
+  bool attention_gate = false;
+  std::string_view eps_key = "rms_norm_eps";
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

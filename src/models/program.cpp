@@ -1,5 +1,7 @@
 #include "models/program.h"
 
+#include "models/tensor_layout.h"
+
 #include <utility>
 
 namespace imago::models {
@@ -13,15 +15,30 @@ using backend::Step;
 using backend::WeightKey;
 
 backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
+  const bool attends = has_attention(block.mixer);
   return {.width = traits.width,
-          .heads = traits.heads,
-          .kv_heads = traits.kv_heads,
-          .head_values = traits.head_values,
+          .heads = attends ? traits.heads : 0,
+          .kv_heads = attends ? traits.kv_heads : 0,
+          .head_values = attends ? traits.head_values : 0,
           .feed_forward = block.feed_forward,
           .vocabulary = traits.vocabulary,
           .experts = block.experts ? traits.experts : 0,
           .experts_used = block.experts ? traits.experts_used : 0,
           .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
+}
+
+/// The sizes of a mixer that is not attention.
+void add_recurrent_sizes(const Traits& traits, Mixer mixer, backend::Sizes& sizes) {
+  if (mixer == Mixer::attention && traits.attention_gate) sizes.output_gate = traits.heads * traits.head_values;
+  if (!is_recurrent(mixer)) return;
+  const auto of = [&](Role role) { return extent_of(traits, role).rows; };
+  sizes.channels = of(Role::channels);
+  sizes.output_gate = of(Role::output_gate);
+  sizes.scanned = mixer == Mixer::short_conv ? traits.width : traits.recurrent.scan.results();
+  if (mixer == Mixer::short_conv || mixer == Mixer::delta_rule || mixer == Mixer::mamba)
+    sizes.input_gate = of(Role::input_gate);
+  if (mixer != Mixer::short_conv) sizes.step = of(Role::step);
+  if (mixer == Mixer::mamba) sizes.step_low = of(Role::step_low);
 }
 
 /// Writes the steps of one block, or of the output.
@@ -31,11 +48,27 @@ class Writer {
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
-    attention(enter(Role::attention_norm, Role::attention_norm_bias));
-    leave(Role::attention_post_norm);
-    feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
-    leave(Role::feed_forward_post_norm);
-    return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
+    const BlockTraits& own = traits_.block[block_];
+    if (own.mixer != Mixer::none) {
+      const Slot in = enter(Role::attention_norm, Role::attention_norm_bias);
+      if (is_recurrent(own.mixer)) scan(in, own.mixer);
+      if (has_attention(own.mixer)) {
+        attention(in);
+        leave(Role::attention_post_norm);
+      }
+      if (is_recurrent(own.mixer)) {
+        products(Slot::scanned, {{.matrix = key(Role::scan_output)}});
+        leave(Role::attention_post_norm);
+      }
+    }
+    if (own.feed_forward != 0) {
+      feed_forward(own.mixer == Mixer::none ? enter(Role::attention_norm, Role::attention_norm_bias)
+                                            : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      leave(Role::feed_forward_post_norm);
+    }
+    backend::Sizes sizes = sizes_of(traits_, own);
+    add_recurrent_sizes(traits_, own.mixer, sizes);
+    return {sizes, std::move(steps_), state_};
   }
 
   std::vector<Step> output() {
@@ -74,10 +107,90 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
+  /// Where the next `values` of the states of the block begin.
+  std::size_t take_state(std::size_t values) {
+    const std::size_t at = state_;
+    state_ += values;
+    return at;
+  }
+
+  void short_conv(Slot out, kernels::Activation activation) {
+    const std::size_t kernel = traits_.recurrent.kernel, channels = extent_of(traits_, Role::channels).rows;
+    steps_.push_back(backend::ShortConv{.out = out,
+                                        .taps = key(Role::taps),
+                                        .bias = key(Role::taps_bias),
+                                        .activation = activation,
+                                        .kernel = kernel,
+                                        .state = take_state((kernel - 1) * channels)});
+  }
+
+  void linear_scan(bool skip) {
+    const RecurrentTraits& recurrent = traits_.recurrent;
+    steps_.push_back(backend::LinearScan{.shape = recurrent.scan,
+                                         .decay_rate = key(Role::decay_rate),
+                                         .step_bias = key(Role::step_bias),
+                                         .skip = skip ? std::optional(key(Role::skip)) : std::nullopt,
+                                         .low_step = recurrent.low_step,
+                                         .high_step = recurrent.high_step,
+                                         .state = take_state(recurrent.scan.state())});
+  }
+
+  /// Leaves its results in `scanned`.
+  void scan(Slot in, Mixer mixer) {
+    using kernels::Activation;
+    const auto product = [&](Role role, Slot out) { return Product{.matrix = key(role), .out = out}; };
+    const Product channels = product(Role::channels, Slot::channels);
+    const Product output_gate = product(Role::output_gate, Slot::output_gate);
+    const Product input_gate = product(Role::input_gate, Slot::input_gate), step = product(Role::step, Slot::step);
+    const RecurrentTraits& recurrent = traits_.recurrent;
+    const backend::Gate gate{.at = Slot::scanned, .by = Slot::output_gate, .activation = Activation::silu};
+    const backend::NormHeads scan_norm{
+        .at = Slot::scanned, .weight = key(Role::scan_norm), .eps = eps(), .groups = recurrent.norm_groups};
+    switch (mixer) {
+      case Mixer::attention:
+      case Mixer::none: return;
+      case Mixer::short_conv:
+        products(in, {input_gate, output_gate, channels});
+        steps_.push_back(backend::Gate{.at = Slot::channels, .by = Slot::input_gate});
+        short_conv(Slot::scanned, Activation::linear);
+        steps_.push_back(backend::Gate{.at = Slot::scanned, .by = Slot::output_gate});
+        return;
+      case Mixer::delta_rule:
+        products(in, {channels, output_gate, input_gate, step});
+        short_conv(Slot::channels, Activation::silu);
+        linear_scan(false);
+        steps_.push_back(scan_norm);
+        steps_.push_back(gate);
+        return;
+      case Mixer::mamba:
+        products(in, {channels, output_gate});
+        short_conv(Slot::channels, Activation::silu);
+        products(Slot::channels, {product(Role::step_low, Slot::step_low), input_gate});
+        products(Slot::step_low, {step});
+        steps_.push_back(backend::ChannelScan{.decay_rate = key(Role::decay_rate),
+                                              .step_bias = key(Role::step_bias),
+                                              .skip = key(Role::skip),
+                                              .states = recurrent.scan.keys,
+                                              .state = take_state(recurrent.scan.keys * recurrent.scan.heads)});
+        steps_.push_back(gate);
+        return;
+      case Mixer::mamba2:
+      case Mixer::mamba2_beside_attention:
+        products(in, {output_gate, channels, step});
+        short_conv(Slot::channels, Activation::silu);
+        linear_scan(true);
+        steps_.push_back(gate);
+        if (recurrent.norm_groups != 0) steps_.push_back(scan_norm);
+        return;
+    }
+  }
+
   void attention(Slot in) {
-    products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
-                  {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
-                  {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
+    std::vector<Product> list = {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
+                                 {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
+                                 {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}};
+    if (traits_.attention_gate) list.push_back({.matrix = key(Role::attention_gate), .out = Slot::output_gate});
+    products(in, std::move(list));
     if (traits_.query_norm != QueryNorm::none) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
@@ -87,6 +200,9 @@ class Writer {
                                      .window = traits_.block[block_].window,
                                      .scale = traits_.attention_scale,
                                      .cap = traits_.attention_cap});
+    if (traits_.attention_gate) {
+      steps_.push_back(backend::Gate{.activation = kernels::Activation::sigmoid});
+    }
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
   }
 
@@ -135,6 +251,7 @@ class Writer {
   const Traits& traits_;
   std::size_t block_;
   std::vector<Step> steps_;
+  std::size_t state_ = 0;
 };
 
 }  // namespace

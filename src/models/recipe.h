@@ -30,6 +30,20 @@ enum class RowTransform : std::uint8_t {
   transpose,    ///< gpt2's projections
   add_one,      ///< gemma's norms in GGUF
   subtract_one,
+  to_rates,      ///< -e^x: decay rates in GGUF
+  to_log_rates,  ///< the inverse
+};
+
+/// Heads that share keys stand together in folders; in GGUF files of qwen3_5 the first ones of all groups come first,
+/// then the second ones.
+struct HeadOrder {
+  std::size_t first = 0;  ///< row or column where the heads begin
+  std::size_t groups = 0, group_heads = 0, values = 0;
+  bool columns = false;
+  bool to_tiled = false;
+
+  /// Where a row or column of the target comes from.
+  std::size_t source(std::size_t at) const noexcept;
 };
 
 /// What a tensor is for, as far as the choice of its type depends on it.
@@ -50,6 +64,7 @@ struct TensorRecipe {
   std::vector<SourceRows> parts;                ///< concatenated; all of one type
   RowTransform transform = RowTransform::none;  ///< applied to the concatenation; `shape` is the result's
   std::size_t heads = 0;                        ///< to_adjacent and to_halves: the rows are that many heads
+  std::optional<HeadOrder> order = {};
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder

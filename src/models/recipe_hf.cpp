@@ -129,6 +129,64 @@ std::string inverse_of(float scale) {
 }
 
 /// Settings that one architecture has.
+std::string types_of(const Traits& traits, std::string_view recurrent) {
+  return list_of(attention_of_blocks(traits), R"("full_attention")", fmt::format("\"{}\"", recurrent));
+}
+
+/// Which blocks attend, and the sizes of those that do not.
+void write_mixers(const Traits& traits, Object& config) {
+  const std::string_view prefix = facts(traits.architecture).mixer_prefix;
+  const RecurrentTraits& recurrent = traits.recurrent;
+  const kernels::LinearScanShape& scan = recurrent.scan;
+  if (prefix == "conv") {
+    config.raw("layer_types", types_of(traits, "conv"));
+    config.size("conv_L_cache", recurrent.kernel);
+    config.flag("conv_bias", false);
+    config.flag("block_auto_adjust_ff_dim", false);
+  } else if (prefix == "linear_attn") {
+    config.raw("layer_types", types_of(traits, "linear_attention"));
+    config.size("linear_conv_kernel_dim", recurrent.kernel);
+    config.size("linear_num_value_heads", scan.heads);
+    config.size("linear_num_key_heads", scan.groups);
+    config.size("linear_key_head_dim", scan.keys);
+    config.size("linear_value_head_dim", scan.values);
+    if (traits.shared_feed_forward != 0) {
+      config.size("shared_expert_intermediate_size", traits.shared_feed_forward);
+    }
+  } else if (prefix == "mamba") {
+    config.raw("layer_types", types_of(traits, "mamba"));
+    config.text("position_embedding_type", traits.block.front().rope ? "rope" : "nope");
+    config.size("mamba_d_conv", recurrent.kernel);
+    config.size("mamba_n_heads", scan.heads);
+    config.size("mamba_n_groups", scan.groups);
+    config.size("mamba_d_state", scan.keys);
+    config.size("mamba_d_head", scan.values);
+    config.size("shared_intermediate_size", traits.shared_feed_forward);
+  }
+}
+
+/// Models without attention.
+void write_scans(const Traits& traits, Object& config) {
+  const RecurrentTraits& recurrent = traits.recurrent;
+  config.size("num_hidden_layers", traits.blocks);
+  config.size("hidden_size", traits.width);
+  config.number("layer_norm_epsilon", traits.norm_eps);
+  config.size("conv_kernel", recurrent.kernel);
+  config.flag("use_conv_bias", true);
+  config.flag("use_bias", false);
+  config.size("state_size", recurrent.scan.keys);
+  config.text("hidden_act", "silu");
+  if (traits.architecture == Architecture::mamba) {
+    config.size("intermediate_size", recurrent.scan.heads);
+    config.size("time_step_rank", recurrent.rank);
+  } else {
+    config.size("num_heads", recurrent.scan.heads);
+    config.size("n_groups", recurrent.scan.groups);
+    config.size("head_dim", recurrent.scan.values);
+    config.size("expand", recurrent.scan.results() / traits.width);
+  }
+}
+
 void write_special(const Traits& traits, Object& config) {
   const Architecture architecture = traits.architecture;
   if (architecture == Architecture::gemma2) {
@@ -204,13 +262,14 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("head_dim", traits.head_values);
   config.size("intermediate_size", traits.block.front().feed_forward);
   config.size("max_position_embeddings", traits.context);
-  config.number("rms_norm_eps", traits.norm_eps);
+  config.number(std::string(facts(traits.architecture).eps_key), traits.norm_eps);
   config.text("hidden_act", name_in(kActivationNames, traits.activation, "silu"));
   // qwen2 always has these biases and no key for them.
   if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
   write_rope(traits, config);
   write_windows(traits, config);
   write_special(traits, config);
+  write_mixers(traits, config);
   write_experts(traits, extras, config);
 }
 
@@ -234,6 +293,8 @@ std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   id("pad_token_id", extras.padding);
   if (traits.architecture == Architecture::gpt2) {
     write_gpt2(traits, config);
+  } else if (!attends(traits)) {
+    write_scans(traits, config);
   } else {
     write_decoder(traits, extras, config);
   }

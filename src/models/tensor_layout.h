@@ -22,6 +22,7 @@ struct LayoutTensor {
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
   bool transposed = false;  ///< it holds [columns][rows]
+  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys
   bool optional = false;
 };
 
@@ -55,6 +56,8 @@ struct RoleExtent {
   std::size_t rows = 0, cols = 0;
   bool vector = false;
 };
+/// Whether it is the weight of a norm, to which some files do not add 1.
+bool is_norm(Role role) noexcept;
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
 /// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.

@@ -12,6 +12,7 @@
 namespace imago::models {
 
 void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
+  if (!attends(traits)) return;
   if (traits.kv_heads > traits.heads || traits.heads % traits.kv_heads != 0) {
     fields.fail(fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
                             traits.kv_heads));
@@ -40,6 +41,22 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
     fields.fail(fmt::format("{} is {}, and {} groups of {} experts are chosen from", keys.experts_used,
                             traits.experts_used, groups_used, traits.experts / groups));
   }
+}
+
+bool attends(const Traits& traits) {
+  return std::ranges::any_of(traits.block, [](const BlockTraits& block) { return has_attention(block.mixer); });
+}
+
+std::vector<bool> attention_of_blocks(const Traits& traits) {
+  std::vector<bool> flags;
+  for (const BlockTraits& block : traits.block) flags.push_back(has_attention(block.mixer));
+  return flags;
+}
+
+std::size_t attention_period(const Traits& traits) {
+  const std::vector<bool> flags = attention_of_blocks(traits);
+  const auto first = std::ranges::find(flags, true);
+  return first == flags.end() ? 1 : static_cast<std::size_t>(first - flags.begin()) + 1;
 }
 
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {

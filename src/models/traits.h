@@ -36,6 +36,14 @@ enum class Architecture : std::uint8_t {
   glm4,
   glm4_moe,
   minimax_m2,
+  lfm2,
+  lfm2_moe,
+  qwen3_next,
+  qwen3_5,
+  qwen3_5_moe,
+  mamba,
+  mamba2,
+  granitemoehybrid,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -67,7 +75,14 @@ enum class Mixer : std::uint8_t {
   delta_rule,  ///< gated delta net
   mamba,       ///< selective scan with a decay for each channel and value of its state
   mamba2,      ///< and with one for each head
+  mamba2_beside_attention,
+  none,  ///< a feed-forward layer alone
 };
+
+constexpr bool has_attention(Mixer mixer) noexcept {
+  return mixer == Mixer::attention || mixer == Mixer::mamba2_beside_attention;
+}
+constexpr bool is_recurrent(Mixer mixer) noexcept { return mixer != Mixer::attention && mixer != Mixer::none; }
 
 /// What may differ from block to block.
 struct BlockTraits {
@@ -86,7 +101,8 @@ struct RecurrentTraits {
   kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
   std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
   float low_step = 0, high_step = std::numeric_limits<float>::infinity();
-  bool log_rates = false;  ///< Hugging Face folders hold the logarithms of the negated decay rates
+  std::size_t norm_groups = 1;  ///< of the results of a scan, each with a norm of its own; 0: they have no norm
+  bool log_rates = false;       ///< Hugging Face folders hold the logarithms of the negated decay rates
 
   bool operator==(const RecurrentTraits&) const = default;
 };
@@ -107,6 +123,7 @@ struct Traits {
   bool pre_norms = true;    ///< before attention and feed-forward
   bool post_norms = false;  ///< after them, before the residual sum
   QueryNorm query_norm = QueryNorm::none;
+  bool attention_gate = false;  ///< results of attention are multiplied by the sigmoid of a product
 
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;  ///< act(gate x) · (up x); else act(up x)
@@ -142,6 +159,11 @@ struct Traits {
   bool operator==(const Traits&) const = default;
 };
 
+/// Whether any block attends to keys and values.
+bool attends(const Traits& traits);
+/// The blocks that do, and after how many the first of them is; 1 if none does.
+std::vector<bool> attention_of_blocks(const Traits& traits);
+std::size_t attention_period(const Traits& traits);
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);
 std::vector<std::size_t> window_of_blocks(const Traits& traits);

@@ -9,6 +9,7 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
+#include "models/mixers.h"
 #include "models/rope.h"
 #include "models/traits_reading.h"
 
@@ -175,6 +176,16 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   return traits.width / traits.heads;
 }
 
+/// Of models without attention.
+void read_scan_sizes(const ConfigFields& config, Traits& traits) {
+  constexpr std::size_t kContext = std::size_t{1} << 20;  // as converters have it: a state has no end
+  traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
+  traits.block.assign(traits.blocks, {});
+  traits.width = config.size("hidden_size", kMaxWidth);
+  traits.context = kContext;
+  traits.norm_eps = config.positive(facts(traits.architecture).eps_key, kMaxEps, 1e-5);
+}
+
 void read_sizes(const ConfigFields& config, Traits& traits) {
   traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
   traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
@@ -184,7 +195,7 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   traits.head_values = read_head_values(config, traits);
   read_config_feed_forward(config, traits);
   traits.context = config.size("max_position_embeddings", kMaxContext);
-  traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
+  traits.norm_eps = config.positive(facts(traits.architecture).eps_key, kMaxEps, 1e-6);
   traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
   traits.attention_scale = usual_attention_scale(traits);
 }
@@ -278,10 +289,13 @@ Traits config_traits(const files::JsonFile& file) {
   traits.vocabulary = config.size("vocab_size", kMaxVocabulary);
   if (row.architecture == Architecture::gpt2) {
     read_gpt2_sizes(config, traits);
+  } else if (row.architecture == Architecture::mamba || row.architecture == Architecture::mamba2) {
+    read_scan_sizes(config, traits);
   } else {
     read_sizes(config, traits);
     read_config_rope(config, traits);
   }
+  read_config_mixers(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));

@@ -9,6 +9,7 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
+#include "models/mixers.h"
 #include "models/rope.h"
 #include "models/traits_reading.h"
 
@@ -60,8 +61,21 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = fields.size("embedding_length", kMaxWidth);
   traits.context = fields.size("context_length", kMaxContext);
+  const bool layer_norm = traits.norm == NormKind::layer;
+  traits.norm_eps =
+      fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
+  traits.vocabulary = read_vocabulary_size(fields);
+  const Architecture architecture = traits.architecture;
+  if (architecture == Architecture::mamba || architecture == Architecture::mamba2) return;
   traits.heads = fields.size("attention.head_count", kMaxHeads);
-  traits.kv_heads = fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
+  traits.kv_heads = traits.heads;
+  if (fields.has("attention.head_count_kv")) {
+    // One number, or one for each block, of which those without attention have none.
+    const bool recurs = !facts(architecture).mixer_prefix.empty();
+    traits.kv_heads = recurs ? std::ranges::max(fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks))
+                             : fields.size("attention.head_count_kv", kMaxHeads);
+    if (traits.kv_heads == 0) fields.fail(fmt::format("'{}' is 0", fields.full("attention.head_count_kv")));
+  }
   if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
     fields.fail(fmt::format("'{}' is {}, which is not a multiple of '{}' = {}, and there is no '{}'",
                             fields.full("embedding_length"), traits.width, fields.full("attention.head_count"),
@@ -73,11 +87,7 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
     fields.refuse(fmt::format("keys of {} and values of {} values per head are not supported; they must be the same",
                               traits.head_values, value_length));
   }
-  const bool layer_norm = traits.norm == NormKind::layer;
-  traits.norm_eps =
-      fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
   traits.attention_scale = usual_attention_scale(traits);
-  traits.vocabulary = read_vocabulary_size(fields);
 }
 
 void read_rope_scaling(const GgufFields& fields, Traits& traits) {
@@ -122,7 +132,9 @@ void read_rope(const GgufFields& fields, Traits& traits) {
   if (facts(traits.architecture).adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
   read_rope_scaling(fields, traits);
   set_rope(traits, usual_rope(traits));
-  if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
+  const bool granite =
+      traits.architecture == Architecture::granite || traits.architecture == Architecture::granitemoehybrid;
+  if (granite && !fields.flag("rope.scaling.finetuned", true)) {
     set_rope(traits, std::vector<bool>(traits.blocks, false));  // this is how converters say it
   }
   if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) set_rope(traits, *pattern);
@@ -171,9 +183,10 @@ Traits gguf_traits(const GgufFile& file) {
     fields.refuse(fmt::format("'{}' is false: encoders are not supported", fields.full("attention.causal")));
   }
   read_sizes(fields, traits);
-  read_gguf_feed_forward(fields, traits);
+  if (traits.heads != 0) read_gguf_feed_forward(fields, traits);
+  read_gguf_mixers(fields, traits);
   read_windows(fields, traits);
-  read_rope(fields, traits);
+  if (traits.heads != 0) read_rope(fields, traits);
   read_multipliers(fields, traits);
   if (architecture == Architecture::glm4_moe && file.find_tensor("blk.0.attn_q_norm.weight") == nullptr) {
     traits.query_norm = QueryNorm::none;
