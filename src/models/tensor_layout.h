@@ -60,8 +60,9 @@ struct RoleExtent {
 bool is_norm(Role role) noexcept;
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
-/// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
-const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;
+/// The tensor of that name, or of the name without "model." and the like: folders of a bare model lack it. Where the
+/// language model is a part of the folder, its names have "language_model." before them or after "model.".
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name);
 
 using MatrixKey = backend::WeightKey;
 
