@@ -60,12 +60,30 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   return encoded;
 }
 
-/// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
-bool rows_are_apart(const WeightSlice& slice) {
-  if (!slice.contiguous() || slice.first_row != 0 || !slice.tensor->format) return false;
+/// Whether rows begin at whole bytes and blocks, so that each can be taken by itself.
+bool rows_are_apart(const StoredTensor& tensor, std::size_t cols) {
+  if (!tensor.format || cols % static_cast<std::size_t>(tensor.format->block_values()) != 0) return false;
+  return 8 * packed_bytes(*tensor.format, cols) == packed_bytes(*tensor.format, 8 * cols);
+}
+
+/// Whether rows that lie in groups can be put together without decoding them: no scale stands for several of them.
+bool can_gather(const WeightSlice& slice) {
+  const std::optional<Format>& format = slice.tensor->format;
+  return slice.group_rows != 0 && format && !format->has_scales() && rows_are_apart(*slice.tensor, slice.cols);
+}
+
+EncodedWeights gather(const WeightSlice& slice) {
   const Format format = *slice.tensor->format;
-  if (slice.cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
-  return 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
+  const std::size_t row_bytes = packed_bytes(format, slice.cols);
+  EncodedWeights gathered{.format = format, .packed = host_device()->allocate(slice.rows * row_bytes)};
+  for (std::size_t row = 0; row < slice.rows; ++row) {
+    const std::size_t at = slice.skipped + row;
+    const std::size_t stored =
+        slice.first_row + at / slice.rows_per_group * slice.group_rows + at % slice.rows_per_group;
+    std::ranges::copy(slice.tensor->bytes.subspan(stored * row_bytes, row_bytes),
+                      gathered.packed.host().subspan(row * row_bytes).begin());
+  }
+  return gathered;
 }
 
 }  // namespace
@@ -84,7 +102,7 @@ backend::RowTable table_of(PreparedMatrix prepared, bool stays) {
   const WeightSlice& slice = prepared.slice;
   if (!prepared.encoded) {
     const StoredTensor& tensor = *slice.tensor;
-    if (!rows_are_apart(slice)) {
+    if (!slice.contiguous() || slice.first_row != 0 || !rows_are_apart(*slice.tensor, slice.cols)) {
       prepared.encoded.emplace(encode(slice, DType::float32));
     } else if (!release_pages(tensor.bytes) && stays) {
       prepared.encoded.emplace(EncodedWeights{.format = *tensor.format,
@@ -115,13 +133,17 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
   }
   const std::optional<Format> stored = slice.tensor->format;
   // Blocks and scales of a transposed tensor lie across its rows, and scales may stand for rows of several slices.
-  return !stored || (!slice.contiguous() && !stored->is_wide()) ? DType::float32 : *stored;
+  return !stored || (!slice.contiguous() && !stored->is_wide() && !can_gather(slice)) ? DType::float32 : *stored;
 }
 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (!slice.contiguous() || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
+  if (slice.tensor->format == format && can_gather(slice)) {
+    prepared.encoded.emplace(gather(slice));
+  } else if (!slice.contiguous() || slice.tensor->format != format) {
+    prepared.encoded.emplace(encode(slice, format));
+  }
   return prepared;
 }
 
