@@ -1,6 +1,7 @@
 // The steps of every architecture, and how the CUDA backend joins them.
 
 #include "models/program.h"
+#include "imago/error.h"
 
 #include <gtest/gtest.h>
 
@@ -242,13 +243,31 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::gemma3, two_norms},
   };
   for (const ArchitectureFacts& row : architectures()) {
+    if (!row.mixer_prefix.empty()) continue;  // it does not run them yet
     ASSERT_TRUE(wanted.contains(row.architecture)) << row.model_type << ": say here what runs";
     EXPECT_EQ(fused_text(small(row.architecture)), wanted.at(row.architecture)) << row.model_type;
   }
 }
 
+TEST(Fused, RefusesConvolutionsAndGatesByTheirStep) {
+  const auto expect_refused = [](const Traits& traits, const std::string& step) {
+    try {
+      backend::cuda::fuse(make_program(traits), {0, 1});
+      ADD_FAILURE() << step;
+    } catch (const UnsupportedError& error) {
+      EXPECT_NE(std::string(error.what()).find(step), std::string::npos) << error.what();
+    }
+  };
+  expect_refused(small(Architecture::qwen3_5), "attention_gate -> output_gate");
+  Traits traits = small(Architecture::lfm2);
+  for (BlockTraits& block : traits.block) block.mixer = Mixer::short_conv;
+  traits.recurrent.kernel = 3;
+  expect_refused(traits, "channels -> channels");
+}
+
 TEST(Fused, KnowsWhatCanBeRecorded) {
   for (const ArchitectureFacts& row : architectures()) {
+    if (!row.mixer_prefix.empty()) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);

@@ -39,7 +39,8 @@ bool turns(Role role) {
 /// Appends a slice; rows that continue the last part extend it.
 void append(std::vector<SourceRows>& parts, const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
-  const bool vector = tensor.shape.rank() < 2;
+  // Vectors are taken whole, also those that GGUF has in rows.
+  const bool vector = tensor.shape.rank() < 2 || slice.cols != tensor.cols();
   if (!parts.empty() && parts.back().tensor == slice.tensor) {
     if (vector || !slice.contiguous()) return;  // already added as a whole
     if (parts.back().first_row + parts.back().rows == slice.first_row) {

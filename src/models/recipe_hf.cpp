@@ -450,7 +450,9 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   extras.dtype = restore_types(file, recipe);
   extras.attention_bias = tensors.find(Role::query_bias).has_value();
   const GgufFields fields(gguf, gguf.architecture());
-  extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
+  if (attends(traits)) {  // others have no such layers and state 0
+    extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
+  }
   if (with_tokenizer) add_tokenizer(gguf, recipe, extras);
   recipe.side_files.push_back({"config.json", config_text(traits, extras)});
   return recipe;

@@ -60,6 +60,25 @@ std::vector<float> regrouped(const std::vector<float>& rows, const TensorRecipe&
   return out;
 }
 
+/// The heads of all groups by turns, or back: rows, or values of each row.
+std::vector<float> tiled(const std::vector<float>& values, const HeadOrder& order, std::size_t cols) {
+  std::vector<float> out = values;
+  const std::size_t rows = order.columns ? values.size() / cols : 1;
+  const std::size_t width = order.values * (order.columns ? 1 : cols);  // of a head
+  const std::size_t first = order.first * (order.columns ? 1 : cols);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t group = 0; group < order.groups; ++group) {
+      for (std::size_t head = 0; head < order.group_heads; ++head) {
+        std::size_t from = group * order.group_heads + head, to = head * order.groups + group;
+        if (!order.to_tiled) std::swap(from, to);
+        const std::size_t start = row * cols + first;
+        std::copy_n(values.data() + start + from * width, width, out.data() + start + to * width);
+      }
+    }
+  }
+  return out;
+}
+
 std::vector<float> carried_out(const TensorRecipe& recipe) {
   std::vector<float> values;
   for (const SourceRows& part : recipe.parts) {
@@ -89,8 +108,14 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
     case RowTransform::subtract_one:
       for (float& value : values) value -= 1;
       break;
+    case RowTransform::to_rates:
+      for (float& value : values) value = -std::exp(value);
+      break;
+    case RowTransform::to_log_rates:
+      for (float& value : values) value = std::log(-value);
+      break;
   }
-  return values;
+  return recipe.order ? tiled(values, *recipe.order, cols) : values;
 }
 
 std::vector<std::uint16_t> bfloat16_codes(const std::vector<float>& values) {
