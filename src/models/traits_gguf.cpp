@@ -75,8 +75,10 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   if (fields.has("attention.head_count_kv")) {
     // One number, or one for each block, of which those without attention have none.
     const bool recurs = !facts(architecture).mixer_prefix.empty();
-    traits.kv_heads = recurs ? std::ranges::max(fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks))
-                             : fields.size("attention.head_count_kv", kMaxHeads);
+    traits.kv_heads = architecture == Architecture::gemma4
+                          ? fields.sizes("attention.head_count_kv", kMaxHeads, traits.blocks).front()
+                      : recurs ? std::ranges::max(fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks))
+                               : fields.size("attention.head_count_kv", kMaxHeads);
     if (traits.kv_heads == 0) fields.fail(fmt::format("'{}' is 0", fields.full("attention.head_count_kv")));
   }
   if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
@@ -147,7 +149,9 @@ void read_rope(const GgufFields& fields, Traits& traits) {
   }
   if (row.two_ropes) {
     const double usual = row.window_rope_base == 0 ? traits.rope_base : row.window_rope_base;
-    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), traits.rotary, {}};
+    const std::size_t rotary =
+        fields.size("rope.dimension_count_swa", kMaxHeadValues, std::min(traits.rotary, window_head_values(traits)));
+    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), rotary, {}};
     if (traits.window_rope == main_rope(traits)) traits.window_rope.reset();
   }
   set_rope(traits, usual_rope(traits));
@@ -227,6 +231,7 @@ Traits gguf_traits(const GgufFile& file) {
   if (traits.heads != 0) read_gguf_feed_forward(fields, traits);
   read_gguf_mixers(fields, traits);
   read_windows(fields, traits);
+  if (architecture == Architecture::gemma4) read_gguf_gemma4(fields, traits);
   if (traits.heads != 0) read_rope(fields, traits);
   read_multipliers(fields, traits);
   read_branches(fields, traits);
