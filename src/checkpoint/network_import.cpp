@@ -60,6 +60,10 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
           traits.block,
           [&](const models::BlockTraits& one) { return one.feed_forward != traits.block.front().feed_forward; }),
       "feed-forward layers of several widths");
+  add(std::ranges::any_of(traits.block,
+                          [](const models::BlockTraits& one) { return one.mixer != models::Mixer::attention; }),
+      "blocks without attention");
+  add(traits.attention_gate, "attention with a gate");
   add(!traits.gated, "a feed-forward layer without a gate");
   add(traits.activation != kernels::Activation::silu && traits.activation != kernels::Activation::relu2,
       "another activation than silu or relu2 (hidden_act)");

@@ -124,8 +124,9 @@ class Planner {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
     const bool moves_rows = recipe.transform == models::RowTransform::none || models::permutes_rows(recipe.transform);
     const bool boolean_as_int8 = source.safetensors_type == SafetensorsType::boolean && type.format == DType::int8;
-    return moves_rows && (boolean_as_int8 ||
-                          (type.format && type.format == source.format && type.scaled == (source.scale_group != 0)));
+    return moves_rows && !recipe.order &&
+           (boolean_as_int8 ||
+            (type.format && type.format == source.format && type.scaled == (source.scale_group != 0)));
   }
 
   static std::size_t code_bytes(const PlannedTensor& planned) {
@@ -195,7 +196,7 @@ class Planner {
     if (!files::is_decodable(source)) return keep(recipe, "imago cannot decode it");
 
     const bool decoder = recipe.blocks != 0;
-    if (recipe.shape.rank() < 2) return wide(recipe, "vectors stay wide");
+    if (recipe.shape.rank() < 2 || recipe.use == models::TensorUse::vector) return wide(recipe, "vectors stay wide");
     if (!decoder) return fitted(*options_.type, recipe, "asked for");
     if (options_.pure) return fitted(*options_.type, recipe, "asked for, pure");
     if (recipe.use == TensorUse::vector) return wide(recipe, "norms and biases stay wide");

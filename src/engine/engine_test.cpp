@@ -23,7 +23,9 @@ namespace {
 
 using testing::TempDir;
 
-constexpr const char* kModels[] = {"llama3_rope_scaling_f16", "gemma2_softcap_f32", "qwen3_moe_f32"};
+constexpr const char* kModels[] = {"llama3_rope_scaling_f16", "gemma2_softcap_f32", "qwen3_moe_f32", "qwen3_5_bf16"};
+// With convolutions, the delta rule and scans.
+constexpr const char* kModelsWithStates[] = {"lfm2_bf16", "mamba2_bf16", "mamba_bf16", "qwen3_5_moe_bf16"};
 
 std::shared_ptr<LanguageModel> load(const std::string& name, const LanguageModelOptions& options = {.fast = false}) {
   const auto folder = testing::find_torch_model(name);
@@ -52,6 +54,41 @@ std::vector<GeneratedToken> tokens_of(Generation& generation) {
     return true;
   });
   return tokens;
+}
+
+TEST(Engine, ReusedStatesSayWhatComputedOnesSay) {
+  for (const char* name : kModelsWithStates) {
+    const auto model = load(name);
+    Engine engine(model, {.context = 300, .cache = CacheKind::float32, .parallel = 3});
+    Engine without(model, {.context = 300, .cache = CacheKind::float32, .parallel = 3, .prefix_cache = false});
+    const std::vector<TokenId> shared = some_ids(*model, 150);
+    for (std::size_t i = 0; i < 4; ++i) {
+      std::vector<TokenId> prompt = shared;
+      const std::vector<TokenId> own = some_ids(*model, 20 * i, i + 2);
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      Generation with = engine.submit({.prompt = prompt, .generate = greedy(70)});
+      Generation alone = without.submit({.prompt = prompt, .generate = greedy(70)});
+      const RequestResult reused = with.finish(), computed = alone.finish();
+      EXPECT_EQ(reused.ids, computed.ids) << name << " " << i;
+      EXPECT_EQ(reused.cached_tokens, i == 0 ? 0U : 128U) << name << " " << i;
+      // What the answer filled is there for those who go on from it.
+      if (i != 0) continue;
+      prompt.insert(prompt.end(), reused.ids.begin(), reused.ids.end());
+      const std::vector<TokenId> next = engine.submit({.prompt = prompt, .generate = greedy(9)}).finish().ids;
+      EXPECT_EQ(next, without.submit({.prompt = prompt, .generate = greedy(9)}).finish().ids) << name;
+      const TempDir folder;
+      const std::string path = folder.path() / "prefix";
+      EXPECT_EQ(engine.save_prefix(prompt, path), 192U) << name;
+      engine.forget_prefixes();
+      EXPECT_EQ(engine.load_prefix(path).size(), 192U);
+      Generation loaded = engine.submit({.prompt = prompt, .generate = greedy(9)});
+      const RequestResult again = loaded.finish();
+      EXPECT_EQ(again.ids, next) << name;
+      EXPECT_EQ(again.cached_tokens, 192U) << name;
+      engine.forget_prefixes();
+      engine.submit({.prompt = shared, .generate = greedy(1)}).finish();
+    }
+  }
 }
 
 TEST(Engine, SaysWhatASequenceAloneSays) {

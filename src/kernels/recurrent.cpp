@@ -106,13 +106,15 @@ void normalize_keys(const LinearScanShape& shape, std::span<float> channels) {
   const float to_one = 1 / std::sqrt(static_cast<float>(keys));
   const std::vector<float> of_key(keys, to_one), of_query(keys, to_one * to_one);
   const auto& row = choose_op<RmsNormArgs>(allowed_cpu_features());
+  const std::size_t runs = shape.grouped ? shape.groups : 1;  // of heads that follow each other
   parallel_rows(tokens, 2 * shape.groups * keys, [&](std::size_t token) {
-    float* const queries = channels.data() + token * stride;
-    for (const bool is_key : {false, true}) {
-      float* const at = queries + (is_key ? shape.groups * keys : 0);
+    for (std::size_t run = 0; run < 2 * runs; ++run) {
+      const bool is_key = run % 2 != 0;
+      float* const at =
+          channels.data() + token * stride + run / 2 * (stride / runs) + (is_key ? shape.groups / runs * keys : 0);
       row.run({.x = at,
                .y = at,
-               .rows = shape.groups,
+               .rows = shape.groups / runs,
                .cols = keys,
                .weight = (is_key ? of_key : of_query).data(),
                .weight_offset = 0,
@@ -141,6 +143,7 @@ void linear_scan(const LinearScanShape& shape, std::span<const float> channels, 
   const float* const values = channels.data() + (shape.delta ? 2 * all_keys : 0);
   const float* const keys = channels.data() + (shape.delta ? all_keys : shape.results());
   const float* const queries = channels.data() + (shape.delta ? 0 : shape.results() + all_keys);
+  const std::size_t group_heads = shape.heads / shape.groups, group_stride = stride / shape.groups;
   const std::size_t tiles = (shape.values + kStateColumns - 1) / kStateColumns;
   const auto& row = choose_op<LinearScanArgs>(allowed_cpu_features());
   const std::size_t grain =
@@ -149,9 +152,11 @@ void linear_scan(const LinearScanShape& shape, std::span<const float> channels, 
     for (std::size_t unit = begin; unit < end; ++unit) {
       const std::size_t head = unit / tiles, column = unit % tiles * kStateColumns;
       const std::size_t group = shape.tiled ? head % shape.groups : head / (shape.heads / shape.groups);
-      row.run({.q = queries + group * shape.keys,
-               .k = keys + group * shape.keys,
-               .v = values + head * shape.values + column,
+      const float* const own = channels.data() + group * group_stride;
+      const std::size_t among = shape.grouped ? head % group_heads * shape.values : head * shape.values;
+      row.run({.q = shape.grouped ? own : queries + group * shape.keys,
+               .k = shape.grouped ? own + shape.keys : keys + group * shape.keys,
+               .v = (shape.grouped ? own + 2 * shape.keys : values) + among + column,
                .stride = stride,
                .y = y.data() + head * shape.values + column,
                .y_stride = shape.results(),

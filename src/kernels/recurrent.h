@@ -28,6 +28,9 @@ struct LinearScanShape {
   bool delta = false;                ///< by the delta rule
   /// Head h is of group h % groups, as in GGUF files of qwen3_5; else of group h / (heads / groups).
   bool tiled = false;
+  /// With the delta rule: channels go group after group, each with its queries, its keys and the values of its heads,
+  /// as in folders of qwen3_next.
+  bool grouped = false;
 
   std::size_t channels() const noexcept { return 2 * groups * keys + heads * values; }
   std::size_t results() const noexcept { return heads * values; }

@@ -157,9 +157,14 @@ struct Scan {
       const float* const row = channels.data() + t * shape.channels();
       for (std::size_t h = 0; h < shape.heads; ++h) {
         const std::size_t group = shape.tiled ? h % shape.groups : h / (shape.heads / shape.groups);
-        const float* const v = row + (shape.delta ? 2 * all : 0) + h * shape.values;
-        const float* const k = row + (shape.delta ? all : shape.results()) + group * shape.keys;
-        const float* const q = row + (shape.delta ? 0 : shape.results() + all) + group * shape.keys;
+        const float* v = row + (shape.delta ? 2 * all : 0) + h * shape.values;
+        const float* k = row + (shape.delta ? all : shape.results()) + group * shape.keys;
+        const float* q = row + (shape.delta ? 0 : shape.results() + all) + group * shape.keys;
+        if (shape.grouped) {
+          q = row + group * (shape.channels() / shape.groups);
+          k = q + shape.keys;
+          v = k + shape.keys + h % (shape.heads / shape.groups) * shape.values;
+        }
         const double d = decay[t * shape.heads + h], b = strength[t * shape.heads + h];
         for (std::size_t j = 0; j < shape.values; ++j) {
           double found = 0, sum = double{skip[h]} * v[j];
@@ -256,6 +261,7 @@ TEST_P(Recurrent, ChannelScansAreThoseOfFloat64) {
 const LinearScanShape kShapes[] = {
     {.heads = 6, .groups = 2, .keys = 8, .values = 40, .delta = true},
     {.heads = 6, .groups = 2, .keys = 8, .values = 40, .delta = true, .tiled = true},
+    {.heads = 6, .groups = 2, .keys = 8, .values = 40, .delta = true, .grouped = true},
     {.heads = 4, .groups = 1, .keys = 16, .values = 64},
 };
 

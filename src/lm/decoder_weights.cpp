@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "imago/device.h"
 #include "lm/fingerprint.h"
+#include "models/mixers.h"
 #include "models/open_model.h"
 #include "models/program.h"
 #include "models/tensor_layout.h"
@@ -110,8 +111,13 @@ class DecoderLoader {
         return finish(slice);
       }
       case WeightUse::Kind::norm: {
-        std::vector<float> values = vector(slice_of(key));
-        for (float& value : values) value += weights_.traits.norm_offset;
+        const WeightSlice slice = slice_of(key);
+        std::vector<float> values = vector(slice);
+        if (models::is_norm(key.role)) {
+          for (float& value : values) value += weights_.traits.norm_offset;
+        } else {
+          values = models::mixer_vector(weights_.traits, key.role, std::move(values), slice.cols);
+        }
         return runner.take(key, values);
       }
       case WeightUse::Kind::bias:

@@ -84,6 +84,22 @@ TEST_P(MoreModels, LogitsAreThoseOfTransformersAfterSavingAndRestoring) {
   EXPECT_LE(append(sequence, 13, ids_.size(), 4), kTolerance);
 }
 
+TEST_P(MoreModels, LogitsAreThoseOfTransformersAfterWhatWasForgotten) {
+  Sequence sequence(*model_, kInFloats);
+  append(sequence, 0, 13, 13);
+  sequence.append(std::span(ids_).first(7));
+  sequence.truncate(13);
+  EXPECT_LE(append(sequence, 13, 20, 4), kTolerance);
+  sequence.truncate(1);
+  sequence.truncate(0);
+  EXPECT_LE(append(sequence, 0, ids_.size(), 11), kTolerance);
+  // A prompt that is stopped half way leaves the sequence as it was.
+  Sequence stopped(*model_, {.context = 64, .cache = CacheKind::float32, .batch = 4});
+  append(stopped, 0, 9, 9);
+  EXPECT_TRUE(stopped.append(std::span(ids_).subspan(9), [](std::size_t done) { return done < 8; }).empty());
+  EXPECT_LE(append(stopped, 9, ids_.size(), 5), kTolerance);
+}
+
 TEST_P(MoreModels, LogitsAreThoseOfTransformersBesideAnotherSequence) {
   testing::PagedSequences sequences(*model_, CacheKind::float32, 2, 1);
   const std::vector<TokenId> other(ids_.rbegin(), ids_.rend());

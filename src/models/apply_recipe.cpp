@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -83,6 +84,14 @@ std::size_t group_row(std::size_t row, std::span<const std::size_t> group_rows, 
 
 }  // namespace
 
+std::size_t HeadOrder::source(std::size_t at) const noexcept {
+  if (at < first) return at;
+  const std::size_t head = (at - first) / values, within = (at - first) % values;
+  const std::size_t from =
+      to_tiled ? head % groups * group_heads + head / groups : head % group_heads * groups + head / group_heads;
+  return first + from * values + within;
+}
+
 bool permutes_rows(RowTransform transform) noexcept {
   return transform == RowTransform::to_adjacent || transform == RowTransform::to_halves ||
          transform == RowTransform::to_sections || transform == RowTransform::to_groups;
@@ -105,12 +114,15 @@ RecipeReader::RecipeReader(const TensorRecipe& recipe, bool whole_rows)
         source.file, source.offset,
         fmt::format("tensor '{}' {} would be made of {} elements", recipe.name, recipe.shape.to_string(), found));
   }
-  unit_ = whole_rows || permutes() || needs_whole() ? 8 * std::max<std::size_t>(cols_, 1) : kUnit;
+  unit_ = whole_rows || permutes() || recipe_.order || needs_whole() ? 8 * std::max<std::size_t>(cols_, 1) : kUnit;
 }
 
-bool RecipeReader::permutes() const noexcept { return permutes_rows(recipe_.transform); }
+bool RecipeReader::permutes() const noexcept {
+  return permutes_rows(recipe_.transform) || (recipe_.order && !recipe_.order->columns);
+}
 
 std::size_t RecipeReader::source_row(std::size_t row) const noexcept {
+  if (recipe_.order) return recipe_.order->source(row);
   if (recipe_.transform == RowTransform::to_sections) return section_row(row, recipe_.group_rows, recipe_.heads);
   if (recipe_.transform == RowTransform::to_groups) return group_row(row, recipe_.group_rows, recipe_.heads);
   const std::size_t head_rows = rows_ / std::max<std::size_t>(recipe_.heads, 1), half = head_rows / 2;
@@ -172,18 +184,28 @@ void RecipeReader::read(std::size_t first, std::span<float> out) const {
     for (std::size_t i = 0; i < out.size(); i += cols_) {
       fetch(source_row((first + i) / cols_) * cols_, out.subspan(i, cols_));
     }
+  } else if (recipe_.order) {  // of columns
+    std::vector<float> row(cols_);
+    for (std::size_t i = 0; i < out.size(); i += cols_) {
+      fetch(first + i, row);
+      for (std::size_t c = 0; c < cols_; ++c) out[i + c] = row[recipe_.order->source(c)];
+    }
   } else {
     fetch(first, out);
   }
   if (recipe_.transform == RowTransform::add_one || recipe_.transform == RowTransform::subtract_one) {
     const float one = recipe_.transform == RowTransform::add_one ? 1.0f : -1.0f;
     for (float& value : out) value += one;
+  } else if (recipe_.transform == RowTransform::to_rates) {
+    for (float& value : out) value = -std::exp(value);
+  } else if (recipe_.transform == RowTransform::to_log_rates) {
+    for (float& value : out) value = std::log(-value);
   }
 }
 
 std::span<const std::byte> RecipeReader::view(std::size_t first, std::size_t count) const {
   std::span<const std::byte> found;
-  if (permutes()) return found;
+  if (permutes() || recipe_.order) return found;
   for_each_range(first, count, [&](const SourceRows& part, std::size_t from, std::size_t, std::size_t size) {
     if (size == count) found = bytes_of(*part.tensor, from, size);
   });

@@ -70,6 +70,10 @@ struct ArchitectureFacts {
   bool fused_gate_up = false;
   std::string_view eps_key = "rms_norm_eps";
   std::string_view activation_key = "hidden_act";
+
+  std::string_view mixer_prefix =
+      {};  ///< of the tensors of mixers besides attention, in folders; empty: there are none
+  bool attention_gate = false;
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

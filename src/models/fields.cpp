@@ -126,6 +126,22 @@ std::size_t GgufFields::count(std::string_view key, std::int64_t high, std::size
   return has(key) ? static_cast<std::size_t>(source_.require_integer(full(key), 0, high)) : fallback;
 }
 
+std::vector<std::size_t> GgufFields::counts(std::string_view key, std::int64_t high, std::size_t blocks) const {
+  const GgufArray* array = source_.require(full(key)).array();
+  if (array == nullptr) return std::vector<std::size_t>(blocks, count(key, high, 0));
+  const bool numbers = array->strings().empty() && array->type() != GgufType::f32 && array->type() != GgufType::f64 &&
+                       array->type() != GgufType::boolean;
+  if (!numbers) fail_at(key, "must be whole numbers");
+  const std::vector<std::int64_t> values = array->integers();
+  if (values.size() < blocks) fail_at(key, fmt::format("has {} entries for {} blocks", values.size(), blocks));
+  std::vector<std::size_t> made;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    if (values[i] < 0 || values[i] > high) fail_at(key, fmt::format("must be from 0 to {}, not {}", high, values[i]));
+    made.push_back(static_cast<std::size_t>(values[i]));
+  }
+  return made;
+}
+
 double GgufFields::read_number(std::string_view key) const {
   const double number = source_.require_number(full(key));
   const float* stored = std::get_if<float>(&source_.require(full(key)).any());

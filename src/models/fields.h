@@ -107,6 +107,8 @@ class GgufFields final : public Fields {
   double number(std::string_view key, double high, double fallback) const;
   /// As that of all fields, but 0 is absent: converters write it for a multiplier that the model does not have.
   double multiplier(std::string_view key, double fallback) const;
+  /// Whole numbers from 0, one for each block: of an array, or one for all.
+  std::vector<std::size_t> counts(std::string_view key, std::int64_t high, std::size_t blocks) const;
   /// An array of bools, one for each block; none if the key is absent or not an array.
   std::optional<std::vector<bool>> flags(std::string_view key, std::size_t blocks) const;
 

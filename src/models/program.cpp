@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/architectures.h"
+#include "models/tensor_layout.h"
 
 namespace imago::models {
 
@@ -17,10 +18,11 @@ using backend::WeightKey;
 
 backend::Sizes sizes_of(const Traits& traits, std::size_t index) {
   const BlockTraits& block = traits.block[index];
+  const bool attends = has_attention(block.mixer);
   backend::Sizes sizes{.width = traits.width,
-                       .heads = traits.heads,
-                       .kv_heads = block.cache ? 0 : kv_heads_of(traits, index),
-                       .head_values = head_values_of(traits, index),
+                       .heads = attends ? traits.heads : 0,
+                       .kv_heads = attends && !block.cache ? kv_heads_of(traits, index) : 0,
+                       .head_values = attends ? head_values_of(traits, index) : 0,
                        .feed_forward = block.feed_forward,
                        .vocabulary = traits.vocabulary,
                        .experts = block.experts ? traits.experts : 0,
@@ -38,6 +40,20 @@ backend::Sizes sizes_of(const Traits& traits, std::size_t index) {
   return sizes;
 }
 
+/// The sizes of a mixer that is not attention.
+void add_recurrent_sizes(const Traits& traits, Mixer mixer, backend::Sizes& sizes) {
+  if (mixer == Mixer::attention && traits.attention_gate) sizes.output_gate = traits.heads * traits.head_values;
+  if (!is_recurrent(mixer)) return;
+  const auto of = [&](Role role) { return extent_of(traits, role).rows; };
+  sizes.channels = of(Role::channels);
+  sizes.output_gate = of(Role::output_gate);
+  sizes.scanned = mixer == Mixer::short_conv ? traits.width : traits.recurrent.scan.results();
+  if (mixer == Mixer::short_conv || mixer == Mixer::delta_rule || mixer == Mixer::mamba)
+    sizes.input_gate = of(Role::input_gate);
+  if (mixer != Mixer::short_conv) sizes.step = of(Role::step);
+  if (mixer == Mixer::mamba) sizes.step_low = of(Role::step_low);
+}
+
 /// Writes the steps of one block, or of the output.
 class Writer {
  public:
@@ -45,7 +61,10 @@ class Writer {
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
-    attend(enter(Role::attention_norm, Role::attention_norm_bias));
+    const BlockTraits& own = traits_.block[block_];
+    const Slot in = own.mixer == Mixer::none ? Slot::stream : enter(Role::attention_norm, Role::attention_norm_bias);
+    if (is_recurrent(own.mixer)) scan(in, own.mixer);
+    if (has_attention(own.mixer)) attend(in);
     if (traits_.parallel) {
       // The stream stays as it is until both branches have read it.
       hide(traits_.shared_norm ? enter(Role::attention_norm, Role::attention_norm_bias)
@@ -53,14 +72,20 @@ class Writer {
       finish_attention();
       finish_feed_forward();
     } else {
-      finish_attention();
-      feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      if (has_attention(own.mixer)) finish_attention();
+      if (is_recurrent(own.mixer)) finish_scan();
+      if (own.feed_forward != 0) {
+        feed_forward(own.mixer == Mixer::none ? enter(Role::attention_norm, Role::attention_norm_bias)
+                                              : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      }
     }
     if (traits_.layer_values != 0) add_layer_input();
     if (facts(traits_.architecture).block_scale) {
       steps_.push_back(backend::ScaleStream{.factor = key(Role::block_scale)});
     }
-    return {sizes_of(traits_, block_), std::move(steps_)};
+    backend::Sizes sizes = sizes_of(traits_, block_);
+    add_recurrent_sizes(traits_, own.mixer, sizes);
+    return {sizes, std::move(steps_), state_};
   }
 
   std::vector<Step> output() {
@@ -101,6 +126,84 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
+  /// Where the next `values` of the states of the block begin.
+  std::size_t take_state(std::size_t values) {
+    const std::size_t at = state_;
+    state_ += values;
+    return at;
+  }
+
+  void short_conv(Slot out, kernels::Activation activation) {
+    const std::size_t kernel = traits_.recurrent.kernel, channels = extent_of(traits_, Role::channels).rows;
+    steps_.push_back(backend::ShortConv{.out = out,
+                                        .taps = key(Role::taps),
+                                        .bias = key(Role::taps_bias),
+                                        .activation = activation,
+                                        .kernel = kernel,
+                                        .state = take_state((kernel - 1) * channels)});
+  }
+
+  void linear_scan(bool skip) {
+    const RecurrentTraits& recurrent = traits_.recurrent;
+    steps_.push_back(backend::LinearScan{.shape = recurrent.scan,
+                                         .decay_rate = key(Role::decay_rate),
+                                         .step_bias = key(Role::step_bias),
+                                         .skip = skip ? std::optional(key(Role::skip)) : std::nullopt,
+                                         .low_step = recurrent.low_step,
+                                         .high_step = recurrent.high_step,
+                                         .state = take_state(recurrent.scan.state())});
+  }
+
+  /// Leaves its results in `scanned`.
+  void scan(Slot in, Mixer mixer) {
+    using kernels::Activation;
+    const auto product = [&](Role role, Slot out) { return Product{.matrix = key(role), .out = out}; };
+    const Product channels = product(Role::channels, Slot::channels);
+    const Product output_gate = product(Role::output_gate, Slot::output_gate);
+    const Product input_gate = product(Role::input_gate, Slot::input_gate), step = product(Role::step, Slot::step);
+    const RecurrentTraits& recurrent = traits_.recurrent;
+    const backend::Gate gate{.at = Slot::scanned, .by = Slot::output_gate, .activation = Activation::silu};
+    const backend::NormHeads scan_norm{
+        .at = Slot::scanned, .weight = key(Role::scan_norm), .eps = eps(), .groups = recurrent.norm_groups};
+    switch (mixer) {
+      case Mixer::attention:
+      case Mixer::none: return;
+      case Mixer::short_conv:
+        products(in, {input_gate, output_gate, channels});
+        steps_.push_back(backend::Gate{.at = Slot::channels, .by = Slot::input_gate});
+        short_conv(Slot::scanned, Activation::linear);
+        steps_.push_back(backend::Gate{.at = Slot::scanned, .by = Slot::output_gate});
+        return;
+      case Mixer::delta_rule:
+        products(in, {channels, output_gate, input_gate, step});
+        short_conv(Slot::channels, Activation::silu);
+        linear_scan(false);
+        steps_.push_back(scan_norm);
+        steps_.push_back(gate);
+        return;
+      case Mixer::mamba:
+        products(in, {channels, output_gate});
+        short_conv(Slot::channels, Activation::silu);
+        products(Slot::channels, {product(Role::step_low, Slot::step_low), input_gate});
+        products(Slot::step_low, {step});
+        steps_.push_back(backend::ChannelScan{.decay_rate = key(Role::decay_rate),
+                                              .step_bias = key(Role::step_bias),
+                                              .skip = key(Role::skip),
+                                              .states = recurrent.scan.keys,
+                                              .state = take_state(recurrent.scan.keys * recurrent.scan.heads)});
+        steps_.push_back(gate);
+        return;
+      case Mixer::mamba2:
+      case Mixer::mamba2_beside_attention:
+        products(in, {output_gate, channels, step});
+        short_conv(Slot::channels, Activation::silu);
+        linear_scan(true);
+        steps_.push_back(gate);
+        if (recurrent.norm_groups != 0) steps_.push_back(scan_norm);
+        return;
+    }
+  }
+
   void attend_latent(Slot in) {
     const Product latent{.matrix = key(Role::latent), .out = Slot::key};
     const Product query{.matrix = key(Role::query), .out = Slot::query};
@@ -134,6 +237,7 @@ class Writer {
     if (has_keys && !block.keys_are_values) {
       list.push_back({.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value});
     }
+    if (traits_.attention_gate) list.push_back({.matrix = key(Role::attention_gate), .out = Slot::output_gate});
     products(in, std::move(list));
     if (facts(traits_.architecture).value_norm && has_keys) {
       steps_.push_back(backend::NormValues{.from = block.keys_are_values ? Slot::key : Slot::value, .eps = eps()});
@@ -162,6 +266,12 @@ class Writer {
     }
     if (traits_.attention_sinks) step.sinks = key(Role::sinks);
     steps_.push_back(step);
+    if (traits_.attention_gate) steps_.push_back(backend::Gate{.activation = kernels::Activation::sigmoid});
+  }
+
+  void finish_scan() {
+    products(Slot::scanned, {{.matrix = key(Role::scan_output)}});
+    leave(Role::attention_post_norm);
   }
 
   /// A narrow layer of the stream, gated by the input of this block.
@@ -239,6 +349,7 @@ class Writer {
   const Traits& traits_;
   std::size_t block_;
   std::vector<Step> steps_;
+  std::size_t state_ = 0;
 };
 
 }  // namespace

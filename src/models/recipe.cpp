@@ -33,13 +33,6 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
   return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;
 }
 
-bool is_norm_weight(Role role) {
-  constexpr std::array kNorms = {Role::output_norm,       Role::attention_norm,         Role::attention_post_norm,
-                                 Role::feed_forward_norm, Role::feed_forward_post_norm, Role::query_norm,
-                                 Role::key_norm};
-  return std::find(kNorms.begin(), kNorms.end(), role) != kNorms.end();
-}
-
 bool turns(Role role) {
   return role == Role::query || role == Role::query_bias || role == Role::key || role == Role::key_bias;
 }
@@ -47,7 +40,8 @@ bool turns(Role role) {
 /// Appends a slice; rows that continue the last part extend it.
 void append(std::vector<SourceRows>& parts, const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
-  const bool vector = tensor.shape.rank() < 2;
+  // Vectors are taken whole, also those that GGUF has in rows.
+  const bool vector = tensor.shape.rank() < 2 || slice.cols != tensor.cols();
   if (!parts.empty() && parts.back().tensor == slice.tensor) {
     if (vector || !slice.contiguous()) return;  // already added as a whole
     if (parts.back().first_row + parts.back().rows == slice.first_row) {
@@ -96,6 +90,7 @@ class RecipeBuilder {
     }
     check_whole(recipe, wanted);
     recipe.transform = transform_of(wanted, last);
+    recipe.order = order_of(wanted.roles[0]);
     if (recipe.transform == RowTransform::to_sections || recipe.transform == RowTransform::to_groups) {
       recipe.heads = traits_.kv_heads;
       for (const Role role : wanted.roles) {
@@ -147,10 +142,30 @@ class RecipeBuilder {
     if (turns(role) && row.adjacent_in_gguf) {
       return target_.gguf ? RowTransform::to_adjacent : RowTransform::to_halves;
     }
-    if (is_norm_weight(role) && row.norms_around_zero) {
+    if (role == Role::decay_rate) return target_.gguf ? RowTransform::to_rates : RowTransform::to_log_rates;
+    if (is_norm(role) && (row.norms_around_zero || row.mixer_prefix == "linear_attn")) {
       return target_.gguf ? RowTransform::add_one : RowTransform::subtract_one;
     }
     return RowTransform::none;
+  }
+
+  /// Heads of scans are tiled in GGUF where files of llama.cpp have them so.
+  std::optional<HeadOrder> order_of(Role role) const {
+    const kernels::LinearScanShape& scan = traits_.recurrent.scan;
+    const bool tiled = scan.delta && traits_.architecture != Architecture::qwen3_next && scan.heads != scan.groups;
+    if (!tiled) return std::nullopt;
+    HeadOrder order{.groups = scan.groups,
+                    .group_heads = scan.heads / scan.groups,
+                    .values = scan.values,
+                    .columns = role == Role::scan_output,
+                    .to_tiled = target_.gguf};
+    const bool of_head =
+        role == Role::input_gate || role == Role::step || role == Role::step_bias || role == Role::decay_rate;
+    const bool of_channels = role == Role::channels || role == Role::taps;
+    if (of_head) order.values = 1;
+    if (of_channels) order.first = 2 * scan.groups * scan.keys;
+    const bool ordered = of_head || of_channels || order.columns || role == Role::output_gate;
+    return ordered ? std::optional(order) : std::nullopt;
   }
 
   const Traits& traits_;

@@ -32,7 +32,21 @@ enum class RowTransform : std::uint8_t {
   transpose,    ///< gpt2's projections
   add_one,      ///< gemma's norms in GGUF
   subtract_one,
-  weave,  ///< TensorRecipe::woven
+  weave,         ///< TensorRecipe::woven
+  to_rates,      ///< -e^x: decay rates in GGUF
+  to_log_rates,  ///< the inverse
+};
+
+/// Heads that share keys stand together in folders; in GGUF files of qwen3_5 the first ones of all groups come first,
+/// then the second ones.
+struct HeadOrder {
+  std::size_t first = 0;  ///< row or column where the heads begin
+  std::size_t groups = 0, group_heads = 0, values = 0;
+  bool columns = false;
+  bool to_tiled = false;
+
+  /// Where a row or column of the target comes from.
+  std::size_t source(std::size_t at) const noexcept;
 };
 
 /// Whether the rows of the result are those of the source in another order.
@@ -64,6 +78,7 @@ struct TensorRecipe {
   std::size_t heads = 0;                        ///< where rows are permuted: they are that many heads or groups
   std::vector<std::size_t> group_rows = {};     ///< to_sections and to_groups: of each section in a group
   std::vector<WovenSlice> woven = {};           ///< weave: all there is of the target; `parts` are their tensors
+  std::optional<HeadOrder> order = {};
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder

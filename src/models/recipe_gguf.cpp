@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -105,6 +106,49 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     out.flags("attention.sliding_window_pattern", windowed(traits));
 }
 
+/// Which blocks attend, and the sizes of those that do not.
+void write_mixers(const Traits& traits, MetadataWriter& out) {
+  const std::string_view prefix = facts(traits.architecture).mixer_prefix;
+  const RecurrentTraits& recurrent = traits.recurrent;
+  const kernels::LinearScanShape& scan = recurrent.scan;
+  const bool by_kv_heads = prefix == "conv" || prefix == "mamba";
+  if (by_kv_heads) {
+    std::vector<std::int32_t> heads;
+    for (const BlockTraits& block : traits.block) {
+      heads.push_back(has_attention(block.mixer) ? static_cast<std::int32_t>(traits.kv_heads) : 0);
+    }
+    out.add("attention.head_count_kv", GgufArray::of<std::int32_t>(std::span<const std::int32_t>(heads)));
+  } else {
+    out.size("attention.head_count_kv", traits.kv_heads);
+  }
+  if (prefix.empty()) return;
+  if (prefix == "conv") return out.size("shortconv.l_cache", recurrent.kernel);
+  const bool per_channel = traits.architecture == Architecture::mamba;
+  out.size("ssm.conv_kernel", recurrent.kernel);
+  out.size("ssm.inner_size", scan.results());
+  out.size("ssm.state_size", scan.keys);
+  out.size("ssm.time_step_rank", per_channel ? recurrent.rank : scan.heads);
+  if (!per_channel) out.size("ssm.group_count", scan.groups);
+  if (!scan.delta && recurrent.norm_groups != scan.groups && !per_channel)
+    out.size(kNormGroupsKey, recurrent.norm_groups);
+  if (prefix != "linear_attn") return;
+  const std::vector<bool> attend = attention_of_blocks(traits);
+  const std::size_t period = attention_period(traits);
+  std::vector<bool> usual = all_but_every(period, traits.blocks);
+  usual.flip();
+  out.size("full_attention_interval", period);
+  if (attend != usual) {
+    std::vector<bool> recurs = attend;
+    recurs.flip();
+    out.flags("attention.recurrent_layers", recurs);
+  }
+  // Sections of positions in space and time, which are all alike in a text; llama.cpp needs them.
+  constexpr std::array<std::int32_t, 4> kSections = {11, 11, 10, 0};
+  if (traits.architecture != Architecture::qwen3_next) {
+    out.add("rope.dimension_sections", GgufArray::of<std::int32_t>(std::span<const std::int32_t>(kSections)));
+  }
+}
+
 void write_multipliers(const Traits& traits, MetadataWriter& out) {
   if (facts(traits.architecture).norms_around_zero) {
     if (traits.architecture == Architecture::gemma2 || traits.attention_cap != 0) {
@@ -188,18 +232,23 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
     if (gemma4) {
       write_gemma4(traits, out);
     } else {
-      out.size("attention.head_count_kv", traits.kv_heads);
+      write_mixers(traits, out);
     }
+  }
+  if (attends(traits) && traits.latent == 0) {
     out.size("attention.key_length", traits.head_values);
     out.size("attention.value_length", traits.head_values);
   }
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              traits.norm_eps);
+  if (!attends(traits)) return out.take();
   write_rope(traits, out);
   write_windows(traits, out);
   write_multipliers(traits, out);
   write_experts(traits, out);
-  if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
+  if (traits.architecture == Architecture::granitemoehybrid) {
+    out.add("rope.scaling.finetuned", traits.block.front().rope);
+  } else if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
     out.flags("attention.rope_pattern", rope_of_blocks(traits));
   }
   return out.take();
@@ -229,7 +278,14 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     refuse("with windows of several sizes");
   }
 
+  const kernels::LinearScanShape& scan = traits.recurrent.scan;
+  if (scan.delta && scan.keys != scan.values) refuse("whose keys and values have different sizes");
+  if (traits.recurrent.low_step > 0 || traits.recurrent.high_step < 1e30F) refuse("whose steps have limits");
+
   std::vector<std::string> notes;
+  if (!scan.delta && scan.groups > 1 && traits.recurrent.norm_groups != scan.groups) {
+    notes.push_back("results of scans have one norm, which is stated, but llama.cpp takes one for each group of heads");
+  }
   if (window != 0 && row.full_period == 0 && window < traits.context) {
     notes.push_back(
         fmt::format("the sliding window of {} is stated, but llama.cpp ignores it for this architecture", window));
@@ -330,7 +386,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   const auto dense = folder.config().root().find("intermediate_size");
   const std::size_t dense_size =
       dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
-            : traits.block.front().feed_forward;
+            : traits.block.front().feed_forward;  // 0 where there is none
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});

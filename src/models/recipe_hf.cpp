@@ -196,6 +196,64 @@ void write_falcon(const Traits& traits, Object& config) {
 }
 
 /// Settings that one architecture has.
+std::string types_of(const Traits& traits, std::string_view recurrent) {
+  return list_of(attention_of_blocks(traits), R"("full_attention")", fmt::format("\"{}\"", recurrent));
+}
+
+/// Which blocks attend, and the sizes of those that do not.
+void write_mixers(const Traits& traits, Object& config) {
+  const std::string_view prefix = facts(traits.architecture).mixer_prefix;
+  const RecurrentTraits& recurrent = traits.recurrent;
+  const kernels::LinearScanShape& scan = recurrent.scan;
+  if (prefix == "conv") {
+    config.raw("layer_types", types_of(traits, "conv"));
+    config.size("conv_L_cache", recurrent.kernel);
+    config.flag("conv_bias", false);
+    config.flag("block_auto_adjust_ff_dim", false);
+  } else if (prefix == "linear_attn") {
+    config.raw("layer_types", types_of(traits, "linear_attention"));
+    config.size("linear_conv_kernel_dim", recurrent.kernel);
+    config.size("linear_num_value_heads", scan.heads);
+    config.size("linear_num_key_heads", scan.groups);
+    config.size("linear_key_head_dim", scan.keys);
+    config.size("linear_value_head_dim", scan.values);
+    if (traits.shared_feed_forward != 0) {
+      config.size("shared_expert_intermediate_size", traits.shared_feed_forward);
+    }
+  } else if (prefix == "mamba") {
+    config.raw("layer_types", types_of(traits, "mamba"));
+    config.text("position_embedding_type", traits.block.front().rope ? "rope" : "nope");
+    config.size("mamba_d_conv", recurrent.kernel);
+    config.size("mamba_n_heads", scan.heads);
+    config.size("mamba_n_groups", scan.groups);
+    config.size("mamba_d_state", scan.keys);
+    config.size("mamba_d_head", scan.values);
+    config.size("shared_intermediate_size", traits.shared_feed_forward);
+  }
+}
+
+/// Models without attention.
+void write_scans(const Traits& traits, Object& config) {
+  const RecurrentTraits& recurrent = traits.recurrent;
+  config.size("num_hidden_layers", traits.blocks);
+  config.size("hidden_size", traits.width);
+  config.number("layer_norm_epsilon", traits.norm_eps);
+  config.size("conv_kernel", recurrent.kernel);
+  config.flag("use_conv_bias", true);
+  config.flag("use_bias", false);
+  config.size("state_size", recurrent.scan.keys);
+  config.text("hidden_act", "silu");
+  if (traits.architecture == Architecture::mamba) {
+    config.size("intermediate_size", recurrent.scan.heads);
+    config.size("time_step_rank", recurrent.rank);
+  } else {
+    config.size("num_heads", recurrent.scan.heads);
+    config.size("n_groups", recurrent.scan.groups);
+    config.size("head_dim", recurrent.scan.values);
+    config.size("expand", recurrent.scan.results() / traits.width);
+  }
+}
+
 void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
   const Architecture architecture = traits.architecture;
   if (facts(architecture).norms_around_zero) {
@@ -302,6 +360,7 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   write_rope(traits, config);
   write_windows(traits, config);
   write_special(traits, extras, config);
+  write_mixers(traits, config);
   write_experts(traits, extras, config);
 }
 
@@ -325,6 +384,8 @@ std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   id("pad_token_id", extras.padding);
   if (traits.architecture == Architecture::gpt2) {
     write_gpt2(traits, config);
+  } else if (!attends(traits)) {
+    write_scans(traits, config);
   } else {
     write_decoder(traits, extras, config);
   }
@@ -439,7 +500,9 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   extras.dtype = restore_types(file, recipe);
   extras.attention_bias = tensors.find(Role::query_bias).has_value();
   const GgufFields fields(gguf, gguf.architecture());
-  extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
+  if (attends(traits)) {  // others have no such layers and state 0
+    extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
+  }
   if (with_tokenizer) add_tokenizer(gguf, recipe, extras);
   recipe.side_files.push_back({"config.json", config_text(traits, extras)});
   return recipe;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/architectures.h"
+#include "models/mixers.h"
 
 #include "models/architectures.h"
 
@@ -113,6 +114,42 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::falcon, Role::feed_forward_norm, "ln_mlp.weight", "attn_norm.weight"},
     OtherNames{Architecture::falcon, Role::up, "mlp.dense_h_to_4h.weight", ""},
     OtherNames{Architecture::falcon, Role::down, "mlp.dense_4h_to_h.weight", ""},
+    OtherNames{Architecture::lfm2, Role::output_norm, "model.embedding_norm.weight", "token_embd_norm.weight"},
+    OtherNames{Architecture::lfm2, Role::attention_norm, "operator_norm.weight", ""},
+    OtherNames{Architecture::lfm2, Role::feed_forward_norm, "ffn_norm.weight", ""},
+    OtherNames{Architecture::lfm2, Role::query_norm, "self_attn.q_layernorm.weight", ""},
+    OtherNames{Architecture::lfm2, Role::key_norm, "self_attn.k_layernorm.weight", ""},
+    OtherNames{Architecture::lfm2, Role::attention_output, "self_attn.out_proj.weight", ""},
+    OtherNames{Architecture::lfm2, Role::gate, "feed_forward.w1.weight", ""},
+    OtherNames{Architecture::lfm2, Role::up, "feed_forward.w3.weight", ""},
+    OtherNames{Architecture::lfm2, Role::down, "feed_forward.w2.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::output_norm, "model.embedding_norm.weight", "token_embd_norm.weight"},
+    OtherNames{Architecture::lfm2_moe, Role::attention_norm, "operator_norm.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::feed_forward_norm, "ffn_norm.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::query_norm, "self_attn.q_layernorm.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::key_norm, "self_attn.k_layernorm.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::attention_output, "self_attn.out_proj.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::gate, "feed_forward.w1.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::up, "feed_forward.w3.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::down, "feed_forward.w2.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::router, "feed_forward.gate.weight", ""},
+    OtherNames{Architecture::lfm2_moe, Role::choice_bias, "feed_forward.expert_bias", ""},
+    OtherNames{Architecture::qwen3_next, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::qwen3_next, Role::shared_gate, "mlp.shared_expert.gate_proj.weight", ""},
+    OtherNames{Architecture::qwen3_next, Role::shared_up, "mlp.shared_expert.up_proj.weight", ""},
+    OtherNames{Architecture::qwen3_next, Role::shared_down, "mlp.shared_expert.down_proj.weight", ""},
+    OtherNames{Architecture::qwen3_5, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::qwen3_5_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::qwen3_5_moe, Role::shared_gate, "mlp.shared_expert.gate_proj.weight", ""},
+    OtherNames{Architecture::qwen3_5_moe, Role::shared_up, "mlp.shared_expert.up_proj.weight", ""},
+    OtherNames{Architecture::qwen3_5_moe, Role::shared_down, "mlp.shared_expert.down_proj.weight", ""},
+    OtherNames{Architecture::mamba, Role::token_embedding, "backbone.embeddings.weight", ""},
+    OtherNames{Architecture::mamba, Role::output_norm, "backbone.norm_f.weight", ""},
+    OtherNames{Architecture::mamba, Role::attention_norm, "norm.weight", ""},
+    OtherNames{Architecture::mamba2, Role::token_embedding, "backbone.embeddings.weight", ""},
+    OtherNames{Architecture::mamba2, Role::output_norm, "backbone.norm_f.weight", ""},
+    OtherNames{Architecture::mamba2, Role::attention_norm, "norm.weight", ""},
+    OtherNames{Architecture::granitemoehybrid, Role::router, "block_sparse_moe.router.layer.weight", ""},
 };
 
 constexpr std::pair<Role, Role> kWeightOfBias[] = {
@@ -166,7 +203,16 @@ std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
     const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
     return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
   }
+  if (traits.architecture == Architecture::lfm2_moe) {
+    const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
+    return fmt::format("feed_forward.experts.{}.w{}.weight", expert, number);
+  }
   return fmt::format("mlp.experts.{}.{}_proj.weight", expert, feed_forward_name(role));
+}
+
+/// A vector of values for each channel has them as columns.
+Shape vector_shape(const RoleExtent& extent) {
+  return extent.cols == 1 ? Shape{extent.rows} : Shape{extent.rows, extent.cols};
 }
 
 /// Collects the tensors of a block, or of what is around the blocks.
@@ -186,7 +232,7 @@ class Lister {
     tensor.optional = optional;
     // gpt2's layers have their matrices the other way round in folders; embeddings are not layers.
     tensor.transposed = traits_.architecture == Architecture::gpt2 && !naming_.gguf && block_ && !extent.vector;
-    tensor.shape = extent.vector       ? Shape{extent.rows}
+    tensor.shape = extent.vector       ? vector_shape(extent)
                    : tensor.transposed ? Shape{extent.cols, extent.rows}
                                        : Shape{extent.rows, extent.cols};
     return tensor;
@@ -232,6 +278,61 @@ class Lister {
   std::vector<LayoutTensor> list_;
 };
 
+/// The tensors of a mixer that is not attention.
+void list_mixer(const Traits& traits, const Naming& naming, Mixer mixer, Lister& list) {
+  const auto add = [&](std::vector<Role> roles, bool optional = false) -> LayoutTensor& {
+    const Role first = roles.front();
+    return list.add_named(mixer_name(traits, naming.gguf, first), std::move(roles), optional);
+  };
+  const kernels::LinearScanShape& scan = traits.recurrent.scan;
+  switch (mixer) {
+    case Mixer::attention:
+    case Mixer::none: return;
+    case Mixer::short_conv: add({Role::input_gate, Role::output_gate, Role::channels}); break;
+    case Mixer::delta_rule:
+      if (scan.grouped) {
+        const std::string_view name = naming.gguf ? "ssm_in.weight" : "linear_attn.in_proj_qkvz.weight";
+        list.add_named(std::string(name), {Role::channels, Role::output_gate}).groups = scan.groups;
+      } else {
+        add({Role::channels});
+        add({Role::output_gate});
+      }
+      if (traits.architecture == Architecture::qwen3_next) {
+        const std::string_view name = naming.gguf ? "ssm_ba.weight" : "linear_attn.in_proj_ba.weight";
+        list.add_named(std::string(name), {Role::input_gate, Role::step}).groups = scan.groups;
+      } else {
+        add({Role::input_gate});
+        add({Role::step});
+      }
+      break;
+    case Mixer::mamba:
+      add({Role::channels, Role::output_gate});
+      add({Role::step_low, Role::input_gate});
+      add({Role::step});
+      break;
+    case Mixer::mamba2:
+    case Mixer::mamba2_beside_attention: add({Role::output_gate, Role::channels, Role::step}); break;
+  }
+  LayoutTensor& taps = add({Role::taps});
+  if (!naming.gguf) taps.shape = {taps.shape[0], 1, traits.recurrent.kernel};
+  if (mixer != Mixer::short_conv) {
+    if (mixer != Mixer::delta_rule) add({Role::taps_bias}, true);
+    const bool columns = naming.gguf && mixer != Mixer::delta_rule && mixer != Mixer::mamba;
+    add({Role::step_bias});
+    LayoutTensor& rates = add({Role::decay_rate});
+    if (columns) rates.shape = {scan.heads, 1};
+    if (mixer != Mixer::delta_rule) {
+      LayoutTensor& skip = add({Role::skip});
+      if (columns) skip.shape = {scan.heads, 1};
+    }
+    if (mixer != Mixer::mamba && traits.recurrent.norm_groups != 0) {
+      LayoutTensor& norm = add({Role::scan_norm});
+      if (columns) norm.shape = {scan.groups, scan.results() / scan.groups};
+    }
+  }
+  add({Role::scan_output});
+}
+
 void list_latent(const Traits& traits, const Naming& naming, Lister& list) {
   if (traits.query_low == 0) {
     list.add(Role::query);
@@ -272,7 +373,13 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
     list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional)
         .groups = groups;
   } else {
-    for (const Role role : {Role::query, Role::key, Role::value}) {
+    if (traits.attention_gate) {
+      list.add_named(table_name(traits, naming, Role::query), {Role::query, Role::attention_gate}).groups =
+          traits.heads;
+    } else {
+      list.add(Role::query);
+    }
+    for (const Role role : {Role::key, Role::value}) {
       if (has(role)) list.add(role);
     }
     for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) {
@@ -312,7 +419,12 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   if (traits.choice_bias) list.add(Role::choice_bias);
   if (traits.shared_feed_forward != 0) {
     if (traits.shared_router) list.add(Role::shared_router);
-    for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
+    if (traits.architecture == Architecture::granitemoehybrid && !naming.gguf) {
+      list.add_named("shared_mlp.input_linear.weight", {Role::shared_gate, Role::shared_up});
+      list.add_named("shared_mlp.output_linear.weight", {Role::shared_down});
+    } else {
+      for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
+    }
   }
   if (naming.gguf) {
     for (const Role role : kMatrices) {
@@ -323,7 +435,7 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
     }
   } else if (traits.architecture == Architecture::gpt_oss) {
     list_woven_experts(naming, expert_feed_forward(traits), list);
-  } else if (traits.architecture == Architecture::granitemoe) {
+  } else if (traits.architecture == Architecture::granitemoe || traits.architecture == Architecture::granitemoehybrid) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
   } else if (naming.stacked_experts) {
@@ -367,7 +479,8 @@ Naming usual_naming(const Traits& traits, bool gguf) {
 Naming naming_of(const files::TensorFile& file, const Traits& traits) {
   Naming naming = usual_naming(traits, file.gguf() != nullptr);
   if (naming.gguf) {
-    naming.fused_qkv = file.find("blk.0.attn_qkv.weight") != nullptr ||
+    const bool attends_first = has_attention(traits.block.front().mixer);  // the delta rule has such a tensor too
+    naming.fused_qkv = (attends_first && file.find("blk.0.attn_qkv.weight") != nullptr) ||
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
     naming.fused_key_values = file.find("blk.0.attn_kv_b.weight") != nullptr;
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
@@ -402,9 +515,12 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     list.add(Role::attention_norm);
     if (biased) list.add(Role::attention_norm_bias);
   }
-  list_projections(traits, naming, block, list);
+  const BlockTraits& own = traits.block[block];
+  if (has_attention(own.mixer)) list_projections(traits, naming, block, list);
+  list_mixer(traits, naming, own.mixer, list);
   if (traits.post_norms) list.add(Role::attention_post_norm);
-  if (traits.pre_norms && !traits.shared_norm) {
+  if (own.feed_forward == 0) return list.take();
+  if (traits.pre_norms && !traits.shared_norm && own.mixer != Mixer::none) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf && traits.architecture != Architecture::glm4) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
@@ -422,6 +538,13 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   return list.take();
 }
 
+bool is_norm(Role role) noexcept {
+  constexpr std::array kNorms = {Role::output_norm,       Role::attention_norm,         Role::attention_post_norm,
+                                 Role::feed_forward_norm, Role::feed_forward_post_norm, Role::query_norm,
+                                 Role::key_norm};
+  return std::find(kNorms.begin(), kNorms.end(), role) != kNorms.end();
+}
+
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcept {
   const std::size_t head_values = head_values_of(traits, block);
   const std::size_t query = traits.heads * head_values, key = kv_heads_of(traits, block) * head_values;
@@ -432,9 +555,8 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
   const RecurrentTraits& recurrent = traits.recurrent;
   const kernels::LinearScanShape& scan = recurrent.scan;
   const auto recurs =
-      std::ranges::find_if(traits.block, [](const BlockTraits& one) { return one.mixer != Mixer::attention; });
-  const Mixer mixer =
-      recurs == traits.block.end() ? Mixer::attention : recurs->mixer;  // no model has two kinds besides
+      std::ranges::find_if(traits.block, [](const BlockTraits& one) { return is_recurrent(one.mixer); });
+  const Mixer mixer = recurs == traits.block.end() ? Mixer::attention : recurs->mixer;  // no model has two kinds
   const bool convolves = mixer == Mixer::short_conv;
   const std::size_t results = convolves ? width : scan.results();
   const std::size_t channels = convolves || mixer == Mixer::mamba ? results : scan.channels();

@@ -59,6 +59,8 @@ struct RoleExtent {
   std::size_t rows = 0, cols = 0;
   bool vector = false;
 };
+/// Whether it is the weight of a norm, to which some files do not add 1.
+bool is_norm(Role role) noexcept;
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
 /// The tensor of that name, or of the name without "model." and the like: folders of a bare model lack it. Where the

@@ -26,6 +26,7 @@ std::size_t window_head_values(const Traits& traits) {
 }
 
 void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
+  if (!attends(traits)) return;
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     const std::size_t kv_heads = kv_heads_of(traits, block);
     if (kv_heads <= traits.heads && traits.heads % kv_heads == 0) continue;
@@ -61,6 +62,22 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
     fields.fail(fmt::format("{} is {}, and {} groups of {} experts are chosen from", keys.experts_used,
                             traits.experts_used, groups_used, traits.experts / groups));
   }
+}
+
+bool attends(const Traits& traits) {
+  return std::ranges::any_of(traits.block, [](const BlockTraits& block) { return has_attention(block.mixer); });
+}
+
+std::vector<bool> attention_of_blocks(const Traits& traits) {
+  std::vector<bool> flags;
+  for (const BlockTraits& block : traits.block) flags.push_back(has_attention(block.mixer));
+  return flags;
+}
+
+std::size_t attention_period(const Traits& traits) {
+  const std::vector<bool> flags = attention_of_blocks(traits);
+  const auto first = std::ranges::find(flags, true);
+  return first == flags.end() ? 1 : static_cast<std::size_t>(first - flags.begin()) + 1;
 }
 
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {

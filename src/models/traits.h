@@ -52,6 +52,14 @@ enum class Architecture : std::uint8_t {
   falcon,
   gemma3,
   gemma4,
+  lfm2,
+  lfm2_moe,
+  qwen3_next,
+  qwen3_5,
+  qwen3_5_moe,
+  mamba,
+  mamba2,
+  granitemoehybrid,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -93,7 +101,14 @@ enum class Mixer : std::uint8_t {
   delta_rule,  ///< gated delta net
   mamba,       ///< selective scan with a decay for each channel and value of its state
   mamba2,      ///< and with one for each head
+  mamba2_beside_attention,
+  none,  ///< a feed-forward layer alone
 };
+
+constexpr bool has_attention(Mixer mixer) noexcept {
+  return mixer == Mixer::attention || mixer == Mixer::mamba2_beside_attention;
+}
+constexpr bool is_recurrent(Mixer mixer) noexcept { return mixer != Mixer::attention && mixer != Mixer::none; }
 
 /// What may differ from block to block.
 struct BlockTraits {
@@ -115,7 +130,8 @@ struct RecurrentTraits {
   kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
   std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
   float low_step = 0, high_step = std::numeric_limits<float>::infinity();
-  bool log_rates = false;  ///< Hugging Face folders hold the logarithms of the negated decay rates
+  std::size_t norm_groups = 1;  ///< of the results of a scan, each with a norm of its own; 0: they have no norm
+  bool log_rates = false;       ///< Hugging Face folders hold the logarithms of the negated decay rates
 
   bool operator==(const RecurrentTraits&) const = default;
 };
@@ -138,6 +154,7 @@ struct Traits {
   bool parallel = false;     ///< attention and feed-forward read the same stream, and both are added to it
   bool shared_norm = false;  ///< and they share the norm before attention
   QueryNorm query_norm = QueryNorm::none;
+  bool attention_gate = false;  ///< results of attention are multiplied by the sigmoid of a product
 
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;  ///< act(gate x) · (up x); else act(up x)
@@ -187,6 +204,11 @@ struct Traits {
 /// The rotation of the blocks without a window, and of all of them if there is no other.
 inline Rope main_rope(const Traits& traits) { return {traits.rope_base, traits.rotary, traits.rope_scaling}; }
 
+/// Whether any block attends to keys and values.
+bool attends(const Traits& traits);
+/// The blocks that do, and after how many the first of them is; 1 if none does.
+std::vector<bool> attention_of_blocks(const Traits& traits);
+std::size_t attention_period(const Traits& traits);
 std::size_t head_values_of(const Traits& traits, std::size_t block);
 std::size_t kv_heads_of(const Traits& traits, std::size_t block);
 /// The values of a head in the blocks with a window; those of the model if there are none.

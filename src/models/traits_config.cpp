@@ -10,6 +10,7 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
+#include "models/mixers.h"
 #include "models/rope.h"
 #include "models/traits_reading.h"
 
@@ -262,6 +263,16 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   return traits.width / traits.heads;
 }
 
+/// Of models without attention.
+void read_scan_sizes(const ConfigFields& config, Traits& traits) {
+  constexpr std::size_t kContext = std::size_t{1} << 20;  // as converters have it: a state has no end
+  traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
+  traits.block.assign(traits.blocks, {});
+  traits.width = config.size("hidden_size", kMaxWidth);
+  traits.context = kContext;
+  traits.norm_eps = config.positive(facts(traits.architecture).eps_key, kMaxEps, 1e-5);
+}
+
 std::size_t read_kv_heads(const ConfigFields& config, const Traits& traits) {
   if (traits.architecture == Architecture::falcon && !config.flag("new_decoder_architecture", false)) {
     return config.flag("multi_query", true) ? 1 : traits.heads;
@@ -412,6 +423,8 @@ Traits config_traits(const files::JsonFile& file) {
   traits.vocabulary = size_or(config, "vocab_size", kMaxVocabulary, defaults_of(row.architecture).vocabulary);
   if (row.architecture == Architecture::gpt2) {
     read_gpt2_sizes(config, traits);
+  } else if (row.architecture == Architecture::mamba || row.architecture == Architecture::mamba2) {
+    read_scan_sizes(config, traits);
   } else {
     read_sizes(config, traits);
     if (row.architecture == Architecture::gemma4) {
@@ -421,6 +434,7 @@ Traits config_traits(const files::JsonFile& file) {
     read_config_rope(config, traits);
     read_branches(config, traits);
   }
+  read_config_mixers(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));

@@ -69,7 +69,8 @@ void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
   if (traits.architecture == Architecture::falcon) {
     return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
   }
-  if (!row.experts) return set_feed_forward(traits, config.size("intermediate_size", kMaxFeedForward));
+  if (!row.experts)
+    return set_feed_forward(traits, config.size(config.either("block_ff_dim", "intermediate_size"), kMaxFeedForward));
   traits.experts = config.size(experts_key(config), kMaxExperts);
   traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
   const std::vector<bool> blocks = config_blocks(config, traits);

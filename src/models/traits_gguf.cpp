@@ -9,6 +9,7 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
+#include "models/mixers.h"
 #include "models/rope.h"
 #include "models/traits_reading.h"
 
@@ -85,10 +86,23 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = fields.size("embedding_length", kMaxWidth);
   traits.context = fields.size("context_length", kMaxContext);
+  const Architecture architecture = traits.architecture;
+  if (architecture == Architecture::mamba || architecture == Architecture::mamba2) {
+    read_common(fields, traits);
+    traits.attention_scale = 1;  // there is none
+    return;
+  }
   traits.heads = fields.size("attention.head_count", kMaxHeads);
-  traits.kv_heads = traits.architecture == Architecture::gemma4
-                        ? fields.sizes("attention.head_count_kv", kMaxHeads, traits.blocks).front()
-                        : fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
+  traits.kv_heads = traits.heads;
+  if (fields.has("attention.head_count_kv")) {
+    // One number, or one for each block, of which those without attention have none.
+    const bool recurs = !facts(architecture).mixer_prefix.empty();
+    traits.kv_heads = architecture == Architecture::gemma4
+                          ? fields.sizes("attention.head_count_kv", kMaxHeads, traits.blocks).front()
+                      : recurs ? std::ranges::max(fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks))
+                               : fields.size("attention.head_count_kv", kMaxHeads);
+    if (traits.kv_heads == 0) fields.fail(fmt::format("'{}' is 0", fields.full("attention.head_count_kv")));
+  }
   if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
     fields.fail(fmt::format("'{}' is {}, which is not a multiple of '{}' = {}, and there is no '{}'",
                             fields.full("embedding_length"), traits.width, fields.full("attention.head_count"),
@@ -174,7 +188,9 @@ void read_rope(const GgufFields& fields, Traits& traits) {
     if (traits.window_rope == main_rope(traits)) traits.window_rope.reset();
   }
   set_rope(traits, usual_rope(traits));
-  if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
+  const bool granite =
+      traits.architecture == Architecture::granite || traits.architecture == Architecture::granitemoehybrid;
+  if (granite && !fields.flag("rope.scaling.finetuned", true)) {
     set_rope(traits, std::vector<bool>(traits.blocks, false));  // this is how converters say it
   }
   if (const auto pattern = fields.flags("attention.rope_pattern", traits.blocks)) set_rope(traits, *pattern);
@@ -245,10 +261,11 @@ Traits gguf_traits(const GgufFile& file) {
     fields.refuse(fmt::format("'{}' is false: encoders are not supported", fields.full("attention.causal")));
   }
   read_sizes(fields, traits);
-  read_gguf_feed_forward(fields, traits);
+  if (traits.heads != 0) read_gguf_feed_forward(fields, traits);
+  read_gguf_mixers(fields, traits);
   read_windows(fields, traits);
   if (architecture == Architecture::gemma4) read_gguf_gemma4(fields, traits);
-  read_rope(fields, traits);
+  if (traits.heads != 0) read_rope(fields, traits);
   read_multipliers(fields, traits);
   read_branches(fields, traits);
   traits.tied_output = file.find_tensor("output.weight") == nullptr;

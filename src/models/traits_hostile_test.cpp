@@ -59,8 +59,8 @@ TEST(HostileConfig, Case53) {
   const std::vector<Case> cases = {
       {"llama", {{"model_type", nullptr}}, "format: config.json: at byte 0: 'model_type' is missing"},
       {"llama",
-       {{"model_type", "mamba"}},
-       "unsupported: config.json: models of type 'mamba' are not supported; known are llama, mistral, qwen2"},
+       {{"model_type", "rwkv"}},
+       "unsupported: config.json: models of type 'rwkv' are not supported; known are llama, mistral, qwen2"},
       {"llama", {{"model_type", 7}}, "model_type must be a string"},
       {"llama", {{"num_attention_heads", 0}}, "num_attention_heads must be from 1 to 16384, not 0"},
       {"llama", {{"num_attention_heads", -4}}, "num_attention_heads must be from 1 to 16384, not -4"},
@@ -301,9 +301,9 @@ TEST(HostileGgufModel, Case53) {
     const std::string problem = gguf_problem(metadata);
     EXPECT_NE(problem.find(row.problem), std::string::npos) << key << "\n" << problem;
   }
-  const std::string unknown = gguf_problem({{"general.architecture", "mamba"}});
+  const std::string unknown = gguf_problem({{"general.architecture", "rwkv6"}});
   EXPECT_NE(
-      unknown.find("architecture 'mamba' are not supported; known are llama, qwen2, qwen3, qwen3moe, phi3, gemma2"),
+      unknown.find("architecture 'rwkv6' are not supported; known are llama, qwen2, qwen3, qwen3moe, phi3, gemma2"),
       std::string::npos)
       << unknown;
   const std::vector<GgufEntry> factors = {{"rope_factors_long.weight", gguf_tensor_type(DType::float32), Shape{8}}};

@@ -38,8 +38,9 @@ Traits config_traits(const files::JsonFile& config);
 Traits gguf_traits(const GgufFile& file);
 
 // Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
-inline constexpr std::string_view kModelTypeKey = "imago.model_type";   // "mistral", which GGUF calls llama
-inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
+inline constexpr std::string_view kModelTypeKey = "imago.model_type";       // "mistral", which GGUF calls llama
+inline constexpr std::string_view kNormGroupsKey = "ssm.norm_group_count";  // after the architecture; usual: all groups
+inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";      // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
@@ -75,7 +76,8 @@ inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNam
 
 /// granite's: of embeddings, branches, attention and logits.
 constexpr bool has_multipliers(Architecture architecture) noexcept {
-  return architecture == Architecture::granite || architecture == Architecture::granitemoe;
+  return architecture == Architecture::granite || architecture == Architecture::granitemoe ||
+         architecture == Architecture::granitemoehybrid;
 }
 
 /// All blocks but every `period`-th; all of them if the period is 0.

@@ -1,0 +1,118 @@
+// Blocks that are not attention: what config.json says of them, the steps they become, and what is wrong.
+
+#include "models/mixers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "files/hugging_face.h"
+#include "imago/error.h"
+#include "models/program.h"
+#include "models/traits_reading.h"
+
+namespace imago::models {
+namespace {
+
+Traits traits_from(const std::string& text) { return config_traits(files::JsonFile::parse(text, "config.json")); }
+
+/// A qwen3_5 of four blocks; `more` replaces or adds fields.
+std::string qwen(const std::string& more = "") {
+  return R"({"model_type": "qwen3_5_text", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 32, "num_hidden_layers": 4, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-6,
+      "max_position_embeddings": 128, "linear_conv_kernel_dim": 4, "linear_num_value_heads": 4,
+      "linear_key_head_dim": 16, "linear_value_head_dim": 16, )" +
+         more + R"("linear_num_key_heads": 2})";
+}
+
+TEST(Mixers, TheDeltaRuleIsInAllButEveryFourthBlock) {
+  const Traits traits = traits_from(qwen());
+  EXPECT_EQ(attention_of_blocks(traits), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(attention_period(traits), 4U);
+  EXPECT_EQ(traits.rotary, 8U);
+  EXPECT_EQ(traits_from(qwen(R"("layer_types": ["full_attention", "linear_attention", "full_attention",
+      "linear_attention"], )"))
+                .block[1]
+                .mixer,
+            Mixer::delta_rule);
+}
+
+TEST(Mixers, BecomeStepsWithStates) {
+  const backend::Program program = make_program(traits_from(qwen()));
+  const backend::Block& block = program.blocks[0];
+  EXPECT_EQ(
+      backend::text(block.steps),
+      "rms norm stream by attention_norm -> normed\n"
+      "products normed: channels -> channels, output_gate -> output_gate, input_gate -> input_gate, step -> step\n"
+      "silu(taps * channels + taps_bias) -> channels\n"
+      "delta rule scan of 4 heads of 16 x 16 in 2 groups -> scanned\n"
+      "rms norm heads of scanned by scan_norm\n"
+      "scanned *= silu(output_gate)\n"
+      "products scanned: scan_output -> branch\n"
+      "add branch\n"
+      "rms norm stream by feed_forward_norm -> normed\n"
+      "products normed: silu(gate) * up -> hidden\n"
+      "products hidden: down + down_bias -> branch\n"
+      "add branch\n");
+  EXPECT_EQ(block.state, 3 * 128U + 4 * 16 * 16U);
+  EXPECT_EQ(block.sizes.channels, 128U);
+  EXPECT_EQ(block.sizes.kv_heads, 0U) << "no keys and values";
+  EXPECT_EQ(program.blocks[3].state, 0U);
+  EXPECT_NE(backend::text(program.blocks[3].steps).find("query *= sigmoid(output_gate)"), std::string::npos);
+}
+
+TEST(Mixers, VectorsAreTurned) {
+  Traits traits = traits_from(qwen());
+  EXPECT_EQ(mixer_vector(traits, backend::Role::taps, {1, 2, 3, 4, 5, 6}, 3), (std::vector<float>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(mixer_vector(traits, backend::Role::decay_rate, {0, 1}, 1), (std::vector<float>{-1, -std::exp(1.0F)}));
+  // Two groups of one query, one key and one value each.
+  traits.recurrent.scan = {.heads = 2, .groups = 2, .keys = 1, .values = 1, .delta = true, .grouped = true};
+  EXPECT_EQ(mixer_vector(traits, backend::Role::taps, {1, 10, 2, 20, 3, 30, 4, 40, 5, 50, 6, 60}, 2),
+            (std::vector<float>{1, 3, 5, 2, 4, 6, 10, 30, 50, 20, 40, 60}));
+}
+
+void expect_refused(const std::string& text, const std::string& part) {
+  try {
+    traits_from(text);
+    ADD_FAILURE() << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Mixers, WhatIsWrongIsNamed) {
+  expect_refused(qwen(R"("layer_types": ["full_attention"], )"), "layer_types has 1 entries for 4 blocks");
+  expect_refused(qwen(R"("layer_types": ["full_attention", "magic", "full_attention", "full_attention"], )"),
+                 "'magic'");
+  std::string text = qwen();
+  text.replace(text.find(R"("linear_num_key_heads": 2)"), 25, R"("linear_num_key_heads": 3)");
+  expect_refused(text, "4 heads of a scan cannot share the keys of 3");
+  text = qwen();
+  text.replace(text.find(R"("linear_conv_kernel_dim": 4)"), 27, R"("linear_conv_kernel_dim": 9)");
+  expect_refused(text, "linear_conv_kernel_dim");
+  expect_refused(R"({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 256,
+      "state_size": 16, "use_bias": true})",
+                 "'use_bias'");
+}
+
+TEST(Mixers, RanksAndWidthsOfMambaHaveDefaults) {
+  const Traits traits = traits_from(R"({"model_type": "mamba", "hidden_size": 72, "num_hidden_layers": 2,
+      "vocab_size": 256, "time_step_rank": "auto"})");
+  EXPECT_EQ(traits.recurrent.rank, 5U);
+  EXPECT_EQ(traits.recurrent.scan.heads, 144U);
+  EXPECT_FALSE(attends(traits));
+}
+
+TEST(Mixers, WidthsOfLfm2AreAdjusted) {
+  const std::string text = R"({"model_type": "lfm2", "hidden_size": 64, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256, "max_position_embeddings": 128,
+      "layer_types": ["conv", "full_attention"], "block_ff_dim": 1000, "block_auto_adjust_ff_dim": true,
+      "block_multiple_of": 64, "conv_L_cache": 3})";
+  EXPECT_EQ(traits_from(text).block[0].feed_forward, 704U);  // 666, rounded up
+  EXPECT_EQ(traits_from(text).recurrent.kernel, 3U);
+}
+
+}  // namespace
+}  // namespace imago::models
