@@ -13,6 +13,17 @@ namespace {
 /// Rows of logits held at a time.
 constexpr std::size_t kLogitRows = 64;
 
+/// Whether blocks need nothing of their window but the stream: no inputs of their own, no keys of earlier blocks.
+bool reads_stream_alone(const backend::Program& program) {
+  const auto is_shared = [](const backend::Step& step) {
+    const auto* const attend = std::get_if<backend::Attend>(&step);
+    return attend != nullptr && attend->cache.has_value();
+  };
+  return !program.embed.layers && std::ranges::none_of(program.blocks, [&](const backend::Block& block) {
+    return std::ranges::any_of(block.steps, is_shared);
+  });
+}
+
 }  // namespace
 
 OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> ids, const ProbeOptions& options)
@@ -96,9 +107,10 @@ OutputProbe::Outcome OutputProbe::measure(std::size_t first_block) {
   assert(first_block == 0 || !inputs_.empty());
   std::vector<Outcome> outcomes(windows_ * rows_.size());
   // An untied output reads what the last block writes, so that block runs again.
-  const std::size_t from = std::min(first_block, blocks() - 1);
+  const std::size_t from =
+      reads_stream_alone(*model_.weights.program) ? std::min(first_block, blocks() - 1) : std::size_t{0};
   for (std::size_t window = 0; window < windows_; ++window) {
-    if (first_block == 0) {
+    if (from == 0) {
       embed(window);
     } else {
       std::ranges::copy(input(window, from), sized(work_.stream(), window_values()).begin());

@@ -17,6 +17,7 @@
 #include "precision/planner.h"
 #include "testing/byte_model.h"
 #include "testing/one_thread.h"
+#include "testing/torch_models.h"
 
 namespace imago::precision {
 namespace {
@@ -89,6 +90,18 @@ TEST_F(Sensitivity, MeasuredCostsAreThoseOfModelsLoadedThatWay) {
       const double tolerance = option.measured ? 1e-3 * wanted + 1e-8 : 0.35 * wanted;
       EXPECT_NEAR(option.cost, wanted, tolerance) << matrices.all()[i].name << ' ' << option.type.name();
     }
+  }
+}
+
+TEST(OutputProbe, BlocksThatReadMoreThanTheStreamRunFromTheStart) {
+  const auto folder = testing::find_torch_model("gemma4_bf16");
+  if (!folder) GTEST_SKIP() << testing::missing_torch_model("gemma4_bf16");
+  const LanguageModel model = LanguageModel::load(*folder, {.fast = false});
+  std::vector<TokenId> ids(2 * kContext);  // two windows that differ
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i * i % 251);
+  OutputProbe probe(model, ids, {.context = kContext});
+  for (const std::size_t first : {std::size_t{0}, std::size_t{3}, std::size_t{5}}) {
+    EXPECT_EQ(probe.measure(first).divergence, 0) << "from block " << first;
   }
 }
 
