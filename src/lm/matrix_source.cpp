@@ -74,30 +74,31 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   return encoded;
 }
 
-/// Whether rows begin at whole bytes and blocks, so that each can be taken by itself.
-bool rows_are_apart(const StoredTensor& tensor, std::size_t cols) {
-  if (!tensor.format || cols % static_cast<std::size_t>(tensor.format->block_values()) != 0) return false;
-  return 8 * packed_bytes(*tensor.format, cols) == packed_bytes(*tensor.format, 8 * cols);
+/// Whether rows begin at whole bytes and blocks, and have no scales beside them.
+bool rows_are_whole(Format format, std::size_t cols) {
+  if (format.has_scales() || cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
+  return 8 * packed_bytes(format, cols) == packed_bytes(format, 8 * cols);
 }
 
-/// Whether rows that lie in groups can be put together without decoding them: no scale stands for several of them.
-bool can_gather(const WeightSlice& slice) {
-  const std::optional<Format>& format = slice.tensor->format;
-  return slice.group_rows != 0 && format && !format->has_scales() && rows_are_apart(*slice.tensor, slice.cols);
-}
-
+/// Rows that take turns with others, as they are. REQUIRES: rows_are_whole.
 EncodedWeights gather(const WeightSlice& slice) {
   const Format format = *slice.tensor->format;
   const std::size_t row_bytes = packed_bytes(format, slice.cols);
   EncodedWeights gathered{.format = format, .packed = host_device()->allocate(slice.rows * row_bytes)};
-  for (std::size_t row = 0; row < slice.rows; ++row) {
-    const std::size_t at = slice.skipped + row;
-    const std::size_t stored =
-        slice.first_row + at / slice.rows_per_group * slice.group_rows + at % slice.rows_per_group;
-    std::ranges::copy(slice.tensor->bytes.subspan(stored * row_bytes, row_bytes),
-                      gathered.packed.host().subspan(row * row_bytes).begin());
+  for (std::size_t r = 0; r < slice.rows; ++r) {
+    const std::size_t row = slice.first_row + r * slice.group_rows;
+    std::ranges::copy(slice.tensor->bytes.subspan(row * row_bytes, row_bytes),
+                      gathered.packed.host().subspan(r * row_bytes).begin());
   }
   return gathered;
+}
+
+/// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
+bool rows_are_apart(const WeightSlice& slice) {
+  if (!slice.contiguous() || slice.first_row != 0 || !slice.tensor->format) return false;
+  const Format format = *slice.tensor->format;
+  if (slice.cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
+  return 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ backend::RowTable table_of(PreparedMatrix prepared, bool stays) {
   const WeightSlice& slice = prepared.slice;
   if (!prepared.encoded) {
     const StoredTensor& tensor = *slice.tensor;
-    if (!slice.contiguous() || slice.first_row != 0 || !rows_are_apart(*slice.tensor, slice.cols)) {
+    if (!rows_are_apart(slice)) {
       prepared.encoded.emplace(encode(slice, DType::float32));
     } else if (!release_pages(tensor.bytes) && stays) {
       prepared.encoded.emplace(EncodedWeights{.format = *tensor.format,
@@ -148,13 +149,14 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
   const std::optional<Format> stored = slice.tensor->format;
   if (slice.tensor->published) return own_type_of(slice).value_or(Format(DType::float16));
   // Blocks and scales of a transposed tensor lie across its rows, and scales may stand for rows of several slices.
-  return !stored || (!slice.contiguous() && !stored->is_wide() && !can_gather(slice)) ? DType::float32 : *stored;
+  return !stored || (!slice.contiguous() && !stored->is_wide()) ? DType::float32 : *stored;
 }
 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (slice.tensor->format == format && can_gather(slice)) {
+  if (slice.tensor->format == format && !slice.transposed && slice.rows_per_group == 1 &&
+      rows_are_whole(format, slice.cols)) {
     prepared.encoded.emplace(gather(slice));
   } else if (!slice.contiguous() || slice.tensor->format != format) {
     prepared.encoded.emplace(encode(slice, format));
