@@ -10,12 +10,21 @@ namespace {
 
 constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "position_embedding",
+                                                             "token_types",
+                                                             "embedding_norm",
+                                                             "embedding_norm_bias",
                                                              "output_norm",
                                                              "output_norm_bias",
                                                              "output",
+                                                             "head_dense",
+                                                             "head_dense_bias",
+                                                             "head_norm",
+                                                             "head_output",
+                                                             "head_output_bias",
                                                              "attention_norm",
                                                              "attention_norm_bias",
                                                              "attention_post_norm",
+                                                             "attention_post_norm_bias",
                                                              "query",
                                                              "query_bias",
                                                              "key",
@@ -29,6 +38,7 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "feed_forward_norm",
                                                              "feed_forward_norm_bias",
                                                              "feed_forward_post_norm",
+                                                             "feed_forward_post_norm_bias",
                                                              "gate",
                                                              "up",
                                                              "up_bias",
@@ -116,9 +126,10 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
 }
 
 std::string text(const Embed& step) {
-  return fmt::format("embed {}{}{} -> stream", name(step.table.role),
-                     step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale),
-                     step.positions ? fmt::format(" + {}", name(step.positions->role)) : "");
+  const auto plus = [](const std::optional<WeightKey>& key) { return key ? fmt::format(" + {}", name(key->role)) : ""; };
+  return fmt::format("embed {}{}{}{} -> stream{}", name(step.table.role),
+                     step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale), plus(step.positions), plus(step.types),
+                     step.norm ? ", " + text(*step.norm) : "");
 }
 
 std::string text(const Step& step) {
@@ -144,6 +155,7 @@ std::string text(const Step& step) {
                             made += fmt::format(", rotary {} {}", one.rotary,
                                                 one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
                           }
+                          if (!one.causal) made += ", both ways";
                           if (one.window != 0) made += fmt::format(", window {}", one.window);
                           if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
                           return made;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@
 namespace imago::backend {
 
 using Token = std::int32_t;
+
+inline constexpr std::size_t kNoSecondText = std::numeric_limits<std::size_t>::max();
 
 enum class CachePart : std::uint8_t { keys, values };
 
@@ -50,6 +53,7 @@ struct Segment {
   std::span<const std::uint32_t> pages = kernels::kOnePage;  ///< of the sequence; room for all of its tokens
   std::size_t past = 0;                                      ///< tokens in the pages before them
   std::size_t tokens = 0;                                    ///< in the batch, after those of the segments before
+  std::size_t second_text = kNoSecondText;                   ///< of a pair: the position where it begins
 };
 
 /// Calls each(offset in a memory of pages, offset in a file, bytes) for the rows of the first `tokens` tokens of a
@@ -185,7 +189,7 @@ class Runner {
   virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].
   virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
-  /// What the output matrix reads for those rows, in float32: [rows][width].
+  /// What the output matrix reads for those rows, or would if there were one, in float32: [rows][width].
   virtual void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) = 0;
   /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.
   virtual void use_graphs(bool) {}

@@ -61,7 +61,8 @@ void run_model(const LoadedModel& model, std::span<const Segment> segments, std:
   batch.rope = rope.get();
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      parts[s] = {segments[s].cache->parts[i].get(), segments[s].pages, segments[s].past, segments[s].tokens};
+      parts[s] = {segments[s].cache->parts[i].get(), segments[s].pages, segments[s].past, segments[s].tokens,
+                  segments[s].second_text};
     }
     model.weights.runners[i]->run(batch);
   }

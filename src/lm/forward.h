@@ -40,6 +40,7 @@ struct Segment {
   std::size_t past = 0;    ///< tokens in the pages before them
   std::size_t tokens = 0;  ///< in the batch, after those of the segments before
   std::span<const std::uint32_t> pages = kernels::kOnePage;
+  std::size_t second_text = backend::kNoSecondText;  ///< of a pair: the position where it begins
 };
 
 /// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and rope of the batch are set

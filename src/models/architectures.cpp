@@ -10,7 +10,7 @@ namespace {
 using kernels::Activation;
 
 // In the order of the enum.
-constexpr std::array<ArchitectureFacts, 13> kArchitectures = {{
+constexpr std::array<ArchitectureFacts, 16> kArchitectures = {{
     {.architecture = Architecture::llama,
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -46,7 +46,9 @@ constexpr std::array<ArchitectureFacts, 13> kArchitectures = {{
      .model_type = "phi3",
      .class_name = "Phi3ForCausalLM",
      .gguf = "phi3",
-     .windows = Windows::always},
+     .windows = Windows::always,
+     .fused_qkv = "self_attn.qkv_proj",
+     .fused_gate_up = true},
     {.architecture = Architecture::gemma2,
      .model_type = "gemma2",
      .class_name = "Gemma2ForCausalLM",
@@ -95,8 +97,12 @@ constexpr std::array<ArchitectureFacts, 13> kArchitectures = {{
      .norm = NormKind::layer,
      .activation = Activation::gelu,
      .gated = false,
+     .norm_bias = true,
+     .feed_forward_bias = true,
      .tied_by_default = true,
-     .rope_base = 0},
+     .rope_base = 0,
+     .block_prefix = "transformer.h.",
+     .fused_qkv = "attn.c_attn"},
     {.architecture = Architecture::exaone4,
      .model_type = "exaone4",
      .class_name = "Exaone4ForCausalLM",
@@ -108,6 +114,48 @@ constexpr std::array<ArchitectureFacts, 13> kArchitectures = {{
      .lists_layer_types = true,
      .full_period = 4,
      .full_without_rope = true},
+    {.architecture = Architecture::bert,
+     .model_type = "bert",
+     .class_name = "BertModel",
+     .gguf = "bert",
+     .norm = NormKind::layer,
+     .pre_norms = false,
+     .activation = Activation::gelu_erf,
+     .gated = false,
+     .norm_bias = true,
+     .feed_forward_bias = true,
+     .encoder = true,
+     .sum_norms = true,
+     .rope_base = 0,
+     .block_prefix = "bert.encoder.layer.",
+     .eps_key = "layer_norm_eps"},
+    {.architecture = Architecture::nomic_bert,
+     .model_type = "nomic_bert",
+     .class_name = "NomicBertModel",
+     .gguf = "nomic-bert",
+     .norm = NormKind::layer,
+     .pre_norms = false,
+     .norm_bias = true,
+     .encoder = true,
+     .sum_norms = true,
+     .rope_base = 1000,
+     .block_prefix = "encoder.layers.",
+     .fused_qkv = "attn.Wqkv",
+     .eps_key = "layer_norm_eps"},
+    {.architecture = Architecture::modernbert,
+     .model_type = "modernbert",
+     .class_name = "ModernBertModel",
+     .gguf = "modern-bert",
+     .norm = NormKind::layer,
+     .activation = Activation::gelu_erf,
+     .encoder = true,
+     .rope_base = 160000,
+     .windows = Windows::always,
+     .lists_layer_types = true,
+     .full_period = 3,
+     .fused_qkv = "attn.Wqkv",
+     .fused_gate_up = true,
+     .eps_key = "norm_eps"},
 }};
 
 const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {
@@ -154,6 +202,9 @@ Traits traits_of(Architecture architecture) {
   traits.query_norm = row.query_norm;
   traits.activation = row.activation;
   traits.gated = row.gated;
+  traits.causal = traits.has_output = !row.encoder;
+  traits.embedding_norm = row.encoder;
+  traits.sum_norms = row.sum_norms;
   traits.learned_positions = row.rope_base == 0;
   if (!traits.learned_positions) traits.rope_base = row.rope_base;
   return traits;

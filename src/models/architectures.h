@@ -28,6 +28,10 @@ struct ArchitectureFacts {
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;
   bool experts = false;
+  bool norm_bias = false;           ///< layer norms have biases
+  bool feed_forward_bias = false;   ///< layers without a gate have biases
+  bool encoder = false;             ///< tokens see all of their text, and there is no output matrix
+  bool sum_norms = false;           ///< norms come after the residual sums
   bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
   bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
   double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
@@ -37,6 +41,12 @@ struct ArchitectureFacts {
   std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
+
+  // Names in folders that differ from those of llama; single tensors that do are listed in tensor_layout.cpp.
+  std::string_view block_prefix = "model.layers.";
+  std::string_view fused_qkv = {};  ///< the tensor of q, k and v where they are one
+  bool fused_gate_up = false;
+  std::string_view eps_key = "rms_norm_eps";
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

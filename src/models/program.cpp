@@ -30,15 +30,18 @@ class Writer {
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
-    attention(enter(Role::attention_norm, Role::attention_norm_bias));
-    leave(Role::attention_post_norm);
+    const bool normed = traits_.block[block_].attention_norm;
+    attention(normed ? enter(Role::attention_norm, Role::attention_norm_bias) : Slot::stream);
+    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
     feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
-    leave(Role::feed_forward_post_norm);
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
     return {sizes_of(traits_), std::move(steps_)};
   }
 
   std::vector<Step> output() {
+    if (traits_.sum_norms) return {};
     norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
+    if (!traits_.has_output) return std::move(steps_);
     products(Slot::normed,
              {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output}, .out = Slot::logits}});
     if (traits_.logit_scale != 1 || traits_.logit_cap != 0) {
@@ -47,14 +50,43 @@ class Writer {
     return std::move(steps_);
   }
 
+  backend::Embed embed() const {
+    backend::Embed made{.table = {Role::token_embedding}, .scale = traits_.embedding_scale};
+    if (traits_.learned_positions) made.positions = WeightKey{Role::position_embedding};
+    if (traits_.token_types != 0) made.types = WeightKey{Role::token_types};
+    if (traits_.embedding_norm) {
+      made.norm = norm_step(Slot::stream, Slot::stream, Role::embedding_norm, Role::embedding_norm_bias);
+    }
+    return made;
+  }
+
+  backend::Block head() {
+    const Head& head = traits_.head;
+    if (head.results == 0) return {};
+    Slot in = Slot::stream;
+    if (head.hidden != 0) {
+      in = Slot::hidden;
+      products(Slot::stream, {{.matrix = {Role::head_dense},
+                               .bias = WeightKey{Role::head_dense_bias},
+                               .activation = head.activation,
+                               .out = in}});
+    }
+    if (head.norm) norm(in, in, Role::head_norm, std::nullopt);
+    products(in, {{.matrix = {Role::head_output}, .bias = WeightKey{Role::head_output_bias}, .out = Slot::logits}});
+    return {{.width = traits_.width, .feed_forward = head.hidden, .vocabulary = head.results}, std::move(steps_)};
+  }
+
  private:
   WeightKey key(Role role) const { return {role, block_, 0}; }
   float eps() const { return static_cast<float>(traits_.norm_eps); }
 
-  void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
+  backend::Norm norm_step(Slot in, Slot out, Role weight, std::optional<Role> bias) const {
     backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
     if (bias && traits_.norm == NormKind::layer) step.bias = key(*bias);
-    steps_.push_back(step);
+    return step;
+  }
+  void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
+    steps_.push_back(norm_step(in, out, weight, bias));
   }
 
   void products(Slot in, std::vector<Product> list) {
@@ -68,9 +100,10 @@ class Writer {
     return Slot::normed;
   }
 
-  void leave(Role post_norm) {
-    if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, std::nullopt);
+  void leave(Role post_norm, Role bias) {
+    if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, bias);
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
+    if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
   }
 
   void attention(Slot in) {
@@ -84,6 +117,7 @@ class Writer {
     steps_.push_back(backend::Attend{.rotary = traits_.block[block_].rope ? traits_.rotary : 0,
                                      .pairs = traits_.rope_pairs,
                                      .window = traits_.block[block_].window,
+                                     .causal = traits_.causal,
                                      .scale = traits_.attention_scale,
                                      .cap = traits_.attention_cap});
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
@@ -121,10 +155,10 @@ class Writer {
 
 backend::Program make_program(const Traits& traits) {
   backend::Program program{.sizes = sizes_of(traits),
-                           .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
+                           .embed = Writer(traits, 0).embed(),
                            .blocks = {},
-                           .output = Writer(traits, 0).output()};
-  if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
+                           .output = Writer(traits, 0).output(),
+                           .head = Writer(traits, 0).head()};
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());
   }

@@ -95,6 +95,16 @@ void write_multipliers(const Traits& traits, MetadataWriter& out) {
   }
 }
 
+/// The numbers are those of llama.cpp.
+void write_embeddings(const Traits& traits, MetadataWriter& out) {
+  constexpr std::size_t kRank = 4;
+  if (traits.head.scores) {
+    out.size("pooling_type", kRank);
+  } else if (traits.pooling != Pooling::unknown) {
+    out.size("pooling_type", static_cast<std::size_t>(traits.pooling));
+  }
+}
+
 }  // namespace
 
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward) {
@@ -109,6 +119,8 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("attention.head_count_kv", traits.kv_heads);
   out.size("attention.key_length", traits.head_values);
   out.size("attention.value_length", traits.head_values);
+  if (!traits.causal) out.add("attention.causal", false);
+  write_embeddings(traits, out);
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              traits.norm_eps);
   write_rope(traits, out);
@@ -228,6 +240,12 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});
+  }
+  if (traits.token_types != 0) {
+    recipe.gguf_metadata.push_back({"tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(traits.token_types)});
+  }
+  if (!traits.has_output && traits.causal) {
+    recipe.gguf_metadata.push_back({fmt::format("{}.{}", kOwnPrefix, kHasOutput), false});
   }
   if (traits.rope_scaling.kind == Kind::llama3) {
     for (const Llama3Field& field : kLlama3Fields) {

@@ -365,7 +365,7 @@ TEST(Recipe, GgufToItselfKeepsItsMetadata) {
 
 TEST(Recipe, AFolderToItselfKeepsItsFiles) {
   const testing::TempDir temp;
-  temp.write("config.json", R"({ "model_type":"bert" })");
+  temp.write("config.json", R"({ "model_type":"t5" })");
   temp.write("merges.txt", "a b\n");
   temp.write("secret.txt", "no part of a model");
   save_safetensors((temp.path() / "model.safetensors").string(),
@@ -373,9 +373,9 @@ TEST(Recipe, AFolderToItselfKeepsItsFiles) {
   const TensorFile file = TensorFile::open(temp.path().string());
   const ModelRecipe recipe = make_recipe(file, FileForm::huggingface);
   ASSERT_EQ(recipe.side_files.size(), 2U);
-  EXPECT_EQ(side_file(recipe, "config.json"), R"({ "model_type":"bert" })");
+  EXPECT_EQ(side_file(recipe, "config.json"), R"({ "model_type":"t5" })");
   EXPECT_EQ(side_file(recipe, "merges.txt"), "a b\n");
-  expect_found(problem_of(file, FileForm::gguf), "models of type 'bert' are not supported");
+  expect_found(problem_of(file, FileForm::gguf), "models of type 't5' are not supported");
   EXPECT_TRUE(make_recipe(file, FileForm::safetensors).side_files.empty());
 }
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "models/architectures.h"
 
 namespace imago::models {
 
@@ -19,9 +22,17 @@ struct RoleNames {
 constexpr std::array kNames = {
     RoleNames{Role::token_embedding, "model.embed_tokens.weight", "transformer.wte.weight", "token_embd.weight"},
     RoleNames{Role::position_embedding, "", "transformer.wpe.weight", "position_embd.weight"},
+    RoleNames{Role::token_types, "", "", "token_types.weight"},
+    RoleNames{Role::embedding_norm, "", "", "token_embd_norm.weight"},
+    RoleNames{Role::embedding_norm_bias, "", "", "token_embd_norm.bias"},
     RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
     RoleNames{Role::output_norm_bias, "", "transformer.ln_f.bias", "output_norm.bias"},
     RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
+    RoleNames{Role::head_dense, "", "", "cls.weight"},
+    RoleNames{Role::head_dense_bias, "", "", "cls.bias"},
+    RoleNames{Role::head_norm, "", "", "cls.norm.weight"},
+    RoleNames{Role::head_output, "", "", "cls.output.weight"},
+    RoleNames{Role::head_output_bias, "", "", "cls.output.bias"},
     RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
     RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
     RoleNames{Role::attention_norm_bias, "", "ln_1.bias", "attn_norm.bias"},
@@ -47,19 +58,92 @@ constexpr std::array kNames = {
     RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
 };
 
-std::string_view table_name(const Traits& traits, const Naming& naming, Role role) {
+/// What an architecture calls otherwise, without ".weight" or ".bias"; the name of a weight is that of its bias.
+struct OwnName {
+  Architecture architecture;
+  Role role;
+  std::string_view folder, gguf = {};
+};
+
+constexpr OwnName kOwnNames[] = {
+    {Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings"},
+    {Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings"},
+    {Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings"},
+    {Architecture::bert, Role::embedding_norm, "bert.embeddings.LayerNorm"},
+    {Architecture::bert, Role::head_dense, "bert.pooler.dense"},
+    {Architecture::bert, Role::head_output, "classifier"},
+    {Architecture::bert, Role::query, "attention.self.query"},
+    {Architecture::bert, Role::key, "attention.self.key"},
+    {Architecture::bert, Role::value, "attention.self.value"},
+    {Architecture::bert, Role::attention_output, "attention.output.dense"},
+    {Architecture::bert, Role::attention_post_norm, "attention.output.LayerNorm", "attn_output_norm"},
+    {Architecture::bert, Role::up, "intermediate.dense"},
+    {Architecture::bert, Role::down, "output.dense"},
+    {Architecture::bert, Role::feed_forward_post_norm, "output.LayerNorm", "layer_output_norm"},
+    {Architecture::nomic_bert, Role::token_embedding, "embeddings.word_embeddings"},
+    {Architecture::nomic_bert, Role::token_types, "embeddings.token_type_embeddings"},
+    {Architecture::nomic_bert, Role::embedding_norm, "emb_ln"},
+    {Architecture::nomic_bert, Role::attention_output, "attn.out_proj"},
+    {Architecture::nomic_bert, Role::attention_post_norm, "norm1", "attn_output_norm"},
+    {Architecture::nomic_bert, Role::gate, "mlp.fc12"},
+    {Architecture::nomic_bert, Role::up, "mlp.fc11"},
+    {Architecture::nomic_bert, Role::down, "mlp.fc2"},
+    {Architecture::nomic_bert, Role::feed_forward_post_norm, "norm2", "layer_output_norm"},
+    {Architecture::modernbert, Role::token_embedding, "model.embeddings.tok_embeddings"},
+    {Architecture::modernbert, Role::embedding_norm, "model.embeddings.norm"},
+    {Architecture::modernbert, Role::output_norm, "model.final_norm"},
+    {Architecture::modernbert, Role::head_dense, "head.dense"},
+    {Architecture::modernbert, Role::head_norm, "head.norm"},
+    {Architecture::modernbert, Role::head_output, "classifier"},
+    {Architecture::modernbert, Role::attention_norm, "attn_norm"},
+    {Architecture::modernbert, Role::attention_output, "attn.Wo"},
+    {Architecture::modernbert, Role::feed_forward_norm, "mlp_norm"},
+    {Architecture::modernbert, Role::down, "mlp.Wo"},
+};
+
+constexpr std::pair<Role, Role> kWeightOfBias[] = {
+    {Role::embedding_norm_bias, Role::embedding_norm},
+    {Role::output_norm_bias, Role::output_norm},
+    {Role::head_dense_bias, Role::head_dense},
+    {Role::head_output_bias, Role::head_output},
+    {Role::attention_norm_bias, Role::attention_norm},
+    {Role::attention_post_norm_bias, Role::attention_post_norm},
+    {Role::query_bias, Role::query},
+    {Role::key_bias, Role::key},
+    {Role::value_bias, Role::value},
+    {Role::attention_output_bias, Role::attention_output},
+    {Role::feed_forward_norm_bias, Role::feed_forward_norm},
+    {Role::feed_forward_post_norm_bias, Role::feed_forward_post_norm},
+    {Role::up_bias, Role::up},
+    {Role::down_bias, Role::down},
+};
+
+/// Empty if the architecture has no name of its own for it.
+std::string own_name(const Traits& traits, const Naming& naming, Role role) {
+  const auto* const bias = std::ranges::find(kWeightOfBias, role, &std::pair<Role, Role>::first);
+  const bool is_bias = bias != std::end(kWeightOfBias);
+  const Role weight = is_bias ? bias->second : role;
+  for (const OwnName& row : kOwnNames) {
+    if (row.architecture != traits.architecture || row.role != weight) continue;
+    const std::string_view name = naming.gguf ? row.gguf : row.folder;
+    return name.empty() ? std::string() : std::string(name) + (is_bias ? ".bias" : ".weight");
+  }
+  return {};
+}
+
+std::string table_name(const Traits& traits, const Naming& naming, Role role) {
+  if (std::string own = own_name(traits, naming, role); !own.empty()) return own;
   for (const RoleNames& row : kNames) {
     if (row.role != role) continue;
-    if (naming.gguf) return row.gguf;
-    return traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder;
+    if (naming.gguf) return std::string(row.gguf);
+    return std::string(traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder);
   }
   return {};
 }
 
 std::string in_block(const Traits& traits, const Naming& naming, std::size_t block, std::string_view name) {
   if (naming.gguf) return fmt::format("blk.{}.{}", block, name);
-  if (traits.architecture == Architecture::gpt2) return fmt::format("transformer.h.{}.{}", block, name);
-  return fmt::format("model.layers.{}.{}", block, name);
+  return fmt::format("{}{}.{}", facts(traits.architecture).block_prefix, block, name);
 }
 
 std::string_view feed_forward_name(Role role) noexcept {
@@ -82,7 +166,7 @@ class Lister {
       : traits_(traits), naming_(naming), block_(block) {}
 
   void add(Role role, bool optional = false) {
-    add_named(std::string(table_name(traits_, naming_, role)), {role}, optional);
+    add_named(table_name(traits_, naming_, role), {role}, optional);
   }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
@@ -119,9 +203,10 @@ class Lister {
 void list_projections(const Traits& traits, const Naming& naming, Lister& list) {
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
-  const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
+  const bool biased = gpt2 || traits.architecture == Architecture::bert;
+  const bool bias_optional = !biased && (naming.gguf || traits.architecture != Architecture::qwen2);
   if (naming.fused_qkv) {
-    const std::string_view name = naming.gguf ? "attn_qkv" : gpt2 ? "attn.c_attn" : "self_attn.qkv_proj";
+    const std::string_view name = naming.gguf ? "attn_qkv" : facts(traits.architecture).fused_qkv;
     list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value});
     list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional);
   } else {
@@ -133,7 +218,7 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
     list.add(Role::key_norm);
   }
   list.add(Role::attention_output);
-  list.add(Role::attention_output_bias, !gpt2);
+  list.add(Role::attention_output_bias, !biased);
 }
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
@@ -162,13 +247,16 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
 void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list) {
   if (traits.experts > 0) return list_experts(traits, naming, list);
   if (naming.fused_gate_up) {
-    list.add_named(naming.gguf ? "ffn_up.weight" : "mlp.gate_up_proj.weight", {Role::gate, Role::up});
+    list.add_named(naming.gguf                                            ? "ffn_up.weight"
+                   : traits.architecture == Architecture::modernbert ? "mlp.Wi.weight"
+                                                                          : "mlp.gate_up_proj.weight",
+                   {Role::gate, Role::up});
   } else {
     if (traits.gated) list.add(Role::gate);
     list.add(Role::up);
   }
   list.add(Role::down);
-  if (traits.architecture == Architecture::gpt2) {
+  if (facts(traits.architecture).feed_forward_bias) {
     list.add(Role::up_bias);
     list.add(Role::down_bias);
   }
@@ -177,10 +265,10 @@ void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list)
 }  // namespace
 
 Naming usual_naming(const Traits& traits, bool gguf) {
-  const bool phi3 = traits.architecture == Architecture::phi3;
+  const ArchitectureFacts& row = facts(traits.architecture);
   return {.gguf = gguf,
-          .fused_qkv = phi3 || traits.architecture == Architecture::gpt2,
-          .fused_gate_up = phi3,
+          .fused_qkv = !row.fused_qkv.empty(),
+          .fused_gate_up = row.fused_gate_up,
           .stacked_experts = gguf && traits.experts > 0};
 }
 
@@ -199,23 +287,42 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming) {
   Lister list(traits, naming);
   list.add(Role::token_embedding);
+  const bool biased = facts(traits.architecture).norm_bias;
   if (traits.learned_positions) list.add(Role::position_embedding);
-  list.add(Role::output_norm);
-  if (traits.norm == NormKind::layer) list.add(Role::output_norm_bias);
-  if (!traits.tied_output) list.add(Role::output);
+  if (traits.token_types != 0) list.add(Role::token_types);
+  if (traits.embedding_norm) {
+    list.add(Role::embedding_norm);
+    if (biased) list.add(Role::embedding_norm_bias);
+  }
+  if (!traits.sum_norms) {
+    list.add(Role::output_norm);
+    if (biased) list.add(Role::output_norm_bias);
+  }
+  if (traits.has_output && !traits.tied_output) list.add(Role::output);
+  if (traits.head.hidden != 0) {
+    list.add(Role::head_dense);
+    list.add(Role::head_dense_bias, true);
+  }
+  if (traits.head.norm) list.add(Role::head_norm);
+  if (traits.head.results != 0) {
+    list.add(Role::head_output);
+    list.add(Role::head_output_bias, true);
+  }
   if (naming.gguf && !traits.learned_positions) list.add(Role::rope_factors, true);
   return list.take();
 }
 
 std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block) {
   Lister list(traits, naming, block);
-  const bool biased = traits.norm == NormKind::layer;
-  if (traits.pre_norms) {
+  const bool biased = facts(traits.architecture).norm_bias;
+  const bool norms_after = traits.post_norms || traits.sum_norms;
+  if (traits.pre_norms && traits.block[block].attention_norm) {
     list.add(Role::attention_norm);
     if (biased) list.add(Role::attention_norm_bias);
   }
   list_projections(traits, naming, list);
-  if (traits.post_norms) list.add(Role::attention_post_norm);
+  if (norms_after) list.add(Role::attention_post_norm);
+  if (norms_after && biased) list.add(Role::attention_post_norm_bias);
   if (traits.pre_norms) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf) {
@@ -226,7 +333,8 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     if (biased) list.add(Role::feed_forward_norm_bias);
   }
   list_feed_forward(traits, naming, list);
-  if (traits.post_norms) list.add(Role::feed_forward_post_norm);
+  if (norms_after) list.add(Role::feed_forward_post_norm);
+  if (norms_after && biased) list.add(Role::feed_forward_post_norm_bias);
   return list.take();
 }
 
@@ -238,15 +346,20 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept {
     case Role::token_embedding:
     case Role::output: return {traits.vocabulary, width};
     case Role::position_embedding: return {traits.context, width};
+    case Role::token_types: return {traits.token_types, width};
+    case Role::embedding_norm:
+    case Role::embedding_norm_bias:
     case Role::output_norm:
     case Role::output_norm_bias:
     case Role::attention_norm:
     case Role::attention_norm_bias:
     case Role::attention_post_norm:
+    case Role::attention_post_norm_bias:
     case Role::attention_output_bias:
     case Role::feed_forward_norm:
     case Role::feed_forward_norm_bias:
     case Role::feed_forward_post_norm:
+    case Role::feed_forward_post_norm_bias:
     case Role::down_bias: return {width, 1, true};
     case Role::query: return {query, width};
     case Role::query_bias: return {query, 1, true};
@@ -263,13 +376,18 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept {
     case Role::down: return {width, feed_forward};
     case Role::router: return {traits.experts, width};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
+    case Role::head_dense: return {traits.head.hidden, width};
+    case Role::head_dense_bias:
+    case Role::head_norm: return {traits.head.hidden, 1, true};
+    case Role::head_output: return {traits.head.results, traits.head.hidden != 0 ? traits.head.hidden : width};
+    case Role::head_output_bias: return {traits.head.results, 1, true};
   }
   return {};
 }
 
 const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept {
   if (const files::StoredTensor* tensor = file.find(name)) return tensor;
-  for (const std::string_view prefix : {"model.", "transformer."}) {
+  for (const std::string_view prefix : {"model.", "transformer.", "bert."}) {
     if (name.starts_with(prefix)) return file.find(name.substr(prefix.size()));
   }
   return nullptr;

@@ -29,6 +29,9 @@ enum class Architecture : std::uint8_t {
   mixtral,
   gpt2,
   exaone4,
+  bert,
+  nomic_bert,
+  modernbert,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -52,10 +55,25 @@ using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
+/// Which row of a text becomes its embedding; numbered as in GGUF.
+enum class Pooling : std::uint8_t { unknown, mean, cls, last };
+
+/// What is made of the embedding of a text: results = output · norm(f(dense · x)).
+struct Head {
+  std::size_t results = 0;  ///< 0: there is no head
+  std::size_t hidden = 0;   ///< rows of the dense matrix; 0: none
+  bool norm = false;
+  kernels::Activation activation = kernels::Activation::linear;
+  bool scores = false;  ///< of the text, for classifiers; else it is another embedding
+
+  bool operator==(const Head&) const = default;
+};
+
 /// What may differ from block to block.
 struct BlockTraits {
   bool rope = true;
   std::size_t window = 0;  ///< keys a token sees; 0: all before it
+  bool attention_norm = true;  ///< where there are norms before
 
   bool operator==(const BlockTraits&) const = default;
 };
@@ -98,6 +116,15 @@ struct Traits {
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   bool norm_expert_weights = true;            ///< weights of the chosen experts sum to 1
   bool tied_output = false;                   ///< logits by the token embedding
+  bool has_output = true;                     ///< false: no logits, what blocks make is the result
+
+  // Of encoders, and of decoders that make embeddings.
+  bool causal = true;            ///< a token sees those before it; else all of its text
+  bool embedding_norm = false;   ///< after the sum of embeddings
+  bool sum_norms = false;        ///< norms come after the residual sums, and there are no others
+  std::size_t token_types = 0;   ///< rows of the table of token types; 0: none
+  Pooling pooling = Pooling::unknown;
+  Head head;
 
   bool operator==(const Traits&) const = default;
 };

@@ -182,7 +182,7 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   const bool own_size = traits.architecture == Architecture::qwen3_moe;
   traits.feed_forward = config.size(own_size ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
   traits.context = config.size("max_position_embeddings", kMaxContext);
-  traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
+  traits.norm_eps = config.positive(facts(traits.architecture).eps_key, kMaxEps, 1e-6);
   traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
   traits.attention_scale = usual_attention_scale(traits);
 }
@@ -258,6 +258,54 @@ void read_windows(const ConfigFields& config, Traits& traits) {
   });
 }
 
+/// How many classes a classifier tells apart; 0 for other models.
+std::size_t read_classes(const ConfigFields& config) {
+  const auto classes = config.find("architectures");
+  if (!classes) return 0;
+  bool classifies = false;
+  for (const files::JsonMember one : classes->elements("architectures")) {
+    classifies = classifies || one.value.string("a class in architectures").ends_with("ForSequenceClassification");
+  }
+  if (!classifies) return 0;
+  if (const auto labels = config.find("id2label")) return labels->members("id2label").size();
+  return config.size("num_labels", kMaxClasses, 2);
+}
+
+void read_encoder(const ConfigFields& config, Traits& traits) {
+  const bool modern = traits.architecture == Architecture::modernbert;
+  if (modern) config.refuse("two rotations in one model are not supported");
+  for (const std::string_view key : {"is_decoder", "prenorm", "parallel_block", "use_rms_norm", "norm_bias",
+                                     "rotary_emb_interleaved", "moe_every_n_layers"}) {
+    const auto value = config.find(key);
+    const bool asked = value && (value->kind() == files::JsonKind::number ? value->number(key) != 0
+                                                                         : value->boolean(key));
+    if (asked) config.refuse(fmt::format("'{}' is set, which is not supported", key));
+  }
+  const std::string positions = config.text("position_embedding_type", "absolute");
+  if (!modern && positions != "absolute" && positions != "rope") {
+    config.refuse(fmt::format("position embeddings of type '{}' are not supported; known are absolute", positions));
+  }
+  if (!modern) traits.token_types = config.size("type_vocab_size", kMaxTokenTypes, 2);
+  if (traits.architecture == Architecture::nomic_bert) return;
+  traits.head.results = read_classes(config);
+  if (traits.head.results == 0) return;
+  if (traits.head.results > static_cast<std::size_t>(kMaxClasses)) {
+    config.fail(fmt::format("id2label has {} classes; it can have 1 to {}", traits.head.results, kMaxClasses));
+  }
+  traits.head.scores = true;
+  traits.head.hidden = traits.width;
+  traits.head.norm = modern;
+  traits.head.activation = kernels::Activation::tanh;
+  traits.pooling = Pooling::cls;
+  if (!modern) return;
+  traits.head.activation = read_activation(config, "classifier_activation", kernels::Activation::gelu_erf);
+  const std::string pooling = config.text("classifier_pooling", "cls");
+  if (pooling == "mean") traits.pooling = Pooling::mean;
+  if (pooling != "mean" && pooling != "cls") {
+    config.refuse(fmt::format("classifier_pooling '{}' is not supported; known are cls and mean", pooling));
+  }
+}
+
 float read_cap(const ConfigFields& config, std::string_view key, float fallback) {
   if (!config.states(key)) return fallback;
   return config.has(key) ? static_cast<float>(config.positive(key, kMaxFactor)) : 0.0F;
@@ -287,12 +335,15 @@ Traits config_traits(const files::JsonFile& file) {
   refuse_unsupported(config);
   Traits traits = traits_of(row.architecture);
   traits.vocabulary = config.size("vocab_size", kMaxVocabulary);
-  if (row.architecture == Architecture::gpt2) {
+  // nomic_bert has its sizes under the names of gpt2 in the configuration that came with its own code.
+  const bool gpt2_names = row.architecture == Architecture::nomic_bert && config.has("n_embd");
+  if (row.architecture == Architecture::gpt2 || gpt2_names) {
     read_gpt2_sizes(config, traits);
   } else {
     read_sizes(config, traits);
-    read_config_rope(config, traits);
   }
+  if (!traits.learned_positions) read_config_rope(config, traits);
+  if (row.encoder) read_encoder(config, traits);
   if (row.experts) read_experts(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
@@ -303,6 +354,32 @@ Traits config_traits(const files::JsonFile& file) {
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
                 std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});
   return traits;
+}
+
+bool names_bare_model(const files::JsonFile& config) {
+  const auto classes = config.root().find("architectures");
+  if (!classes) return false;
+  for (const files::JsonMember one : classes->elements("architectures")) {
+    return one.value.string("a class in architectures").ends_with("Model");
+  }
+  return false;
+}
+
+Pooling read_pooling(const files::JsonFile& file) {
+  const ConfigFields config(file.root(), file.path());
+  constexpr std::pair<std::string_view, Pooling> kFlags[] = {{"pooling_mode_mean_tokens", Pooling::mean},
+                                                             {"pooling_mode_cls_token", Pooling::cls},
+                                                             {"pooling_mode_lasttoken", Pooling::last}};
+  for (const auto& [key, pooling] : kFlags) {
+    if (config.flag(key, false)) return pooling;
+  }
+  constexpr std::pair<std::string_view, Pooling> kNames[] = {
+      {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"lasttoken", Pooling::last}};
+  const std::string name = config.text("pooling_mode", "");
+  for (const auto& [known, pooling] : kNames) {
+    if (known == name) return pooling;
+  }
+  config.refuse("this pooling is not supported; known are the mean, the first (cls) and the last token");
 }
 
 }  // namespace imago::models

@@ -22,7 +22,9 @@ class Fuser {
   }
 
   void output(FusedProgram& program) {
-    program.output = stream_products(stream_norm(), Slot::logits);
+    program.output.norm = stream_norm();
+    if (at_ == steps_.size()) return;  // no logits
+    program.output = stream_products(program.output.norm, Slot::logits);
     if (const auto* const adjust = take<AdjustLogits>()) program.adjust = *adjust;
     if (at_ != steps_.size()) refuse();
   }
@@ -95,6 +97,7 @@ class Fuser {
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     made.attend = require<Attend>();
+    if (!made.attend.causal) throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
     const auto* const reader = peek<Products>();
     if (reader == nullptr || reader->in != Slot::query || reader->list.size() != 1) refuse();
     made.reader = reader->list.front().matrix;
@@ -162,6 +165,9 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
     fused.records = fused.records && std::ranges::none_of(fused.blocks.back().steps, is_mixture);
   }
   Fuser(program.output).output(fused);
+  if (!program.head.steps.empty()) {
+    throw UnsupportedError("the CUDA backend runs no classifiers; load the model without a device");
+  }
   return fused;
 }
 
