@@ -58,6 +58,12 @@ class Network {
   /// shapes are those of the call before. Throws ShapeError when `x` does not fit, UsageError for an enabled layer that
   /// needs weights and has none; both name the layer.
   const Tensor<float>& forward(const Tensor<float>& x);
+  /// In float64, on the host and in plain C++. Layers whose weights are of type float64 use them as they are, those of
+  /// a file to the last bit; any other layer with weights takes its input rounded to float32, and its result is
+  /// widened. Layers without weights of their own do not round. Otherwise as above, with a result of its own.
+  const Tensor<double>& forward(const Tensor<double>& x);
+  /// Whether the first weights that it has, in the order of the layers, are of type float64.
+  bool is_float64() const noexcept;
   /// From now on `forward` runs on this device, with the weights packed in its memory; null is the host. Weights are
   /// uploaded when they are first needed, and again after each change. Metacognition, and Softmax with noise, a mask or
   /// sparse results, still run on the host between the others. Throws UnsupportedError if this build has no kernels for

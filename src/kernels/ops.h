@@ -72,6 +72,19 @@ void copy(std::span<const float> from, std::span<float> to);
 /// y = 0.
 void clear(std::span<float> y);
 
+// The same over doubles, in float64 throughout and in plain C++, for layers of float64. Rows and lengths must fit.
+
+void rms_norm(std::span<const double> x, std::span<const double> weight, double eps, std::span<double> y);
+void layer_norm(std::span<const double> x, std::span<const double> gamma, std::span<const double> beta, double eps,
+                std::span<double> y);
+void softmax(std::span<double> x, std::size_t cols, double scale = 1);
+void activate(Activation function, std::span<const double> x, std::span<double> y);
+void activate_mul(Activation function, std::span<const double> gate, std::span<const double> up, std::span<double> y);
+void add(std::span<const double> x, std::span<double> y);
+void add_scaled(std::span<const double> x, double factor, std::span<double> y);
+void scale(std::span<double> y, double factor);
+void copy(std::span<const double> from, std::span<double> to);
+
 /// One step of an optimizer, see UpdateArgs. The pointers of `args` are those of whole arrays.
 void update(const UpdateArgs& args);
 /// The sum of SquaresArgs over one range, on the calling thread.

@@ -17,12 +17,6 @@
 
 namespace imago::layers {
 
-struct AttentionTable {
-  std::size_t head_values;
-  double base;
-  kernels::RopeTable rope;
-};
-
 namespace {
 
 [[noreturn]] void refuse(const std::string& problem) { throw UsageError("MultiHeadAttention: " + problem); }
@@ -110,43 +104,45 @@ void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t s
   initialize_uniform(weights, seed, 0, attention_dims(config).matrix_values());
 }
 
-const kernels::RopeTable* rope_of(const AttentionDims& dims, std::size_t steps, LayerState& state) {
+template <class T>
+const AttentionTable<T>* table_of(const AttentionDims& dims, std::size_t steps, LayerValues<T>& values) {
   if (!dims.turns) return nullptr;
-  const AttentionTable* const table = state.attention_table.get();
+  const AttentionTable<T>* const table = values.attention_table.get();
   if (table == nullptr || table->head_values != dims.head_values || table->base != dims.rope_base ||
-      table->rope.positions() < steps) {
-    state.attention_table = std::make_shared<AttentionTable>(
-        AttentionTable{dims.head_values, dims.rope_base, attention_rope(dims.head_values, dims.rope_base, steps)});
+      table->positions < steps) {
+    values.attention_table = std::make_shared<AttentionTable<T>>(dims.head_values, dims.rope_base, steps);
   }
-  return &state.attention_table->rope;
+  return values.attention_table.get();
 }
 
 /// Hands out the tiles of one thread from its scratch memory.
+template <class T>
 class Tiles {
  public:
-  explicit Tiles(std::span<float> values) : left_(values) {}
-  std::span<float> next(std::size_t count) {
-    const std::span<float> tile = left_.first(count);
+  explicit Tiles(std::span<T> values) : left_(values) {}
+  std::span<T> next(std::size_t count) {
+    const std::span<T> tile = left_.first(count);
     left_ = left_.subspan(count);
     return tile;
   }
 
  private:
-  std::span<float> left_;
+  std::span<T> left_;
 };
 
 /// What forward and backward have in common.
+template <class T>
 struct Call {
   const LayerConfig& config;
   AttentionDims dims;
   AttentionBatch batch;
-  const kernels::RopeTable* rope;
+  const AttentionTable<T>* table;
 
   std::size_t tile() const { return checked_mul(batch.steps, dims.head_values, "attention tile"); }
   std::size_t groups() const { return batch.sequences * dims.kv_heads; }
 
-  HeadTransform of_query(std::size_t head) const { return transform(config.q_norm, head); }
-  HeadTransform of_key(std::size_t head) const { return transform(config.k_norm, head); }
+  HeadTransform<T> of_query(std::size_t head) const { return transform(config.q_norm, head); }
+  HeadTransform<T> of_key(std::size_t head) const { return transform(config.k_norm, head); }
 
   // Where the rows of one head of one sequence begin.
   std::size_t query_at(std::size_t sequence, std::size_t head) const {
@@ -159,16 +155,16 @@ struct Call {
   }
 
  private:
-  HeadTransform transform(const std::vector<float>& norm, std::size_t head) const {
+  HeadTransform<T> transform(const std::vector<float>& norm, std::size_t head) const {
     std::span<const float> weights = norm;
     if (weights.size() > dims.head_values) weights = weights.subspan(head * dims.head_values, dims.head_values);
-    return {.norm = weights, .eps = dims.eps, .rope = rope};
+    return {.norm = weights, .eps = dims.eps, .table = table};
   }
 };
 
-/// Runs body(sequence, kv head, tiles) for each head of keys, with `values` floats of tiles per thread.
-template <class Body>
-void for_each_group(const Call& call, Tensor<float>& scratch, std::size_t values, const Body& body) {
+/// Runs body(sequence, kv head, tiles) for each head of keys, with `values` values of tiles per thread.
+template <class T, class Body>
+void for_each_group(const Call<T>& call, Tensor<T>& scratch, std::size_t values, const Body& body) {
   const std::size_t groups = call.groups();
   const std::size_t parts = std::min(groups, static_cast<std::size_t>(pool_threads()));
   const std::size_t wanted = checked_mul(parts, values, "attention tiles");
@@ -182,30 +178,31 @@ void for_each_group(const Call& call, Tensor<float>& scratch, std::size_t values
   parallel_rows(parts, 1, run_part, 1);
 }
 
-void attend_all(const Call& call, LayerState& state, bool keep) {
+template <class T>
+void attend_all(const Call<T>& call, LayerValues<T>& own, bool keep) {
   const AttentionDims& dims = call.dims;
   const std::size_t tile = call.tile();
   const std::size_t kept = probability_count(call.batch.steps);
   const std::size_t block = block_probability_count(call.batch.steps);
-  const std::span<const float> rows = state.saved[kProjected].values();
-  const std::span<float> attended = state.saved[kAttended].values();
+  const std::span<const T> rows = own.saved[kProjected].values();
+  const std::span<T> attended = own.saved[kAttended].values();
   if (keep) {
-    resize_to(state.saved[kProbabilities], {checked_mul(call.batch.sequences * dims.heads, kept, "attention")});
+    resize_to(own.saved[kProbabilities], {checked_mul(call.batch.sequences * dims.heads, kept, "attention")});
   }
-  const std::span<float> probabilities = state.saved[kProbabilities].values();
-  const auto gather = [&](std::size_t at, const HeadTransform& transform, std::span<float> to) {
+  const std::span<T> probabilities = own.saved[kProbabilities].values();
+  const auto gather = [&](std::size_t at, const HeadTransform<T>& transform, std::span<T> to) {
     gather_head({&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform, to.data());
   };
   const std::size_t values =
       checked_add(checked_mul(tile, std::size_t{4}, "attention tiles"), block, "attention tiles");
-  for_each_group(call, state.scratch[kTiles], values, [&](std::size_t sequence, std::size_t kv_head, Tiles tiles) {
-    const std::span<float> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile), out = tiles.next(tile);
-    const std::span<float> one_block = tiles.next(block);
+  for_each_group(call, own.scratch[kTiles], values, [&](std::size_t sequence, std::size_t kv_head, Tiles<T> tiles) {
+    const std::span<T> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile), out = tiles.next(tile);
+    const std::span<T> one_block = tiles.next(block);
     gather(call.key_at(sequence, kv_head), call.of_key(kv_head), k);
     gather(call.value_at(sequence, kv_head), {}, v);
     for (std::size_t head = kv_head * dims.group(); head < (kv_head + 1) * dims.group(); ++head) {
       gather(call.query_at(sequence, head), call.of_query(head), q);
-      attend({call.batch.steps, dims.head_values, q, k, v},
+      attend(HeadTileOf<T>{call.batch.steps, dims.head_values, q, k, v},
              keep ? probabilities.subspan((sequence * dims.heads + head) * kept, kept) : one_block, out);
       scatter_head(out.data(), call.batch.steps, dims.head_values, &attended[call.attended_at(sequence, head)],
                    dims.queries);
@@ -213,7 +210,7 @@ void attend_all(const Call& call, LayerState& state, bool keep) {
   });
 }
 
-void attend_all_backward(const Call& call, LayerState& state) {
+void attend_all_backward(const Call<float>& call, LayerState& state) {
   const AttentionDims& dims = call.dims;
   const std::size_t tile = call.tile();
   const std::size_t kept = probability_count(call.batch.steps);
@@ -222,63 +219,66 @@ void attend_all_backward(const Call& call, LayerState& state) {
   const std::span<const float> probabilities = state.saved[kProbabilities].values();
   const std::span<const float> grad_attended = state.scratch[kGradAttended].values();
   const std::span<float> grad_rows = state.scratch[kGradProjected].values();
-  const auto gather = [&](std::size_t at, const HeadTransform& transform, std::span<float> to) {
+  const auto gather = [&](std::size_t at, const HeadTransform<float>& transform, std::span<float> to) {
     gather_head({&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform, to.data());
   };
-  const auto scatter = [&](std::span<const float> from, std::size_t at, const HeadTransform& transform) {
+  const auto scatter = [&](std::span<const float> from, std::size_t at, const HeadTransform<float>& transform) {
     scatter_gradient(from.data(), {&rows[at], dims.projected()}, call.batch.steps, dims.head_values, transform,
                      &grad_rows[at]);
   };
   const std::size_t values =
       checked_add(checked_mul(tile, std::size_t{7}, "attention tiles"), block, "attention tiles");
-  for_each_group(call, state.scratch[kTiles], values, [&](std::size_t sequence, std::size_t kv_head, Tiles tiles) {
-    const std::span<float> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile);
-    const std::span<float> grad_out = tiles.next(tile), grad_q = tiles.next(tile);
-    const std::span<float> grad_k = tiles.next(tile), grad_v = tiles.next(tile);
-    const std::span<float> one_block = tiles.next(block);
-    gather(call.key_at(sequence, kv_head), call.of_key(kv_head), k);
-    gather(call.value_at(sequence, kv_head), {}, v);
-    std::ranges::fill(grad_k, 0.0f);
-    std::ranges::fill(grad_v, 0.0f);
-    for (std::size_t head = kv_head * dims.group(); head < (kv_head + 1) * dims.group(); ++head) {
-      gather(call.query_at(sequence, head), call.of_query(head), q);
-      gather_head({&grad_attended[call.attended_at(sequence, head)], dims.queries}, call.batch.steps, dims.head_values,
-                  {}, grad_out.data());
-      attend_backward({call.batch.steps, dims.head_values, q, k, v},
-                      probabilities.subspan((sequence * dims.heads + head) * kept, kept), one_block,
-                      {grad_out, grad_q, grad_k, grad_v});
-      scatter(grad_q, call.query_at(sequence, head), call.of_query(head));
-    }
-    scatter(grad_k, call.key_at(sequence, kv_head), call.of_key(kv_head));
-    scatter(grad_v, call.value_at(sequence, kv_head), {});
-  });
+  for_each_group(call, state.scratch[kTiles], values,
+                 [&](std::size_t sequence, std::size_t kv_head, Tiles<float> tiles) {
+                   const std::span<float> q = tiles.next(tile), k = tiles.next(tile), v = tiles.next(tile);
+                   const std::span<float> grad_out = tiles.next(tile), grad_q = tiles.next(tile);
+                   const std::span<float> grad_k = tiles.next(tile), grad_v = tiles.next(tile);
+                   const std::span<float> one_block = tiles.next(block);
+                   gather(call.key_at(sequence, kv_head), call.of_key(kv_head), k);
+                   gather(call.value_at(sequence, kv_head), {}, v);
+                   std::ranges::fill(grad_k, 0.0f);
+                   std::ranges::fill(grad_v, 0.0f);
+                   for (std::size_t head = kv_head * dims.group(); head < (kv_head + 1) * dims.group(); ++head) {
+                     gather(call.query_at(sequence, head), call.of_query(head), q);
+                     gather_head({&grad_attended[call.attended_at(sequence, head)], dims.queries}, call.batch.steps,
+                                 dims.head_values, {}, grad_out.data());
+                     attend_backward({call.batch.steps, dims.head_values, q, k, v},
+                                     probabilities.subspan((sequence * dims.heads + head) * kept, kept), one_block,
+                                     {grad_out, grad_q, grad_k, grad_v});
+                     scatter(grad_q, call.query_at(sequence, head), call.of_query(head));
+                   }
+                   scatter(grad_k, call.key_at(sequence, kv_head), call.of_key(kv_head));
+                   scatter(grad_v, call.value_at(sequence, kv_head), {});
+                 });
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const AttentionDims dims = attention_dims(layer.config);
   const AttentionBatch batch = attention_batch(layer, dims, x.shape());
   const std::size_t tokens = batch.tokens();
-  state.saved.resize(kSavedCount);
-  state.scratch.resize(kScratchCount);
+  LayerValues<T>& own = state.values<T>();
+  own.saved.resize(kSavedCount);
+  own.scratch.resize(kScratchCount);
   if (x.shape().last() == dims.width) {
-    state.post.resize(x.shape());
+    own.post.resize(x.shape());
   } else {
-    state.post.resize(Shape{batch.sequences, batch.steps, dims.width});
+    own.post.resize(Shape{batch.sequences, batch.steps, dims.width});
   }
   if (tokens == 0) return;
 
-  resize_to(state.saved[kProjected], {checked_mul(tokens, dims.projected(), "attention")});
-  resize_to(state.saved[kAttended], {checked_mul(tokens, dims.queries, "attention")});
-  linear_forward(layer, attention_projection(dims), x.values(), tokens, state.saved[kProjected].values(), run);
-  const Call call{layer.config, dims, batch, rope_of(dims, batch.steps, state)};
-  attend_all(call, state, run.for_backward);
-  std::span<const float> attended = state.saved[kAttended].values();
+  resize_to(own.saved[kProjected], {checked_mul(tokens, dims.projected(), "attention")});
+  resize_to(own.saved[kAttended], {checked_mul(tokens, dims.queries, "attention")});
+  linear_forward(layer, attention_projection(dims), x.values(), tokens, own.saved[kProjected].values(), run);
+  const Call<T> call{layer.config, dims, batch, table_of(dims, batch.steps, own)};
+  attend_all(call, own, run.for_backward);
+  std::span<const T> attended = own.saved[kAttended].values();
   if (!layer.config.inner_norm.empty()) {
-    resize_to(state.saved[kNormed], {attended.size()});
-    norm_rows(attended, layer.config.inner_norm, dims.eps, state.saved[kNormed].values());
-    attended = state.saved[kNormed].values();
+    resize_to(own.saved[kNormed], {attended.size()});
+    norm_rows<T>(attended, layer.config.inner_norm, dims.eps, own.saved[kNormed].values());
+    attended = own.saved[kNormed].values();
   }
-  linear_forward(layer, attention_output(dims), attended, tokens, state.post.values(), run);
+  linear_forward(layer, attention_output(dims), attended, tokens, own.post.values(), run);
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -304,7 +304,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
     norm_rows_backward(state.saved[kAttended].values(), layer.config.inner_norm, dims.eps, grad_attended,
                        grad_attended);
   }
-  const Call call{layer.config, dims, batch, rope_of(dims, batch.steps, state)};
+  const Call<float> call{layer.config, dims, batch, table_of<float>(dims, batch.steps, state)};
   attend_all_backward(call, state);
   linear_backward(layer, attention_projection(dims), x.values(), tokens, state.scratch[kGradProjected].values(),
                   gradient.weights, state.grad_input.values());
@@ -312,7 +312,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kMultiHeadAttention{LayerType::multi_head_attention, weight_shape_of, initialize, forward,
-                                         backward};
+const LayerFunctions kMultiHeadAttention{
+    LayerType::multi_head_attention, weight_shape_of, initialize, forward<float>, forward<double>, backward};
 
 }  // namespace imago::layers

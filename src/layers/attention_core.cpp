@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "base/parallel.h"
 #include "kernels/ops.h"
 #include "layers/linear.h"
 #include "math/products.h"
@@ -28,7 +29,7 @@ Block block_at(std::size_t first, std::size_t steps) noexcept {
   return {.first = first, .last = std::min(steps, first + kBlockRows)};
 }
 
-float score_scale(std::size_t width) noexcept { return static_cast<float>(1 / std::sqrt(static_cast<double>(width))); }
+double score_scale(std::size_t width) noexcept { return 1 / std::sqrt(static_cast<double>(width)); }
 
 /// Rows of the tile that belong to the block, or its keys.
 template <class T>
@@ -68,62 +69,83 @@ void softmax_backward(const Block& block, std::span<const float> probabilities, 
 }
 
 /// (a, b) becomes (a · cos - b · sin, a · sin + b · cos); `direction` -1 turns back. The halves do not overlap.
-void turn(float* __restrict low, float* __restrict high, const float* __restrict cosines, const float* __restrict sines,
-          std::size_t half, float direction) noexcept {
+template <class T>
+void turn(T* __restrict low, T* __restrict high, const T* __restrict cosines, const T* __restrict sines,
+          std::size_t half, T direction) noexcept {
   for (std::size_t j = 0; j < half; ++j) {
-    const float a = low[j];
-    const float b = high[j];
-    const float sine = direction * sines[j];
+    const T a = low[j];
+    const T b = high[j];
+    const T sine = direction * sines[j];
     low[j] = a * cosines[j] - b * sine;
     high[j] = a * sine + b * cosines[j];
   }
 }
 
-void turn_row(const kernels::RopeTable& table, std::size_t position, float direction, float* row) {
-  const std::size_t half = table.rotary() / 2;
-  const float* const cosines = table.at(position).data();
+template <class T>
+void turn_row(const AttentionTable<T>& table, std::size_t position, T direction, T* row) {
+  const std::size_t half = table.pairs;
+  const T* const cosines = table.at(position).data();
   turn(row, row + half, cosines, cosines + half, half, direction);
 }
 
 }  // namespace
 
-kernels::RopeTable attention_rope(std::size_t head_values, double base, std::size_t positions) {
-  kernels::RopeSettings settings{.rotary = head_values / 2 * 2, .base = base};
-  if (head_values != settings.rotary) {
-    // The frequencies are base^(-2j/d) with the whole d, where the table would take the even part of it.
-    const double d = static_cast<double>(head_values);
-    const double rotary = static_cast<double>(settings.rotary);
-    for (std::size_t j = 0; j < head_values / 2; ++j) {
-      settings.frequency_factors.push_back(std::pow(base, 2 * static_cast<double>(j) * (1 / rotary - 1 / d)));
-    }
+template <class T>
+AttentionTable<T>::AttentionTable(std::size_t values, double rope_base, std::size_t steps)
+    : head_values(values), base(rope_base), positions(steps) {
+  std::vector<double> frequencies(pairs);
+  for (std::size_t j = 0; j < pairs; ++j) {
+    frequencies[j] = std::pow(base, -2 * static_cast<double>(j) / static_cast<double>(head_values));
   }
-  return kernels::RopeTable(settings, positions);
+  cos_sin.resize(checked_mul(positions, 2 * pairs, "attention angles"));
+  parallel_rows(
+      positions, 1,
+      [&](std::size_t position) {
+        T* const to = cos_sin.data() + position * 2 * pairs;
+        for (std::size_t j = 0; j < pairs; ++j) {
+          const double angle = static_cast<double>(position) * frequencies[j];
+          to[j] = static_cast<T>(std::cos(angle));
+          to[pairs + j] = static_cast<T>(std::sin(angle));
+        }
+      },
+      256);
 }
 
-void gather_head(const HeadRows& from, std::size_t steps, std::size_t width, const HeadTransform& transform,
-                 float* tile) {
+template struct AttentionTable<float>;
+template struct AttentionTable<double>;
+
+template <class T>
+void gather_head(const HeadRows<T>& from, std::size_t steps, std::size_t width, const HeadTransform<T>& transform,
+                 T* tile) {
   for (std::size_t t = 0; t < steps; ++t) {
-    const float* const row = from.first + t * from.stride;
-    float* const to = tile + t * width;
+    const T* const row = from.first + t * from.stride;
+    T* const to = tile + t * width;
     if (transform.norm.empty()) {
       std::copy_n(row, width, to);
     } else {
       norm_row(row, transform.norm, transform.eps, to);
     }
-    if (transform.rope != nullptr) turn_row(*transform.rope, t, 1, to);
+    if (transform.table != nullptr) turn_row(*transform.table, t, T{1}, to);
   }
 }
 
-void scatter_head(const float* tile, std::size_t steps, std::size_t width, float* first, std::size_t stride) {
+template void gather_head(const HeadRows<float>&, std::size_t, std::size_t, const HeadTransform<float>&, float*);
+template void gather_head(const HeadRows<double>&, std::size_t, std::size_t, const HeadTransform<double>&, double*);
+
+template <class T>
+void scatter_head(const T* tile, std::size_t steps, std::size_t width, T* first, std::size_t stride) {
   for (std::size_t t = 0; t < steps; ++t) std::copy_n(tile + t * width, width, first + t * stride);
 }
 
-void scatter_gradient(const float* grad_tile, const HeadRows& from, std::size_t steps, std::size_t width,
-                      const HeadTransform& transform, float* grad_first) {
+template void scatter_head(const float*, std::size_t, std::size_t, float*, std::size_t);
+template void scatter_head(const double*, std::size_t, std::size_t, double*, std::size_t);
+
+void scatter_gradient(const float* grad_tile, const HeadRows<float>& from, std::size_t steps, std::size_t width,
+                      const HeadTransform<float>& transform, float* grad_first) {
   for (std::size_t t = 0; t < steps; ++t) {
     float* const to = grad_first + t * from.stride;
     std::copy_n(grad_tile + t * width, width, to);
-    if (transform.rope != nullptr) turn_row(*transform.rope, t, -1, to);
+    if (transform.table != nullptr) turn_row(*transform.table, t, -1.0f, to);
     if (!transform.norm.empty()) {
       norm_row_backward(from.first + t * from.stride, transform.norm, transform.eps, to, to);
     }
@@ -141,25 +163,38 @@ std::size_t probability_count(std::size_t steps) {
   return count;
 }
 
-void attend(const HeadTile& head, std::span<float> probabilities, std::span<float> out) {
+namespace {
+
+template <class T>
+void attend_blocks(const HeadTileOf<T>& head, std::span<T> probabilities, std::span<T> out) {
   const std::size_t width = head.width;
   const bool keep = probabilities.size() == probability_count(head.steps);
   assert(keep || probabilities.size() == block_probability_count(head.steps));
   std::size_t offset = 0;
   for (std::size_t first = 0; first < head.steps; first += kBlockRows) {
     const Block block = block_at(first, head.steps);
-    const std::span<float> p = probabilities.subspan(offset, block.count());
+    const std::span<T> p = probabilities.subspan(offset, block.count());
     if (keep) offset += block.count();
     math::gemm({.m = block.rows(), .n = block.last, .k = width, .b = Transpose::yes},
                rows_of_block(head.q, block, width), keys_of_block(head.k, block, width), p);
     for (std::size_t row = 0; row < block.rows(); ++row) {
-      float* const scores = p.data() + row * block.last;
-      std::fill(scores + block.first + row + 1, scores + block.last, -std::numeric_limits<float>::infinity());
+      T* const scores = p.data() + row * block.last;
+      std::fill(scores + block.first + row + 1, scores + block.last, -std::numeric_limits<T>::infinity());
     }
-    kernels::softmax(p, block.last, score_scale(width));
+    kernels::softmax(p, block.last, static_cast<T>(score_scale(width)));
     math::gemm({.m = block.rows(), .n = width, .k = block.last}, p, keys_of_block(head.v, block, width),
                rows_of_block(out, block, width));
   }
+}
+
+}  // namespace
+
+void attend(const HeadTile& head, std::span<float> probabilities, std::span<float> out) {
+  attend_blocks(head, probabilities, out);
+}
+
+void attend(const HeadTileOf<double>& head, std::span<double> probabilities, std::span<double> out) {
+  attend_blocks(head, probabilities, out);
 }
 
 void attend_backward(const HeadTile& head, std::span<const float> probabilities, std::span<float> scratch,
@@ -177,7 +212,7 @@ void attend_backward(const HeadTile& head, std::span<const float> probabilities,
                keys_of_block(gradient.v, block, width), Write::add);
     math::gemm({.m = block.rows(), .n = block.last, .k = width, .b = Transpose::yes}, grad_out,
                keys_of_block(head.v, block, width), g);
-    softmax_backward(block, p, score_scale(width), g);
+    softmax_backward(block, p, static_cast<float>(score_scale(width)), g);
     math::gemm({.m = block.rows(), .n = width, .k = block.last}, g, keys_of_block(head.k, block, width),
                rows_of_block(gradient.q, block, width));
     math::gemm({.m = block.last, .n = width, .k = block.rows(), .a = Transpose::yes}, g,

@@ -1,13 +1,11 @@
 #pragma once
 
 // What containers share on the CPU and the GPU: how the layers inside them are found, walked and checked. `State` is
-// LayerState or its counterpart on a device, `AnyTensor` the tensor in it.
-
-#include <fmt/format.h>
+// LayerState or its counterpart on a device, `AnyTensor` a tensor in it.
 
 #include <cstddef>
+#include <functional>
 
-#include "imago/error.h"
 #include "layers/settings.h"
 
 namespace imago::layers {
@@ -21,7 +19,8 @@ Layer& resolve(Layer& child, Run& run);
 LayerGradient& resolve_gradient(const Layer& child, LayerGradient& own, Run& run);
 
 /// to = from, on all threads; allocates nothing if the shapes are equal.
-void copy_tensor(const Tensor<float>& from, Tensor<float>& to);
+template <class T>
+void copy_tensor(const Tensor<T>& from, Tensor<T>& to);
 
 /// True if Residual adds the skip to x: there is one of the same size.
 template <class AnyTensor>
@@ -36,8 +35,8 @@ inline constexpr std::size_t kNoLayer = static_cast<std::size_t>(-1);
 /// The last sub-layer before `index` that is enabled, or kNoLayer.
 std::size_t enabled_before(Layer& layer, std::size_t index, Run& run);
 
-/// Calls forward(sub_layer, index, input, skip) for each enabled sub-layer; `skip` is the input of the one before.
-/// Returns the last result.
+/// Calls forward(sub_layer, index, input, skip), which returns the result, for each enabled sub-layer; `skip` is the
+/// input of the one before. Returns the last result.
 template <class AnyTensor, class State, class ForwardOne>
 const AnyTensor& walk_forward(Layer& layer, const AnyTensor& x, State& state, Run& run, ForwardOne&& forward) {
   state.children.resize(layer.sub_layers.size());
@@ -46,9 +45,9 @@ const AnyTensor& walk_forward(Layer& layer, const AnyTensor& x, State& state, Ru
   for (std::size_t i = 0; i < layer.sub_layers.size(); ++i) {
     Layer& sub_layer = resolve(layer.sub_layers[i], run);
     if (sub_layer.config.is_disabled) continue;
-    forward(sub_layer, i, *input, skip);
+    const AnyTensor& result = forward(sub_layer, i, *input, skip);
     skip = input;
-    input = &state.children[i].post;
+    input = &result;
   }
   return *input;
 }
@@ -83,43 +82,12 @@ const AnyTensor& walk_backward(Layer& layer, const AnyTensor& x, const AnyTensor
 /// Samples of a batch: the first extent, 1 below rank 2. Throws ShapeError, naming the layer, for none.
 std::size_t samples_of(const Layer& layer, const Shape& x);
 
-/// Values per sample of a branch or gate. Throws ShapeError if they do not divide into samples.
-template <class State>
-std::size_t branch_width(const Layer& layer, const State& child, std::size_t samples) {
-  if (child.post.size() % samples != 0) {
-    throw ShapeError(fmt::format("{}: a branch gives {}, which does not divide into {} samples", describe(layer),
-                                 child.post.shape().to_string(), samples));
-  }
-  return child.post.size() / samples;
-}
-
-/// Values per sample of the result. Throws ShapeError if the mode needs branches of one size and they differ.
-template <class State>
-std::size_t combined_width(const Layer& layer, const State& state, std::size_t samples) {
-  const CombineMode mode = combine_mode(layer.config);
-  std::size_t total = 0;
-  const std::size_t first = branch_width(layer, state.children[0], samples);
-  for (std::size_t i = 0; i < layer.branches.size(); ++i) {
-    const std::size_t width = branch_width(layer, state.children[i], samples);
-    total += width;
-    if (mode == CombineMode::concat || width == first) continue;
-    throw ShapeError(
-        fmt::format("{}: combine_mode '{}' needs branches of one size, but branch 0 gives {} values per sample and "
-                    "branch {} gives {}",
-                    describe(layer), layer.config.combine_mode, first, i, width));
-  }
-  return mode == CombineMode::concat ? total : first;
-}
+/// Values per sample of the result, from the shape_of(index) that each branch gives. Throws ShapeError if the mode
+/// needs branches of one size and they differ, or if one does not divide into samples.
+std::size_t combined_width(const Layer& layer, std::size_t samples,
+                           const std::function<const Shape&(std::size_t index)>& shape_of);
 
 /// Values per sample of the gate, of which the first are used. Throws ShapeError if there are fewer than branches.
-template <class State>
-std::size_t gate_width(const Layer& layer, const State& gate, std::size_t samples) {
-  const std::size_t width = branch_width(layer, gate, samples);
-  if (width < layer.branches.size()) {
-    throw ShapeError(fmt::format("{}: its filter gate gives {} values per sample for {} branches", describe(layer),
-                                 width, layer.branches.size()));
-  }
-  return width;
-}
+std::size_t gate_width(const Layer& layer, const Shape& gate, std::size_t samples);
 
 }  // namespace imago::layers

@@ -136,7 +136,8 @@ WeightShape shape_of(const LayerConfig& config) {
   return {.rows = filters, .cols = cols};
 }
 
-std::size_t batch_of(const Layer& layer, const ConvolutionSizes& sizes, const Tensor<float>& x) {
+template <class T>
+std::size_t batch_of(const Layer& layer, const ConvolutionSizes& sizes, const Tensor<T>& x) {
   return rows_of(layer, x, sizes.channels * sizes.in_values());
 }
 
@@ -151,11 +152,13 @@ void for_each_kernel(const ConvolutionSizes& s, std::size_t weights, Body&& body
   }
 }
 
-std::span<const float> swapped_weights(const Layer& layer, const ConvolutionSizes& sizes, LayerState& state) {
-  const std::span<const float> weights = decoded_weights(*layer.weights, layer.config.scheme());
-  state.scratch.resize(3);
-  resize_to(state.scratch[1], {weights.size()});
-  const std::span<float> swapped = state.scratch[1].values();
+template <class T>
+std::span<const T> swapped_weights(const Layer& layer, const ConvolutionSizes& sizes, LayerState& state) {
+  const std::span<const T> weights = weights_of<T>(layer, 0, layer.weights->count());
+  std::vector<Tensor<T>>& scratch = state.values<T>().scratch;
+  scratch.resize(3);
+  resize_to(scratch[1], {weights.size()});
+  const std::span<T> swapped = scratch[1].values();
   for_each_kernel(sizes, weights.size(), [&](std::size_t from, std::size_t to, std::size_t values) {
     std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(from), values,
                 swapped.begin() + static_cast<std::ptrdiff_t>(to));
@@ -163,18 +166,20 @@ std::span<const float> swapped_weights(const Layer& layer, const ConvolutionSize
   return swapped;
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const ConvolutionSizes sizes = convolution_sizes(layer.config);
   const std::size_t batch = batch_of(layer, sizes, x);
   std::size_t extents[5];
-  resize_to(state.post, convolution_result(layer, sizes, batch, extents));
-  const std::span<float> z = pre_activation(layer, state, run);
+  Tensor<T>& post = state.values<T>().post;
+  resize_to(post, convolution_result(layer, sizes, batch, extents));
+  const std::span<T> z = pre_activation<T>(layer, state, run);
   if (is_transposed(layer.config.type)) {
-    math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights(layer, sizes, state), z);
+    math::convolve_backward_data(swapped_extents(sizes, batch), x.values(), swapped_weights<T>(layer, sizes, state), z);
   } else {
-    math::convolve(extents_of(sizes, batch), x.values(), decoded_weights(*layer.weights, layer.config.scheme()), z);
+    math::convolve(extents_of(sizes, batch), x.values(), weights_of<T>(layer, 0, layer.weights->count()), z);
   }
-  apply_activation(layer.config.activation, z, state.post.values());
+  apply_activation(layer.config.activation, z, post.values());
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -192,7 +197,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
     return math::convolve_backward_data(extents, grad_z, weights, grad_x);
   }
   const math::ConvolutionExtents extents = swapped_extents(sizes, batch);
-  const std::span<const float> weights = swapped_weights(layer, sizes, state);
+  const std::span<const float> weights = swapped_weights<float>(layer, sizes, state);
   resize_to(state.scratch[2], {weights.size()});
   const std::span<float> grad_weights = state.scratch[2].values();
   std::ranges::fill(grad_weights, 0.0f);
@@ -203,7 +208,9 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   if (state.needs_grad_input) math::convolve(extents, grad_z, weights, grad_x);
 }
 
-constexpr LayerFunctions functions(LayerType type) { return {type, shape_of, initialize_matrix, forward, backward}; }
+constexpr LayerFunctions functions(LayerType type) {
+  return {type, shape_of, initialize_matrix, forward<float>, forward<double>, backward};
+}
 
 }  // namespace
 

@@ -38,7 +38,8 @@ WeightShape weight_shape_of(const LayerConfig& config) {
   return {.rows = dims.clusters, .cols = dims.width};
 }
 
-double squared_distance(const float* a, const float* b, std::size_t count) noexcept {
+template <class T>
+double squared_distance(const T* a, const T* b, std::size_t count) noexcept {
   return lane_sum(count, [&](std::size_t i) {
     const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
     return d * d;
@@ -46,7 +47,8 @@ double squared_distance(const float* a, const float* b, std::size_t count) noexc
 }
 
 /// a = softmax(-|x - c|² / (2T²)). The nearest center is the reference: what is far from all centers is still assigned.
-void assign(const KMeansDims& dims, const float* x, std::span<const float> centers, float* a) {
+template <class T>
+void assign(const KMeansDims& dims, const T* x, std::span<const T> centers, T* a) {
   double nearest = std::numeric_limits<double>::infinity();
   for (std::size_t j = 0; j < dims.clusters; ++j) {
     nearest = std::min(nearest, squared_distance(x, &centers[j * dims.width], dims.width));
@@ -55,39 +57,43 @@ void assign(const KMeansDims& dims, const float* x, std::span<const float> cente
   for (std::size_t j = 0; j < dims.clusters; ++j) {
     const double further = squared_distance(x, &centers[j * dims.width], dims.width) - nearest;
     const double weight = std::exp(-further * dims.inverse_variance / 2);
-    a[j] = static_cast<float>(weight);
+    a[j] = static_cast<T>(weight);
     sum += weight;
   }
-  for (std::size_t j = 0; j < dims.clusters; ++j) a[j] = static_cast<float>(static_cast<double>(a[j]) / sum);
+  for (std::size_t j = 0; j < dims.clusters; ++j) a[j] = static_cast<T>(static_cast<double>(a[j]) / sum);
 }
 
 /// y = Σ weights[j] · centers[j].
-void mix(const KMeansDims& dims, const float* weights, std::span<const float> centers, float* y) {
-  std::fill_n(y, dims.width, 0.0f);
+template <class T>
+void mix(const KMeansDims& dims, const T* weights, std::span<const T> centers, T* y) {
+  std::fill_n(y, dims.width, T{0});
   for (std::size_t j = 0; j < dims.clusters; ++j) {
     for (std::size_t i = 0; i < dims.width; ++i) y[i] += weights[j] * centers[j * dims.width + i];
   }
 }
 
-const Tensor<float>& pre_of(const KMeansDims& dims, const LayerState& state) {
-  return state.saved[dims.features ? kMixture : kAssignment];
+template <class T>
+const Tensor<T>& pre_of(const KMeansDims& dims, const LayerValues<T>& values) {
+  return values.saved[dims.features ? kMixture : kAssignment];
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run&) {
   const KMeansDims dims = kmeans_dims(layer.config);
   const std::size_t rows = rows_of(layer, x, dims.width);
-  const std::span<const float> centers = weights_of(layer, 0, dims.clusters * dims.width);
-  resize_rows(state.post, x, dims.width, dims.outputs());
-  state.saved.resize(kSavedCount);
-  resize_to(state.saved[kAssignment], {checked_mul(rows, dims.clusters, "KMeans")});
-  if (dims.features) resize_to(state.saved[kMixture], {x.size()});
+  const std::span<const T> centers = weights_of<T>(layer, 0, dims.clusters * dims.width);
+  LayerValues<T>& own = state.values<T>();
+  resize_rows(own.post, x, dims.width, dims.outputs());
+  own.saved.resize(kSavedCount);
+  resize_to(own.saved[kAssignment], {checked_mul(rows, dims.clusters, "KMeans")});
+  if (dims.features) resize_to(own.saved[kMixture], {x.size()});
 
   parallel_rows(rows, dims.clusters * dims.width, [&](std::size_t row) {
-    float* const a = state.saved[kAssignment].values().data() + row * dims.clusters;
+    T* const a = own.saved[kAssignment].values().data() + row * dims.clusters;
     assign(dims, &x[row * dims.width], centers, a);
-    if (dims.features) mix(dims, a, centers, state.saved[kMixture].values().data() + row * dims.width);
+    if (dims.features) mix(dims, a, centers, own.saved[kMixture].values().data() + row * dims.width);
   });
-  apply_activation(layer.config.activation, pre_of(dims, state).values(), state.post.values());
+  apply_activation(layer.config.activation, pre_of(dims, own).values(), own.post.values());
 }
 
 /// One row of the gradient of the logits, and of x.
@@ -128,7 +134,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   const std::span<float> grad_pre = state.scratch[kGradPre].values();
   const std::span<float> grad_logits = state.scratch[kGradLogits].values();
   const std::span<const float> assignment = state.saved[kAssignment].values();
-  activation_backward(layer.config.activation, pre_of(dims, state).values(), grad_output.values(), grad_pre);
+  activation_backward(layer.config.activation, pre_of<float>(dims, state).values(), grad_output.values(), grad_pre);
 
   parallel_rows(rows, dims.clusters * width, [&](std::size_t row) {
     row_backward(dims, centers, x.values().data() + row * width, assignment.data() + row * dims.clusters,
@@ -153,6 +159,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kKMeans{LayerType::kmeans, weight_shape_of, initialize_matrix, forward, backward};
+const LayerFunctions kKMeans{LayerType::kmeans, weight_shape_of, initialize_matrix,
+                             forward<float>,    forward<double>, backward};
 
 }  // namespace imago::layers

@@ -15,6 +15,12 @@ namespace imago::layers {
 
 namespace {
 
+template <class From, class To>
+void convert_tensor(const Tensor<From>& from, Tensor<To>& to) {
+  to.resize(from.shape());
+  std::ranges::transform(from.values(), to.values().begin(), [](From value) { return static_cast<To>(value); });
+}
+
 // In the order of LayerType.
 constexpr const LayerFunctions* kTable[kLayerTypes] = {
     &kDense,
@@ -77,6 +83,23 @@ void forward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* sk
   functions_of(layer.config.type).forward(layer, x, skip, state, run);
 }
 
+void forward_layer(Layer& layer, const Tensor<double>& x, const Tensor<double>* skip, LayerState& state, Run& run) {
+  if (layer.config.is_disabled) {
+    copy_tensor(x, state.wide.post);
+    return;
+  }
+  const LayerFunctions& functions = functions_of(layer.config.type);
+  if (functions.initialize != nullptr && layer.config.dtype != DType::float64) {
+    convert_tensor(x, state.rounded);
+    forward_layer(layer, state.rounded, nullptr, state, run);  // Residual, which reads the skip, has no weights
+    convert_tensor(state.post, state.wide.post);
+    return;
+  }
+  check_weights(layer);
+  state.ran_as = layer.config.type;
+  functions.forward_wide(layer, x, skip, state, run);
+}
+
 void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, const Tensor<float>& grad_output,
                     LayerState& state, LayerGradient& gradient, Run& run) {
   if (grad_output.size() != state.post.size()) {
@@ -128,18 +151,6 @@ void initialize_constant(WeightStore& weights, std::size_t first, std::size_t co
 
 void initialize_matrix(const LayerConfig&, WeightStore& weights, std::uint64_t seed) {
   initialize_uniform(weights, seed, 0, weights.count());
-}
-
-void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents) {
-  if (std::ranges::equal(tensor.shape().extents(), extents)) return;
-  tensor.resize(Shape(std::vector(extents.begin(), extents.end())));
-}
-
-void resize_outer(Tensor<float>& tensor, std::span<const std::size_t> outer, std::size_t last) {
-  thread_local std::vector<std::size_t> extents;
-  extents.assign(outer.begin(), outer.end());
-  extents.push_back(last);
-  resize_to(tensor, extents);
 }
 
 }  // namespace imago::layers

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "imago/layer.h"
@@ -28,21 +29,38 @@ struct TensorStats {
 /// Entries in the history of Metacognition.
 inline constexpr std::size_t kMetaHistory = 100;
 
+template <class T>
 struct AttentionTable;  // layers/attention.cpp
+
+/// What forward computes, in float or double.
+template <class T>
+struct LayerValues {
+  Tensor<T> post;                ///< the result
+  std::vector<Tensor<T>> saved;  ///< for backward; the file of each type says what is where
+  std::vector<Tensor<T>> scratch;
+  std::shared_ptr<const AttentionTable<T>> attention_table;  ///< MultiHeadAttention: the angles of RoPE
+};
 
 /// What a layer keeps between calls: its result, what its backward needs, and the same for the layers inside it. Each
 /// call reuses it, so that memory is allocated only when shapes change.
-struct LayerState {
+struct LayerState : LayerValues<float> {
   LayerType ran_as = {};             ///< the type of the layer at the last forward
-  Tensor<float> post;                ///< the result of forward
-  std::vector<Tensor<float>> saved;  ///< by forward, for backward; the file of each type says what is where
+  LayerValues<double> wide;          ///< of forwards over doubles
+  Tensor<float> rounded;             ///< the input of a forward over doubles, where the layer computes in float32
   Tensor<float> grad_input;          ///< the result of backward
   bool needs_grad_input = true;      ///< false: nobody will read it, and backward may leave it as it is
   Tensor<float> grad_skip;           ///< Residual: the gradient of its skip
-  std::vector<Tensor<float>> scratch;
-  std::vector<LayerState> children;                       ///< in the order of LayerGradient::children
-  std::vector<int> counters;                              ///< Metacognition: forwards since each rule fired
-  std::shared_ptr<const AttentionTable> attention_table;  ///< MultiHeadAttention: the angles of RoPE
+  std::vector<LayerState> children;  ///< in the order of LayerGradient::children
+  std::vector<int> counters;         ///< Metacognition: forwards since each rule fired
+
+  template <class T>
+  LayerValues<T>& values() noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      return *this;
+    } else {
+      return wide;
+    }
+  }
 };
 
 /// The grid that a layer is part of, as containers see it.
@@ -57,6 +75,7 @@ class Grid {
   virtual std::deque<TensorStats>& history() = 0;
   /// Runs the meta network of a Metacognition layer; layers know networks by name only. The result is the network's.
   virtual const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) = 0;
+  virtual const Tensor<double>& run_meta_network(Network& network, const Tensor<double>& x) = 0;
 };
 
 /// Is shown the inputs of layers whose weights are one matrix, while a network runs.
@@ -80,7 +99,9 @@ struct Run {
   bool fast = false;                   ///< packed products round activations where the type allows it
 };
 
-using Forward = void (*)(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run);
+/// Writes state.values<T>().
+template <class T>
+using Forward = void (*)(Layer& layer, const Tensor<T>& x, const Tensor<T>* skip, LayerState& state, Run& run);
 /// Writes state.grad_input (and grad_skip), adds to `gradient`, whose arrays have the right lengths already.
 using Backward = void (*)(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip,
                           const Tensor<float>& grad_output, LayerState& state, LayerGradient& gradient, Run& run);
@@ -89,7 +110,8 @@ struct LayerFunctions {
   LayerType type;
   WeightShape (*weight_shape)(const LayerConfig& config);                                   // throws UsageError
   void (*initialize)(const LayerConfig& config, WeightStore& weights, std::uint64_t seed);  // null: no weights
-  Forward forward;
+  Forward<float> forward;
+  Forward<double> forward_wide;
   Backward backward;
 };
 
@@ -107,8 +129,11 @@ void check_weights(const Layer& layer);
 LayerGradient zero_gradient(const Layer& layer);
 
 /// Runs one layer: checks that its weights are there and have the right size, then its own forward. A disabled layer
-/// gives x. Errors name the layer. The result is state.post.
+/// gives x. Errors name the layer. The result is state.values<T>().post.
 void forward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run& run);
+/// In float64. A layer with weights of another type computes in float32: x is rounded, its result widened.
+/// REQUIRES: !run.for_backward.
+void forward_layer(Layer& layer, const Tensor<double>& x, const Tensor<double>* skip, LayerState& state, Run& run);
 void backward_layer(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip, const Tensor<float>& grad_output,
                     LayerState& state, LayerGradient& gradient, Run& run);
 
@@ -136,13 +161,24 @@ void initialize_matrix(const LayerConfig& config, WeightStore& weights, std::uin
 void check_memory(std::size_t values, std::string_view who, std::string_view what);
 
 /// Gives the tensor these extents; nothing is allocated if it has them already.
-void resize_to(Tensor<float>& tensor, std::span<const std::size_t> extents);
-inline void resize_to(Tensor<float>& tensor, std::initializer_list<std::size_t> extents) {
+template <class T>
+void resize_to(Tensor<T>& tensor, std::span<const std::size_t> extents) {
+  if (std::ranges::equal(tensor.shape().extents(), extents)) return;
+  tensor.resize(Shape(std::vector(extents.begin(), extents.end())));
+}
+template <class T>
+void resize_to(Tensor<T>& tensor, std::initializer_list<std::size_t> extents) {
   resize_to(tensor, std::span(extents.begin(), extents.size()));
 }
 
 /// Gives the tensor the extents `outer` and then `last`; nothing is allocated if it has them already.
-void resize_outer(Tensor<float>& tensor, std::span<const std::size_t> outer, std::size_t last);
+template <class T>
+void resize_outer(Tensor<T>& tensor, std::span<const std::size_t> outer, std::size_t last) {
+  thread_local std::vector<std::size_t> extents;
+  extents.assign(outer.begin(), outer.end());
+  extents.push_back(last);
+  resize_to(tensor, std::span<const std::size_t>(extents));
+}
 
 /// Calls visit(child) for every layer directly inside `layer`, in the order of LayerGradient::children; meta networks
 /// are networks of their own and left out.

@@ -78,10 +78,19 @@ void gelu_backward(std::span<const float> z, std::span<const float> grad_y, std:
       });
 }
 
-double reciprocal_rms(const float* x, std::size_t width, double eps) noexcept {
+template <class T>
+double reciprocal_rms(const T* x, std::size_t width, double eps) noexcept {
   double squares = 0;
   for (std::size_t i = 0; i < width; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   return 1 / std::sqrt(squares / static_cast<double>(width) + eps);
+}
+
+template <class T>
+void add_bias(std::span<const T> bias, std::size_t batch, std::span<T> y) {
+  const std::size_t rows = bias.size();
+  parallel_rows(batch, rows, [&](std::size_t row) {
+    for (std::size_t c = 0; c < rows; ++c) y[row * rows + c] += bias[c];
+  });
 }
 
 }  // namespace
@@ -102,10 +111,17 @@ void linear_forward(const Layer& layer, const Linear& part, std::span<const floa
   }
   const std::span<const float> matrix = decoded_weights(*layer.weights, scheme).subspan(first, rows * cols);
   math::gemm({.m = batch, .n = rows, .k = cols, .b = math::Transpose::yes}, x, matrix, y);
-  if (bias.empty()) return;
-  parallel_rows(batch, rows, [&](std::size_t row) {
-    for (std::size_t c = 0; c < rows; ++c) y[row * rows + c] += bias[c];
-  });
+  if (!bias.empty()) add_bias(bias, batch, y);
+}
+
+void linear_forward(const Layer& layer, const Linear& part, std::span<const double> x, std::size_t batch,
+                    std::span<double> y, const Run&) {
+  const std::size_t rows = part.matrix.rows, cols = part.matrix.cols;
+  check_size(layer, "the input", x.size(), batch, cols);
+  check_size(layer, "the result", y.size(), batch, rows);
+  math::gemm({.m = batch, .n = rows, .k = cols, .b = math::Transpose::yes}, x,
+             weights_of<double>(layer, part.matrix.first, rows * cols), y);
+  if (part.bias_first != kNoBias) add_bias(weights_of<double>(layer, part.bias_first, rows), batch, y);
 }
 
 void linear_backward(const Layer& layer, const Linear& part, std::span<const float> x, std::size_t batch,
@@ -129,8 +145,15 @@ void linear_backward(const Layer& layer, const Linear& part, std::span<const flo
              add_input ? math::Write::add : math::Write::replace);
 }
 
+template <>
 std::span<const float> weights_of(const Layer& layer, std::size_t first, std::size_t count) {
   return decoded_slice(*layer.weights, layer.config.scheme(), first, count);
+}
+
+template <>
+std::span<const double> weights_of(const Layer& layer, std::size_t first, std::size_t count) {
+  // The store keeps the version that this is a view of.
+  return layer.weights->morph(layer.config.scheme())->codes<double>().subspan(first, count);
 }
 
 std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width) {
@@ -139,13 +162,6 @@ std::size_t rows_of(const Layer& layer, const Shape& x, std::size_t width) {
                                  x.to_string(), width));
   }
   return x.elements() / width;
-}
-
-void resize_rows(Tensor<float>& result, const Tensor<float>& x, std::size_t width, std::size_t new_width) {
-  const std::span<const std::size_t> from = x.shape().extents();
-  const std::size_t rows = x.size() / width;
-  const bool keeps_shape = !from.empty() && from.back() == width;
-  resize_outer(result, keeps_shape ? from.first(from.size() - 1) : std::span(&rows, 1), new_width);
 }
 
 // ---- activation functions
@@ -167,6 +183,11 @@ kernels::Activation kernel_function(Activation activation) noexcept {
 void apply_activation(Activation activation, std::span<const float> z, std::span<float> y) {
   check_sizes(z.size(), y.size());
   if (kernel_function(activation) == kernels::Activation::linear && z.data() == y.data()) return;
+  kernels::activate(kernel_function(activation), z, y);
+}
+
+void apply_activation(Activation activation, std::span<const double> z, std::span<double> y) {
+  check_sizes(z.size(), y.size());
   kernels::activate(kernel_function(activation), z, y);
 }
 
@@ -197,13 +218,6 @@ void activation_backward(Activation activation, std::span<const float> z, std::s
   }
 }
 
-std::span<float> pre_activation(const Layer& layer, LayerState& state, const Run& run) {
-  if (!run.for_backward || layer.config.activation == Activation::linear) return state.post.values();
-  state.saved.resize(1);
-  state.saved[0].resize(state.post.shape());
-  return state.saved[0].values();
-}
-
 std::span<const float> grad_pre_activation(const Layer& layer, const Tensor<float>& grad_output, LayerState& state) {
   if (layer.config.activation == Activation::linear) return grad_output.values();
   if (state.scratch.empty()) state.scratch.resize(1);
@@ -215,10 +229,14 @@ std::span<const float> grad_pre_activation(const Layer& layer, const Tensor<floa
 
 // ---- norms inside layers
 
-void norm_row(const float* x, std::span<const float> weight, double eps, float* y) noexcept {
-  const float factor = static_cast<float>(reciprocal_rms(x, weight.size(), eps));
-  for (std::size_t i = 0; i < weight.size(); ++i) y[i] = x[i] * factor * weight[i];
+template <class T>
+void norm_row(const T* x, std::span<const float> weight, double eps, T* y) noexcept {
+  const T factor = static_cast<T>(reciprocal_rms(x, weight.size(), eps));
+  for (std::size_t i = 0; i < weight.size(); ++i) y[i] = x[i] * factor * static_cast<T>(weight[i]);
 }
+
+template void norm_row(const float*, std::span<const float>, double, float*) noexcept;
+template void norm_row(const double*, std::span<const float>, double, double*) noexcept;
 
 void norm_row_backward(const float* x, std::span<const float> weight, double eps, const float* grad_y,
                        float* grad_x) noexcept {
@@ -232,11 +250,15 @@ void norm_row_backward(const float* x, std::span<const float> weight, double eps
   for (std::size_t i = 0; i < width; ++i) grad_x[i] = grad_y[i] * weight[i] * straight - x[i] * inward;
 }
 
-void norm_rows(std::span<const float> x, std::span<const float> weight, double eps, std::span<float> y) {
+template <class T>
+void norm_rows(std::span<const T> x, std::span<const float> weight, double eps, std::span<T> y) {
   const std::size_t width = weight.size();
   parallel_rows(x.size() / width, width,
                 [&](std::size_t row) { norm_row(&x[row * width], weight, eps, &y[row * width]); });
 }
+
+template void norm_rows(std::span<const float>, std::span<const float>, double, std::span<float>);
+template void norm_rows(std::span<const double>, std::span<const float>, double, std::span<double>);
 
 void norm_rows_backward(std::span<const float> x, std::span<const float> weight, double eps,
                         std::span<const float> grad_y, std::span<float> grad_x) {
@@ -261,13 +283,15 @@ WeightShape dense_shape(const LayerConfig& config) {
   return {.rows = matrix.rows, .cols = matrix.cols};
 }
 
-void dense_forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void dense_forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const Linear part = dense_matrix(layer.config);
   const std::size_t batch = rows_of(layer, x, part.matrix.cols);
-  resize_rows(state.post, x, part.matrix.cols, part.matrix.rows);
-  const std::span<float> z = pre_activation(layer, state, run);
+  Tensor<T>& post = state.values<T>().post;
+  resize_rows(post, x, part.matrix.cols, part.matrix.rows);
+  const std::span<T> z = pre_activation<T>(layer, state, run);
   linear_forward(layer, part, x.values(), batch, z, run);
-  apply_activation(layer.config.activation, z, state.post.values());
+  apply_activation(layer.config.activation, z, post.values());
 }
 
 void dense_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -284,6 +308,7 @@ void dense_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, 
 
 }  // namespace
 
-const LayerFunctions kDense{LayerType::dense, dense_shape, initialize_matrix, dense_forward, dense_backward};
+const LayerFunctions kDense{LayerType::dense,     dense_shape,           initialize_matrix,
+                            dense_forward<float>, dense_forward<double>, dense_backward};
 
 }  // namespace imago::layers

@@ -34,13 +34,14 @@ bool is_drift(double threshold, const Observation& seen) {
 
 }  // namespace
 
-TensorStats stats_of(const Tensor<float>& tensor) {
+template <class T>
+TensorStats stats_of(const Tensor<T>& tensor) {
   TensorStats stats;
   stats.total = tensor.size();
   if (stats.total == 0) return stats;
   double sum = 0, squares = 0;
   stats.maximum = stats.minimum = tensor[0];
-  for (const float element : tensor.values()) {
+  for (const T element : tensor.values()) {
     const double value = element;
     sum += value;
     squares += value * value;
@@ -53,6 +54,9 @@ TensorStats stats_of(const Tensor<float>& tensor) {
   stats.deviation = std::sqrt(std::max(0.0, squares / count - stats.average * stats.average));
   return stats;
 }
+
+template TensorStats stats_of(const Tensor<float>&);
+template TensorStats stats_of(const Tensor<double>&);
 
 void remember_input(const TensorStats& stats, Run& run) {
   if (run.grid == nullptr) return;
@@ -115,7 +119,7 @@ Widths convolution_widths(const LayerConfig& config, int axes, const Measured& m
   if (axes >= 2) inputs = checked_mul(inputs, across, kWhat);
   if (axes >= 3) inputs = checked_mul(inputs, size_of(or_else(config.input_depth, config.input_height)), kWhat);
   if (measured.input == nullptr || inputs == 0) return {inputs, inputs};
-  return {inputs, measured.output->size() / std::max<std::size_t>(1, measured.input->size() / inputs)};
+  return {inputs, measured.output->elements() / std::max<std::size_t>(1, measured.input->elements() / inputs)};
 }
 
 Widths widths_in_settings(const LayerConfig& config, const Measured& measured) {
@@ -150,8 +154,8 @@ Widths widths_in_settings(const LayerConfig& config, const Measured& measured) {
 
 Widths widths_of(const LayerConfig& config, const Measured& measured) {
   Widths widths = widths_in_settings(config, measured);
-  if (widths.input == 0 && measured.input != nullptr) widths.input = measured.input->shape().last();
-  if (widths.output == 0 && measured.output != nullptr) widths.output = measured.output->shape().last();
+  if (widths.input == 0 && measured.input != nullptr) widths.input = measured.input->last();
+  if (widths.output == 0 && measured.output != nullptr) widths.output = measured.output->last();
   if (widths.output == 0) widths.output = widths.input;
   return widths;
 }

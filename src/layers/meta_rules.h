@@ -8,7 +8,8 @@
 
 namespace imago::layers {
 
-TensorStats stats_of(const Tensor<float>& tensor);
+template <class T>
+TensorStats stats_of(const Tensor<T>& tensor);
 
 /// Appends to the history of the grid, which keeps the latest kMetaHistory. Does nothing without a grid.
 void remember_input(const TensorStats& stats, Run& run);
@@ -22,10 +23,11 @@ struct Observation {
 /// Unknown conditions never hold.
 bool condition_holds(const MetaRule& rule, const Observation& seen);
 
-/// The tensors that the target had last, where they are known: they give the sizes that its settings leave out.
+/// The shapes of the tensors that the target had last, where they are known: they give the sizes that its settings
+/// leave out.
 struct Measured {
-  const Tensor<float>* input = nullptr;
-  const Tensor<float>* output = nullptr;
+  const Shape* input = nullptr;
+  const Shape* output = nullptr;
 };
 
 /// Executes a command on `target` or, if that is a Metacognition layer, on the layer it observes. Returns whether the

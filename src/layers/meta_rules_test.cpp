@@ -113,7 +113,7 @@ Changed command(Layer layer, int code, float param, const Tensor<float>& x) {
   if (layer.weights) result.old.assign(layer.weights->master().begin(), layer.weights->master().end());
   forward_layer(layer, x, nullptr, result.state, run);
   const Tensor<float> before = result.state.post;
-  result.changed = execute_command(layer, code, param, {&x, &before}, run);
+  result.changed = execute_command(layer, code, param, {&x.shape(), &before.shape()}, run);
   forward_layer(layer, x, nullptr, result.state, run);
   result.layer = std::move(layer);
   return result;

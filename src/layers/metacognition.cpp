@@ -1,6 +1,6 @@
 // Metacognition: watches another layer. Rules may change that layer, or a network of its own may change the result.
-// children[0]: the observed layer. scratch: [0] the input of the meta network, [1] noise. counters: forwards since each
-// rule fired.
+// children[0]: the observed layer. scratch[0]: the input of the meta network. rounded: noise. counters: forwards since
+// each rule fired.
 
 #include <algorithm>
 #include <cmath>
@@ -19,19 +19,23 @@ namespace {
 
 constexpr int kFirstCommand = 70;  // smaller codes called methods of the original engine by name
 
-void run_observed(Layer& layer, const Tensor<float>& x, LayerState& state, Run& run) {
+template <class T>
+void run_observed(Layer& layer, const Tensor<T>& x, LayerState& state, Run& run) {
+  Tensor<T>& post = state.values<T>().post;
   if (layer.observed == nullptr) {
-    state.post = x;
+    post = x;
     return;
   }
   state.children.resize(1);
   forward_layer(*layer.observed, x, nullptr, state.children[0], run);
-  state.post = state.children[0].post;
+  post = state.children[0].values<T>().post;
 }
 
 /// True if a command changed a layer.
-bool apply_rules(Layer& layer, const Tensor<float>& x, const TensorStats& input, LayerState& state, Run& run) {
-  const Observation seen{input, stats_of(state.post), run.grid == nullptr ? nullptr : &run.grid->history()};
+template <class T>
+bool apply_rules(Layer& layer, const Tensor<T>& x, const TensorStats& input, LayerState& state, Run& run) {
+  const Tensor<T>& post = state.values<T>().post;
+  const Observation seen{input, stats_of(post), run.grid == nullptr ? nullptr : &run.grid->history()};
   state.counters.resize(layer.rules.size());
   bool changed = false;
   for (std::size_t i = 0; i < layer.rules.size(); ++i) {
@@ -44,7 +48,7 @@ bool apply_rules(Layer& layer, const Tensor<float>& x, const TensorStats& input,
     forwards = 0;
     const int command = int_of(rule.command);
     if (rule.self_only) {
-      changed |= execute_command(*layer.observed, command, rule.param, {&x, &state.post}, run);
+      changed |= execute_command(*layer.observed, command, rule.param, {&x.shape(), &post.shape()}, run);
     } else {
       changed |= execute_command(command_target(layer, rule.param, run), command, rule.param, {}, run);
     }
@@ -52,26 +56,28 @@ bool apply_rules(Layer& layer, const Tensor<float>& x, const TensorStats& input,
   return changed;
 }
 
-void append_stats(const TensorStats& stats, float* to) {
-  to[0] = static_cast<float>(stats.average);
-  to[1] = static_cast<float>(stats.deviation);
-  to[2] = static_cast<float>(stats.maximum);
-  to[3] = static_cast<float>(stats.minimum);
-  to[4] = static_cast<float>(stats.active);
+template <class T>
+void append_stats(const TensorStats& stats, T* to) {
+  to[0] = static_cast<T>(stats.average);
+  to[1] = static_cast<T>(stats.deviation);
+  to[2] = static_cast<T>(stats.maximum);
+  to[3] = static_cast<T>(stats.minimum);
+  to[4] = static_cast<T>(stats.active);
 }
 
 /// The meta network's input by `meta_source`; all but the plain input end with a 1.
-const Tensor<float>& meta_input(const Layer& layer, const Tensor<float>& x, const TensorStats& input, LayerState& state,
-                                const Run& run) {
+template <class T>
+const Tensor<T>& meta_input(const Layer& layer, const Tensor<T>& x, const TensorStats& input, LayerState& state,
+                            const Run& run) {
   constexpr std::size_t kStats = 5, kEntries = 10;
   const std::string& source = layer.config.meta_source;
-  Tensor<float>& values = state.scratch[0];
+  Tensor<T>& values = state.values<T>().scratch[0];
   if (source == "stats") {
     resize_to(values, {1, kStats + 1});
     append_stats(input, values.values().data());
   } else if (source == "history") {
     resize_to(values, {1, kEntries * kStats + 1});
-    std::ranges::fill(values.values(), 0.0f);
+    std::ranges::fill(values.values(), T{0});
     if (run.grid != nullptr) {
       const std::deque<TensorStats>& history = run.grid->history();
       const std::size_t count = std::min(kEntries, history.size());
@@ -90,42 +96,47 @@ const Tensor<float>& meta_input(const Layer& layer, const Tensor<float>& x, cons
 }
 
 /// Triples of command, column and parameter. True if a command changed a layer.
-bool obey(const Layer& layer, std::span<const float> triples, Run& run) {
+template <class T>
+bool obey(const Layer& layer, std::span<const T> triples, Run& run) {
   bool changed = false;
   for (; triples.size() >= 3; triples = triples.subspan(3)) {
-    const int command = int_of(triples[0]);
+    const int command = int_of(static_cast<float>(triples[0]));
     if (command < kFirstCommand) continue;
-    changed |= execute_command(command_target(layer, triples[1], run), command, triples[2], {}, run);
+    changed |= execute_command(command_target(layer, static_cast<float>(triples[1]), run), command,
+                               static_cast<float>(triples[2]), {}, run);
   }
   return changed;
 }
 
-void apply_meta_network(Layer& layer, const Tensor<float>& x, const TensorStats& input, LayerState& state, Run& run) {
-  state.scratch.resize(2);
+template <class T>
+void apply_meta_network(Layer& layer, const Tensor<T>& x, const TensorStats& input, LayerState& state, Run& run) {
+  LayerValues<T>& own = state.values<T>();
+  own.scratch.resize(1);
   if (run.grid == nullptr) throw UsageError(describe(layer) + ": a meta network runs only inside a network");
-  const Tensor<float>& question = meta_input(layer, x, input, state, run);
-  const std::span<const float> answer = run.grid->run_meta_network(*layer.meta_network, question).values();
+  const Tensor<T>& question = meta_input(layer, x, input, state, run);
+  const std::span<const T> answer = run.grid->run_meta_network(*layer.meta_network, question).values();
   if (answer.empty()) throw ShapeError(describe(layer) + ": its meta network gives nothing");
   const std::string& effect = layer.config.meta_effect;
-  const std::span<float> post = state.post.values();
+  const std::span<T> post = own.post.values();
   if (effect == "gate") {
-    kernels::scale(post, static_cast<float>(1 / (1 + std::exp(-static_cast<double>(answer[0])))));
+    kernels::scale(post, static_cast<T>(1 / (1 + std::exp(-static_cast<double>(answer[0])))));
   } else if (effect == "noise") {
-    Tensor<float>& noise = state.scratch[1];
-    noise.resize(state.post.shape());
+    state.rounded.resize(own.post.shape());
     run.seed = derive_seed(run.seed, 0);
-    fill_uniform(noise.values(), run.seed, 1);
-    kernels::add_scaled(noise.values(), std::max(0.0f, answer[0]), post);
+    fill_uniform(state.rounded.values(), run.seed, 1);
+    const T factor = std::max(T{0}, answer[0]);
+    for (std::size_t i = 0; i < post.size(); ++i) post[i] += factor * static_cast<T>(state.rounded[i]);
   } else if (effect == "intervention") {
-    if (!(answer[0] > 0.5f)) return;
-    const std::span<const float> values = answer.subspan(1, std::min(answer.size() - 1, post.size()));
-    std::ranges::fill(std::ranges::copy(values, post.begin()).out, post.end(), 0.0f);
+    if (!(answer[0] > T{0.5})) return;
+    const std::span<const T> values = answer.subspan(1, std::min(answer.size() - 1, post.size()));
+    std::ranges::fill(std::ranges::copy(values, post.begin()).out, post.end(), T{0});
   } else if (effect == "autonomous_command") {
     if (obey(layer, answer, run)) run_observed(layer, x, state, run);
   }
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const TensorStats input = stats_of(x);
   remember_input(input, run);
   run_observed(layer, x, state, run);
@@ -149,6 +160,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kMetacognition{LayerType::metacognition, no_weights, nullptr, forward, backward};
+const LayerFunctions kMetacognition{LayerType::metacognition, no_weights,      nullptr,
+                                    forward<float>,           forward<double>, backward};
 
 }  // namespace imago::layers

@@ -16,8 +16,8 @@ std::size_t norm_width(const LayerConfig& config) {
 
 double effective_eps(double rms_norm_eps) noexcept { return rms_norm_eps > 0 ? rms_norm_eps : 1e-6; }
 
-float norm_eps(const LayerConfig& config) {
-  return config.type == LayerType::layer_norm ? 1e-5f : static_cast<float>(effective_eps(config.rms_norm_eps));
+double norm_eps(const LayerConfig& config) {
+  return config.type == LayerType::layer_norm ? 1e-5 : effective_eps(config.rms_norm_eps);
 }
 
 namespace {
@@ -63,22 +63,24 @@ void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t) 
   initialize_constant(weights, 0, norm_width(config), 1);
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run&) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run&) {
   const std::size_t width = norm_width(layer.config);
   rows_of(layer, x, width);
-  state.post.resize(x.shape());
-  const float eps = norm_eps(layer.config);
+  Tensor<T>& post = state.values<T>().post;
+  post.resize(x.shape());
+  const T eps = static_cast<T>(norm_eps(layer.config));
   if (layer.config.type == LayerType::rms_norm) {
-    return kernels::rms_norm(x.values(), weights_of(layer, 0, width), eps, state.post.values());
+    return kernels::rms_norm(x.values(), weights_of<T>(layer, 0, width), eps, post.values());
   }
-  const std::span<const float> weights = weights_of(layer, 0, 2 * width);
-  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), eps, state.post.values());
+  const std::span<const T> weights = weights_of<T>(layer, 0, 2 * width);
+  kernels::layer_norm(x.values(), weights.first(width), weights.last(width), eps, post.values());
 }
 
 void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
                   LayerState& state, LayerGradient& gradient, Run&) {
   const std::size_t width = norm_width(layer.config);
-  const double eps = static_cast<double>(norm_eps(layer.config));
+  const double eps = norm_eps(layer.config);
   const std::span<const float> gamma = weights_of(layer, 0, width);
   for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
     const double n = static_cast<double>(width);
@@ -96,7 +98,7 @@ void rms_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, co
 void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
                          LayerState& state, LayerGradient& gradient, Run&) {
   const std::size_t width = norm_width(layer.config);
-  const double eps = static_cast<double>(norm_eps(layer.config));
+  const double eps = norm_eps(layer.config);
   const std::span<const float> gamma = weights_of(layer, 0, 2 * width).first(width);
   for_each_row(x, grad_output, width, state, [&](const float* xs, const float* dy, float* dx) -> RowFigures {
     const double n = static_cast<double>(width);
@@ -121,7 +123,9 @@ void layer_norm_backward(Layer& layer, const Tensor<float>& x, const Tensor<floa
 
 }  // namespace
 
-const LayerFunctions kRmsNorm{LayerType::rms_norm, weight_shape_of, initialize, forward, rms_backward};
-const LayerFunctions kLayerNorm{LayerType::layer_norm, weight_shape_of, initialize, forward, layer_norm_backward};
+const LayerFunctions kRmsNorm{LayerType::rms_norm, weight_shape_of, initialize,
+                              forward<float>,      forward<double>, rms_backward};
+const LayerFunctions kLayerNorm{LayerType::layer_norm, weight_shape_of, initialize,
+                                forward<float>,        forward<double>, layer_norm_backward};
 
 }  // namespace imago::layers

@@ -44,7 +44,7 @@ TEST(Norms, GradientsAreDifferences) {
       testing::randomize_layer(layer, 4, 1);
       const std::size_t n = static_cast<std::size_t>(width);
       const bool has_beta = !is_rms;
-      const double eps = is_rms ? static_cast<double>(1e-2f) : static_cast<double>(1e-5f);
+      const double eps = is_rms ? 1e-2 : 1e-5;
       testing::GradientCheck check;
       check.reference = [=](std::span<const double> x, std::span<const double> w) {
         std::vector<double> y(x.size());

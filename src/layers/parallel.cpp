@@ -1,6 +1,8 @@
 // Parallel: branches on the same input, their results combined. saved[0], mode "filter" only: the mixture weights
 // [samples, branches].
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -28,65 +30,109 @@ std::size_t samples_of(const Layer& layer, const Shape& x) {
 
 namespace {
 
+/// Values per sample of a branch or gate.
+std::size_t branch_width(const Layer& layer, const Shape& branch, std::size_t samples) {
+  if (branch.elements() % samples != 0) {
+    throw ShapeError(fmt::format("{}: a branch gives {}, which does not divide into {} samples", describe(layer),
+                                 branch.to_string(), samples));
+  }
+  return branch.elements() / samples;
+}
+
+}  // namespace
+
+std::size_t combined_width(const Layer& layer, std::size_t samples,
+                           const std::function<const Shape&(std::size_t index)>& shape_of) {
+  const CombineMode mode = combine_mode(layer.config);
+  std::size_t total = 0;
+  const std::size_t first = branch_width(layer, shape_of(0), samples);
+  for (std::size_t i = 0; i < layer.branches.size(); ++i) {
+    const std::size_t width = branch_width(layer, shape_of(i), samples);
+    total += width;
+    if (mode == CombineMode::concat || width == first) continue;
+    throw ShapeError(
+        fmt::format("{}: combine_mode '{}' needs branches of one size, but branch 0 gives {} values per sample and "
+                    "branch {} gives {}",
+                    describe(layer), layer.config.combine_mode, first, i, width));
+  }
+  return mode == CombineMode::concat ? total : first;
+}
+
+std::size_t gate_width(const Layer& layer, const Shape& gate, std::size_t samples) {
+  const std::size_t width = branch_width(layer, gate, samples);
+  if (width < layer.branches.size()) {
+    throw ShapeError(fmt::format("{}: its filter gate gives {} values per sample for {} branches", describe(layer),
+                                 width, layer.branches.size()));
+  }
+  return width;
+}
+
+namespace {
+
 WeightShape checked_settings(const LayerConfig& config) {
   combine_mode(config);
   return {};
 }
 
 /// Copies rows of `width` values between matrices whose rows lie `from_stride` and `to_stride` apart.
-void copy_rows(std::size_t rows, std::size_t width, const float* from, std::size_t from_stride, float* to,
+template <class T>
+void copy_rows(std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride) {
   parallel_rows(rows, width, [&](std::size_t r) { std::copy_n(from + r * from_stride, width, to + r * to_stride); });
 }
 
-void concatenate(const Layer& layer, LayerState& state, std::size_t samples) {
-  const std::size_t total = combined_width(layer, state, samples);
-  resize_to(state.post, {samples, total});
+template <class T>
+void concatenate(const Layer& layer, LayerState& state, std::size_t samples, std::size_t total) {
+  Tensor<T>& post = state.values<T>().post;
   std::size_t first = 0;
   for (std::size_t i = 0; i < layer.branches.size(); ++i) {
-    const LayerState& child = state.children[i];
-    const std::size_t width = child.post.size() / samples;
-    copy_rows(samples, width, child.post.values().data(), width, state.post.values().data() + first, total);
+    const Tensor<T>& branch = state.children[i].values<T>().post;
+    const std::size_t width = branch.size() / samples;
+    copy_rows(samples, width, branch.values().data(), width, post.values().data() + first, total);
     first += width;
   }
 }
 
-void sum_up(const Layer& layer, LayerState& state, std::size_t samples) {
-  resize_to(state.post, {samples, combined_width(layer, state, samples)});
-  std::ranges::copy(state.children[0].post.values(), state.post.values().begin());
+template <class T>
+void sum_up(const Layer& layer, LayerState& state) {
+  Tensor<T>& post = state.values<T>().post;
+  kernels::copy(state.children[0].values<T>().post.values(), post.values());
   for (std::size_t i = 1; i < layer.branches.size(); ++i) {
-    kernels::add(state.children[i].post.values(), state.post.values());
+    kernels::add(state.children[i].values<T>().post.values(), post.values());
   }
   if (combine_mode(layer.config) != CombineMode::average) return;
-  kernels::scale(state.post.values(), 1.0f / static_cast<float>(layer.branches.size()));
+  kernels::scale(post.values(), T{1} / static_cast<T>(layer.branches.size()));
 }
 
-void mix(Layer& layer, const Tensor<float>& x, LayerState& state, std::size_t samples, Run& run) {
+template <class T>
+void mix(Layer& layer, const Tensor<T>& x, LayerState& state, std::size_t samples, std::size_t width, Run& run) {
   if (layer.filter_gate == nullptr) throw UsageError(describe(layer) + ": combine_mode 'filter' needs a filter gate");
   const std::size_t branches = layer.branches.size();
-  LayerState& gate = state.children[branches];
-  forward_layer(*layer.filter_gate, x, nullptr, gate, run);
-  state.saved.resize(1);
-  Tensor<float>& weights = state.saved[0];
+  forward_layer(*layer.filter_gate, x, nullptr, state.children[branches], run);
+  const Tensor<T>& gate = state.children[branches].values<T>().post;
+  LayerValues<T>& own = state.values<T>();
+  own.saved.resize(1);
+  Tensor<T>& weights = own.saved[0];
   resize_to(weights, {samples, branches});
-  copy_rows(samples, branches, gate.post.values().data(), gate_width(layer, gate, samples), weights.values().data(),
+  copy_rows(samples, branches, gate.values().data(), gate_width(layer, gate.shape(), samples), weights.values().data(),
             branches);
   kernels::softmax(weights.values(), branches);
 
-  const std::size_t width = combined_width(layer, state, samples);
-  resize_to(state.post, {samples, width});
   parallel_rows(samples, width * branches, [&](std::size_t s) {
-    const std::span<float> out = state.post.values().subspan(s * width, width);
-    std::ranges::fill(out, 0.0f);
+    const std::span<T> out = own.post.values().subspan(s * width, width);
+    std::ranges::fill(out, T{0});
     for (std::size_t i = 0; i < branches; ++i) {
-      kernels::add_scaled(state.children[i].post.values().subspan(s * width, width), weights[s * branches + i], out);
+      const std::span<const T> branch = state.children[i].values<T>().post.values();
+      kernels::add_scaled(branch.subspan(s * width, width), weights[s * branches + i], out);
     }
   });
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
+  Tensor<T>& post = state.values<T>().post;
   if (layer.branches.empty()) {
-    state.post = x;
+    post = x;
     return;
   }
   const CombineMode mode = combine_mode(layer.config);
@@ -95,11 +141,14 @@ void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerSt
   for (std::size_t i = 0; i < layer.branches.size(); ++i) {
     forward_layer(resolve(layer.branches[i], run), x, nullptr, state.children[i], run);
   }
+  const auto shape_of = [&](std::size_t i) -> const Shape& { return state.children[i].values<T>().post.shape(); };
+  const std::size_t width = combined_width(layer, samples, shape_of);
+  resize_to(post, {samples, width});
   switch (mode) {
-    case CombineMode::concat: concatenate(layer, state, samples); break;
+    case CombineMode::concat: concatenate<T>(layer, state, samples, width); break;
     case CombineMode::add:
-    case CombineMode::average: sum_up(layer, state, samples); break;
-    case CombineMode::filter: mix(layer, x, state, samples, run); break;
+    case CombineMode::average: sum_up<T>(layer, state); break;
+    case CombineMode::filter: mix(layer, x, state, samples, width, run); break;
   }
 }
 
@@ -178,6 +227,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kParallel{LayerType::parallel, checked_settings, nullptr, forward, backward};
+const LayerFunctions kParallel{LayerType::parallel, checked_settings, nullptr,
+                               forward<float>,      forward<double>,  backward};
 
 }  // namespace imago::layers

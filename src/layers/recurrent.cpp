@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "base/checked.h"
 #include "kernels/ops.h"
@@ -49,20 +50,23 @@ namespace {
 enum Scratch : std::size_t { kSums, kBefore, kGradGates, kGradH, kGradC, kH, kTanhC, kScratchCount };
 
 /// One step of all gates, and what an LSTM has beside them; all [B][H].
-struct Step {
-  std::span<float> gates;  ///< [gates][B][H]
-  std::span<float> c_before = {}, c = {}, tanh_c = {}, h = {}, grad_c = {};
+template <class T>
+struct StepOf {
+  std::span<T> gates;  ///< [gates][B][H]
+  std::span<T> c_before = {}, c = {}, tanh_c = {}, h = {}, grad_c = {};
 
-  std::span<float> gate(std::size_t number, std::size_t count = 1) const {
+  std::span<T> gate(std::size_t number, std::size_t count = 1) const {
     return gates.subspan(number * c.size(), count * c.size());
   }
 };
+using Step = StepOf<float>;
 
 struct RnnCell {
   static constexpr std::size_t kGates = 1;
 
   /// Makes gates of the sums; returns h.
-  static std::span<const float> forward(const Step& step) {
+  template <class T>
+  static std::span<const T> forward(const StepOf<T>& step) {
     kernels::activate(kernels::Activation::tanh, step.gates, step.gates);
     return step.gates;
   }
@@ -75,8 +79,9 @@ struct RnnCell {
 struct LstmCell {
   static constexpr std::size_t kGates = kLstmGates;
 
-  static std::span<const float> forward(const Step& step) {
-    const std::span<float> i = step.gate(0), f = step.gate(1), g = step.gate(2), o = step.gate(3);
+  template <class T>
+  static std::span<const T> forward(const StepOf<T>& step) {
+    const std::span<T> i = step.gate(0), f = step.gate(1), g = step.gate(2), o = step.gate(3);
     kernels::activate(kernels::Activation::sigmoid, step.gate(0, 2), step.gate(0, 2));
     kernels::activate(kernels::Activation::tanh, g, g);
     kernels::activate(kernels::Activation::sigmoid, o, o);
@@ -106,10 +111,10 @@ struct LstmCell {
   }
 };
 
-template <class Cell>
-Step step_at(const RecurrentSizes& s, LayerState& state, std::size_t t) {
+template <class Cell, class T>
+StepOf<T> step_at(const RecurrentSizes& s, LayerValues<T>& state, std::size_t t) {
   const std::size_t count = s.step_values();
-  Step step{.gates = state.saved[0].values().subspan(t * Cell::kGates * count, Cell::kGates * count)};
+  StepOf<T> step{.gates = state.saved[0].values().subspan(t * Cell::kGates * count, Cell::kGates * count)};
   if constexpr (Cell::kGates == kLstmGates) {
     step.c_before = state.saved[1].values().subspan(t * count, count);
     step.c = state.saved[1].values().subspan((t + 1) * count, count);
@@ -140,8 +145,8 @@ void initialize(const LayerConfig& config, WeightStore& weights, std::uint64_t s
 }
 
 /// Gives what both directions use its size.
-template <class Cell>
-void prepare(const RecurrentSizes& s, LayerState& state) {
+template <class Cell, class T>
+void prepare(const RecurrentSizes& s, LayerValues<T>& state) {
   state.scratch.resize(kScratchCount);
   resize_to(state.scratch[kSums], {Cell::kGates, s.batch, s.steps, s.hidden});
   for (const Scratch part : {kGradH, kGradC, kH, kTanhC}) resize_to(state.scratch[part], {s.batch, s.hidden});
@@ -153,33 +158,35 @@ void for_each_row(const RecurrentSizes& s, std::size_t t, Body&& body) {
   for (std::size_t b = 0; b < s.batch; ++b) body(b * s.hidden, (b * s.steps + t) * s.hidden);
 }
 
-void add(std::span<const float> from, float* __restrict to) {
+template <class T>
+void add(std::span<const T> from, std::type_identity_t<T>* __restrict to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i];
 }
 
-template <class Cell>
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class Cell, class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const RecurrentSizes s = recurrent_sizes(layer, x.shape());
   const std::size_t count = s.step_values(), all = s.rows() * s.hidden;
-  prepare<Cell>(s, state);
-  state.saved.resize(2);
-  resize_to(state.post, {s.batch, s.steps, s.hidden});
-  resize_to(state.saved[0], {s.steps, Cell::kGates, s.batch, s.hidden});
+  LayerValues<T>& own = state.values<T>();
+  prepare<Cell>(s, own);
+  own.saved.resize(2);
+  resize_to(own.post, {s.batch, s.steps, s.hidden});
+  resize_to(own.saved[0], {s.steps, Cell::kGates, s.batch, s.hidden});
   if constexpr (Cell::kGates == kLstmGates) {
-    resize_to(state.saved[1], {s.steps + 1, s.batch, s.hidden});
-    std::ranges::fill(state.saved[1].values().first(count), 0.0f);
+    resize_to(own.saved[1], {s.steps + 1, s.batch, s.hidden});
+    std::ranges::fill(own.saved[1].values().first(count), T{0});
   }
   for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
     linear_forward(layer, gate_at(s, gate).input, x.values(), s.rows(),
-                   state.scratch[kSums].values().subspan(gate * all, all), run);
+                   own.scratch[kSums].values().subspan(gate * all, all), run);
   }
-  const std::span<float> post = state.post.values();
-  std::span<const float> h;
+  const std::span<T> post = own.post.values();
+  std::span<const T> h;
   for (std::size_t t = 0; t < s.steps; ++t) {
-    const Step step = step_at<Cell>(s, state, t);
+    const StepOf<T> step = step_at<Cell>(s, own, t);
     for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
-      const std::span<float> sums = step.gates.subspan(gate * count, count);
-      const std::span<const float> product = state.scratch[kSums].values().subspan(gate * all, all);
+      const std::span<T> sums = step.gates.subspan(gate * count, count);
+      const std::span<const T> product = own.scratch[kSums].values().subspan(gate * all, all);
       if (t == 0) {
         for_each_row(s, t, [&](std::size_t at, std::size_t row) { std::copy_n(&product[row], s.hidden, &sums[at]); });
       } else {
@@ -207,7 +214,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   const RecurrentSizes s = recurrent_sizes(layer, x.shape());
   const std::size_t count = s.step_values(), all = s.rows() * s.hidden;
   const std::span<const float> weights = decoded_weights(*layer.weights, layer.config.scheme());
-  prepare<Cell>(s, state);
+  prepare<Cell, float>(s, state);
   resize_to(state.scratch[kBefore], {s.batch, s.steps, s.hidden});
   resize_to(state.scratch[kGradGates], {Cell::kGates, s.batch, s.hidden});
   const std::span<float> grad_sums = state.scratch[kSums].values();
@@ -219,7 +226,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   for (const Scratch part : {kGradH, kGradC}) std::ranges::fill(state.scratch[part].values(), 0.0f);
   for (std::size_t t = s.steps; t-- > 0;) {
     for_each_row(s, t, [&](std::size_t at, std::size_t row) { add(grad_y.subspan(row, s.hidden), &grad_h[at]); });
-    Cell::backward(step_at<Cell>(s, state, t), grad_h, grad_gates);
+    Cell::backward(step_at<Cell, float>(s, state, t), grad_h, grad_gates);
     for (std::size_t gate = 0; gate < Cell::kGates; ++gate) {
       const std::span<const float> grad = grad_gates.subspan(gate * count, count);
       const std::span<float> sums = grad_sums.subspan(gate * all, all);
@@ -244,7 +251,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 template <class Cell>
 constexpr LayerFunctions functions(LayerType type) {
-  return {type, shape_of<Cell>, initialize<Cell>, forward<Cell>, backward<Cell>};
+  return {type, shape_of<Cell>, initialize<Cell>, forward<Cell, float>, forward<Cell, double>, backward<Cell>};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Sequential, and Residual, which is meant to run inside it: post = x + skip where a skip of the same size is given,
 // else x.
 
+#include "imago/error.h"
 #include "kernels/ops.h"
 #include "layers/children.h"
 
@@ -15,12 +16,16 @@ Grid& grid_of(const Layer& child, Run& run) {
   return *run.grid;
 }
 
-void copy_as(const Tensor<float>& from, const Shape& shape, Tensor<float>& to) {
+template <class T>
+void copy_as(const Tensor<T>& from, const Shape& shape, Tensor<T>& to) {
   to.resize(shape);
   kernels::copy(from.values(), to.values());
 }
 
-void add(const Tensor<float>& from, Tensor<float>& to) { kernels::add(from.values(), to.values()); }
+template <class T>
+void add(const Tensor<T>& from, Tensor<T>& to) {
+  kernels::add(from.values(), to.values());
+}
 
 }  // namespace
 
@@ -32,7 +37,13 @@ LayerGradient& resolve_gradient(const Layer& child, LayerGradient& own, Run& run
   return leads_elsewhere(child) ? grid_of(child, run).gradient(child.config.target) : own;
 }
 
-void copy_tensor(const Tensor<float>& from, Tensor<float>& to) { copy_as(from, from.shape(), to); }
+template <class T>
+void copy_tensor(const Tensor<T>& from, Tensor<T>& to) {
+  copy_as(from, from.shape(), to);
+}
+
+template void copy_tensor(const Tensor<float>&, Tensor<float>&);
+template void copy_tensor(const Tensor<double>&, Tensor<double>&);
 
 std::size_t enabled_before(Layer& layer, std::size_t index, Run& run) {
   while (index-- > 0) {
@@ -43,11 +54,14 @@ std::size_t enabled_before(Layer& layer, std::size_t index, Run& run) {
 
 namespace {
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
-  const auto forward_one = [&](Layer& sub_layer, std::size_t i, const Tensor<float>& input, const Tensor<float>* skip) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
+  const auto forward_one = [&](Layer& sub_layer, std::size_t i, const Tensor<T>& input,
+                               const Tensor<T>* skip) -> const Tensor<T>& {
     forward_layer(sub_layer, input, skip, state.children[i], run);
+    return state.children[i].values<T>().post;
   };
-  copy_tensor(walk_forward(layer, x, state, run, forward_one), state.post);
+  copy_tensor(walk_forward(layer, x, state, run, forward_one), state.values<T>().post);
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -57,12 +71,14 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
     backward_layer(sub_layer, input, skip, grad, state.children[i],
                    resolve_gradient(layer.sub_layers[i], gradient.children[i], run), run);
   };
-  copy_tensor(walk_backward(layer, x, grad_output, state, run, backward_one, add), state.grad_input);
+  copy_tensor(walk_backward(layer, x, grad_output, state, run, backward_one, add<float>), state.grad_input);
 }
 
-void residual_forward(Layer&, const Tensor<float>& x, const Tensor<float>* skip, LayerState& state, Run&) {
-  copy_tensor(x, state.post);
-  if (uses_skip(skip, x)) add(*skip, state.post);
+template <class T>
+void residual_forward(Layer&, const Tensor<T>& x, const Tensor<T>* skip, LayerState& state, Run&) {
+  Tensor<T>& post = state.values<T>().post;
+  copy_tensor(x, post);
+  if (uses_skip(skip, x)) add(*skip, post);
 }
 
 /// grad_skip is left without values where no skip was used.
@@ -78,7 +94,8 @@ void residual_backward(Layer&, const Tensor<float>& x, const Tensor<float>* skip
 
 }  // namespace
 
-const LayerFunctions kSequential{LayerType::sequential, no_weights, nullptr, forward, backward};
-const LayerFunctions kResidual{LayerType::residual, no_weights, nullptr, residual_forward, residual_backward};
+const LayerFunctions kSequential{LayerType::sequential, no_weights, nullptr, forward<float>, forward<double>, backward};
+const LayerFunctions kResidual{LayerType::residual,      no_weights,       nullptr, residual_forward<float>,
+                               residual_forward<double>, residual_backward};
 
 }  // namespace imago::layers

@@ -59,8 +59,8 @@ SwiGluParts swiglu_parts(const LayerConfig& config);
 // ---- RMSNorm and LayerNorm
 
 std::size_t norm_width(const LayerConfig& config);
-/// The epsilon of the layer's own norm, rounded to float32 as kernels take it.
-float norm_eps(const LayerConfig& config);
+/// The epsilon of the layer's own norm.
+double norm_eps(const LayerConfig& config);
 /// rms_norm_eps of norms inside other layers: 1e-6 unless positive.
 double effective_eps(double rms_norm_eps) noexcept;
 
@@ -118,9 +118,9 @@ KMeansDims kmeans_dims(const LayerConfig& config);
 // ---- Softmax
 
 struct SoftmaxSettings {
-  float temperature;
-  double alpha;      ///< of entmax: 1 is softmax, 2 sparsemax
-  std::size_t rows;  ///< 0: rows are the last dimension
+  double temperature;  ///< finite and not 0 in float32 too
+  double alpha;        ///< of entmax: 1 is softmax, 2 sparsemax
+  std::size_t rows;    ///< 0: rows are the last dimension
   std::size_t cols;
   bool noisy;                     ///< Gumbel noise is added
   const std::vector<bool>* mask;  ///< null: none; may be shorter than a row

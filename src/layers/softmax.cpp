@@ -29,8 +29,8 @@ SoftmaxSettings softmax_settings(const LayerConfig& c) {
     cols = c.hierarchy_levels.back();
   }
   if (rows < 0 || cols < 0) throw UsageError(fmt::format("Softmax: a grid of {} × {} has a negative size", rows, cols));
-  const float temperature = static_cast<float>(c.temperature == 0 ? 1 : c.temperature);
-  if (!std::isfinite(temperature) || temperature == 0) {
+  const double temperature = c.temperature == 0 ? 1 : c.temperature;
+  if (const float narrow = static_cast<float>(temperature); !std::isfinite(narrow) || narrow == 0) {
     throw UsageError(fmt::format("Softmax: a temperature of {} is not usable", c.temperature));
   }
   double alpha = 1;
@@ -64,9 +64,10 @@ std::size_t softmax_cols(const Layer& layer, const SoftmaxSettings& settings, co
 namespace {
 
 /// The largest value; NaN if the row holds a NaN or its largest value is not finite, since it then has no result.
-double peak(std::span<const float> z) noexcept {
-  float largest = -std::numeric_limits<float>::infinity();
-  for (const float value : z) {
+template <class T>
+double peak(std::span<const T> z) noexcept {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (const T value : z) {
     if (std::isnan(value)) return std::numeric_limits<double>::quiet_NaN();
     largest = std::max(largest, value);
   }
@@ -82,8 +83,9 @@ double power(double x, double exponent) noexcept {
 }
 
 /// One row of entmax. Values are taken relative to the largest, so that tau is in [-1, 0).
+template <class T>
 struct EntmaxRow {
-  std::span<const float> z;
+  std::span<const T> z;
   double largest, factor, exponent;
 
   double probability(std::size_t i, double tau) const noexcept {
@@ -99,7 +101,8 @@ struct EntmaxRow {
 
 /// Bisects between tau = -1, where the largest value alone gives 1, and the tau where it gives 1/n and the others at
 /// most that.
-double find_tau(const EntmaxRow& row) noexcept {
+template <class T>
+double find_tau(const EntmaxRow<T>& row) noexcept {
   double low = -1;
   double high = -std::pow(static_cast<double>(row.z.size()), -row.factor);
   for (;;) {
@@ -111,18 +114,20 @@ double find_tau(const EntmaxRow& row) noexcept {
 
 }  // namespace
 
-void add_gumbel_noise(std::span<float> z, std::uint64_t seed, std::size_t first) {
+template <class T>
+void add_gumbel_noise(std::span<T> z, std::uint64_t seed, std::size_t first) {
   for (std::size_t i = 0; i < z.size(); ++i) {
     const double u = static_cast<double>(derive_seed(seed, first + i) >> 11) * 0x1p-53;  // below 1
-    z[i] += static_cast<float>(-std::log(-std::log(std::max(u, 1e-10))));
+    z[i] += static_cast<T>(-std::log(-std::log(std::max(u, 1e-10))));
   }
 }
 
-void sparsemax(std::span<const float> z, std::span<float> p) {
+template <class T>
+void sparsemax(std::span<const T> z, std::span<T> p) {
   assert(z.size() == p.size() && z.data() != p.data());
   const double largest = peak(z);
   if (std::isnan(largest)) {
-    std::ranges::fill(p, std::numeric_limits<float>::quiet_NaN());
+    std::ranges::fill(p, std::numeric_limits<T>::quiet_NaN());
     return;
   }
   std::ranges::copy(z, p.begin());
@@ -137,20 +142,28 @@ void sparsemax(std::span<const float> z, std::span<float> p) {
     tau = mean;
   }
   for (std::size_t i = 0; i < z.size(); ++i) {
-    p[i] = static_cast<float>(std::max(0.0, static_cast<double>(z[i]) - largest - tau));
+    p[i] = static_cast<T>(std::max(0.0, static_cast<double>(z[i]) - largest - tau));
   }
 }
 
-void entmax(std::span<const float> z, double alpha, std::span<float> p) {
+template <class T>
+void entmax(std::span<const T> z, double alpha, std::span<T> p) {
   assert(z.size() == p.size() && alpha > 1 && alpha < 2);
-  const EntmaxRow row{.z = z, .largest = peak(z), .factor = alpha - 1, .exponent = 1 / (alpha - 1)};
+  const EntmaxRow<T> row{.z = z, .largest = peak(z), .factor = alpha - 1, .exponent = 1 / (alpha - 1)};
   if (std::isnan(row.largest)) {
-    std::ranges::fill(p, std::numeric_limits<float>::quiet_NaN());
+    std::ranges::fill(p, std::numeric_limits<T>::quiet_NaN());
     return;
   }
   const double tau = find_tau(row);
-  for (std::size_t i = 0; i < z.size(); ++i) p[i] = static_cast<float>(row.probability(i, tau));
+  for (std::size_t i = 0; i < z.size(); ++i) p[i] = static_cast<T>(row.probability(i, tau));
 }
+
+template void add_gumbel_noise(std::span<float>, std::uint64_t, std::size_t);
+template void add_gumbel_noise(std::span<double>, std::uint64_t, std::size_t);
+template void sparsemax(std::span<const float>, std::span<float>);
+template void sparsemax(std::span<const double>, std::span<double>);
+template void entmax(std::span<const float>, double, std::span<float>);
+template void entmax(std::span<const double>, double, std::span<double>);
 
 void simplex_backward(std::span<const float> p, double alpha, float temperature, std::span<const float> grad_p,
                       std::span<float> grad_z) {
@@ -174,7 +187,7 @@ void simplex_backward(std::span<const float> p, double alpha, float temperature,
 namespace {
 
 constexpr std::size_t kGrain = 4096;  // values worth a thread: each takes an exponential, a logarithm or part of a sort
-constexpr float kMaskedOut = -1e9f;   // in place of a value whose mask is false
+constexpr double kMaskedOut = -1e9;   // in place of a value whose mask is false
 
 WeightShape weight_shape_of(const LayerConfig& config) {
   softmax_settings(config);
@@ -182,36 +195,40 @@ WeightShape weight_shape_of(const LayerConfig& config) {
 }
 
 /// body(first, row) for each row of `cols` values.
-template <class Body>
-void for_each_row(std::span<float> values, std::size_t cols, const Body& body) {
+template <class T, class Body>
+void for_each_row(std::span<T> values, std::size_t cols, const Body& body) {
   parallel_rows(
       values.size() / cols, cols, [&](std::size_t row) { body(row * cols, values.subspan(row * cols, cols)); }, kGrain);
 }
 
-void replace_where_masked(const std::vector<bool>& mask, float value, std::span<float> row) {
+template <class T>
+void replace_where_masked(const std::vector<bool>& mask, double value, std::span<T> row) {
   for (std::size_t i = 0; i < mask.size(); ++i) {
-    if (!mask[i]) row[i] = value;
+    if (!mask[i]) row[i] = static_cast<T>(value);
   }
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const SoftmaxSettings settings = softmax_settings(layer.config);
   const std::size_t cols = softmax_cols(layer, settings, x.shape());
-  state.post.resize(x.shape());
+  LayerValues<T>& own = state.values<T>();
+  own.post.resize(x.shape());
   if (x.size() == 0) return;
 
   const bool simple = settings.alpha == 1;
   const bool sparse = settings.alpha == 2;
   // Sparsemax sorts in its result, so its input is kept apart.
-  state.scratch.resize(1);
-  if (sparse) state.scratch[0].resize(x.shape());
-  const std::span<float> z = sparse ? state.scratch[0].values() : state.post.values();
-  for_each_row(z, cols, [&](std::size_t first, std::span<float> row) {
-    for (std::size_t i = 0; i < cols; ++i) row[i] = x[first + i] / settings.temperature;
+  own.scratch.resize(1);
+  if (sparse) own.scratch[0].resize(x.shape());
+  const std::span<T> z = sparse ? own.scratch[0].values() : own.post.values();
+  const T temperature = static_cast<T>(settings.temperature);
+  for_each_row(z, cols, [&](std::size_t first, std::span<T> row) {
+    for (std::size_t i = 0; i < cols; ++i) row[i] = x[first + i] / temperature;
     if (settings.mask != nullptr) replace_where_masked(*settings.mask, kMaskedOut, row);
     if (settings.noisy) add_gumbel_noise(row, run.seed, first);
-    if (sparse) sparsemax(row, state.post.values().subspan(first, cols));
-    if (!sparse && !simple) entmax(row, settings.alpha, row);
+    if (sparse) sparsemax<T>(row, own.post.values().subspan(first, cols));
+    if (!sparse && !simple) entmax<T>(row, settings.alpha, row);
   });
   if (simple) kernels::softmax(z, cols);
   if (settings.noisy) run.seed = derive_seed(run.seed, x.size());  // no draw had this index
@@ -225,7 +242,7 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
   if (x.size() == 0) return;
 
   for_each_row(state.grad_input.values(), cols, [&](std::size_t first, std::span<float> row) {
-    simplex_backward(state.post.values().subspan(first, cols), settings.alpha, settings.temperature,
+    simplex_backward(state.post.values().subspan(first, cols), settings.alpha, static_cast<float>(settings.temperature),
                      grad_output.values().subspan(first, cols), row);
     if (settings.mask != nullptr) replace_where_masked(*settings.mask, 0, row);
   });
@@ -233,6 +250,6 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kSoftmax{LayerType::softmax, weight_shape_of, nullptr, forward, backward};
+const LayerFunctions kSoftmax{LayerType::softmax, weight_shape_of, nullptr, forward<float>, forward<double>, backward};
 
 }  // namespace imago::layers

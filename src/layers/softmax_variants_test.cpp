@@ -27,13 +27,13 @@ std::vector<float> random_row(std::size_t count, unsigned seed, float deviation)
 
 std::vector<float> sparsemax_of(const std::vector<float>& z) {
   std::vector<float> p(z.size());
-  sparsemax(z, p);
+  sparsemax<float>(z, p);
   return p;
 }
 
 std::vector<float> entmax_of(const std::vector<float>& z, double alpha) {
   std::vector<float> p(z.size());
-  entmax(z, alpha, p);
+  entmax<float>(z, alpha, p);
   return p;
 }
 
@@ -119,7 +119,7 @@ TEST(Entmax, TwoValuesByHand) {
 TEST(Entmax, MayWorkInPlace) {
   std::vector<float> z = random_row(9, 5, 1);
   const std::vector<float> wanted = entmax_of(z, 1.3);
-  entmax(z, 1.3, z);
+  entmax<float>(z, 1.3, z);
   EXPECT_EQ(z, wanted);
 }
 
@@ -134,7 +134,7 @@ TEST(SoftmaxVariants, RowsWithoutMeaningBecomeNaN) {
 
 TEST(GumbelNoise, HasTheMeanAndVarianceOfItsName) {
   std::vector<float> noise(100'000);
-  add_gumbel_noise(noise, 7, 0);
+  add_gumbel_noise<float>(noise, 7, 0);
   const double mean = sum_of(noise) / static_cast<double>(noise.size());
   double squares = 0;
   for (const float g : noise) squares += std::pow(static_cast<double>(g) - mean, 2);
@@ -145,10 +145,10 @@ TEST(GumbelNoise, HasTheMeanAndVarianceOfItsName) {
 
 TEST(GumbelNoise, DependsOnSeedAndIndexAlone) {
   std::vector<float> whole(20), parts(20), other(20);
-  add_gumbel_noise(whole, 7, 0);
-  add_gumbel_noise(std::span(parts).first(9), 7, 0);
-  add_gumbel_noise(std::span(parts).subspan(9), 7, 9);
-  add_gumbel_noise(other, 8, 0);
+  add_gumbel_noise<float>(whole, 7, 0);
+  add_gumbel_noise<float>(std::span(parts).first(9), 7, 0);
+  add_gumbel_noise<float>(std::span(parts).subspan(9), 7, 9);
+  add_gumbel_noise<float>(other, 8, 0);
   EXPECT_EQ(whole, parts);
   EXPECT_NE(whole, other);
 }

@@ -80,27 +80,29 @@ void relu2_backward(const GateGradient& a, std::size_t begin, std::size_t end) {
   }
 }
 
-void forward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, LayerState& state, Run& run) {
+template <class T>
+void forward(Layer& layer, const Tensor<T>& x, const Tensor<T>*, LayerState& state, Run& run) {
   const SwiGluParts parts = swiglu_parts(layer.config);
   const std::size_t rows = rows_of(layer, x, parts.width);
   const std::size_t count = checked_mul(rows, parts.inner, "SwiGLU");
-  state.saved.resize(kSavedCount);
-  resize_rows(state.post, x, parts.width, parts.width);
+  LayerValues<T>& own = state.values<T>();
+  own.saved.resize(kSavedCount);
+  resize_rows(own.post, x, parts.width, parts.width);
   if (rows == 0) return;
 
-  for (const Saved part : {kGate, kUp, kProduct}) resize_to(state.saved[part], {count});
-  linear_forward(layer, parts.gate, x.values(), rows, state.saved[kGate].values(), run);
-  linear_forward(layer, parts.up, x.values(), rows, state.saved[kUp].values(), run);
-  kernels::activate_mul(parts.function, state.saved[kGate].values(), state.saved[kUp].values(),
-                        state.saved[kProduct].values());
-  std::span<const float> product = state.saved[kProduct].values();
+  for (const Saved part : {kGate, kUp, kProduct}) resize_to(own.saved[part], {count});
+  linear_forward(layer, parts.gate, x.values(), rows, own.saved[kGate].values(), run);
+  linear_forward(layer, parts.up, x.values(), rows, own.saved[kUp].values(), run);
+  kernels::activate_mul(parts.function, own.saved[kGate].values(), own.saved[kUp].values(),
+                        own.saved[kProduct].values());
+  std::span<const T> product = own.saved[kProduct].values();
   if (parts.normed) {
-    resize_to(state.saved[kNormed], {count});
-    norm_rows(product, layer.config.inner_norm, effective_eps(layer.config.rms_norm_eps),
-              state.saved[kNormed].values());
-    product = state.saved[kNormed].values();
+    resize_to(own.saved[kNormed], {count});
+    norm_rows<T>(product, layer.config.inner_norm, effective_eps(layer.config.rms_norm_eps),
+                 own.saved[kNormed].values());
+    product = own.saved[kNormed].values();
   }
-  linear_forward(layer, parts.down, product, rows, state.post.values(), run);
+  linear_forward(layer, parts.down, product, rows, own.post.values(), run);
 }
 
 void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const Tensor<float>& grad_output,
@@ -139,6 +141,6 @@ void backward(Layer& layer, const Tensor<float>& x, const Tensor<float>*, const 
 
 }  // namespace
 
-const LayerFunctions kSwiGlu{LayerType::swiglu, weight_shape_of, initialize, forward, backward};
+const LayerFunctions kSwiGlu{LayerType::swiglu, weight_shape_of, initialize, forward<float>, forward<double>, backward};
 
 }  // namespace imago::layers

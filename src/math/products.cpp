@@ -81,6 +81,25 @@ void gemm(const GemmShape& shape, std::span<const float> a, std::span<const floa
   }
 }
 
+void gemm(const GemmShape& shape, std::span<const double> a, std::span<const double> b, std::span<double> c) {
+  const std::size_t m = shape.m, n = shape.n, k = shape.k;
+  check_matrix("A", a.size(), m, k);
+  check_matrix("B", b.size(), k, n);
+  check_matrix("C", c.size(), m, n);
+  const bool a_lies = shape.a == Transpose::yes, b_lies = shape.b == Transpose::yes;
+  const std::size_t a_row = a_lies ? 1 : k, a_step = a_lies ? m : 1;
+  const std::size_t b_col = b_lies ? k : 1, b_step = b_lies ? 1 : n;
+  parallel_for(m * n, grain_of(k, kRowGrain), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end; ++at) {
+      const double* const row = a.data() + at / n * a_row;
+      const double* const col = b.data() + at % n * b_col;
+      double sum = 0;
+      for (std::size_t i = 0; i < k; ++i) sum += row[i * a_step] * col[i * b_step];
+      c[at] = sum;
+    }
+  });
+}
+
 // ---- convolutions
 
 namespace {
@@ -196,6 +215,61 @@ void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> 
   if (is_empty(e)) return std::fill(grad_x.begin(), grad_x.end(), 0.0f);
   compute(backend, whole(ConvolutionKind::backward_data, e, grad_x.data(), w.data(), grad_y.data()),
           split(e, e.channels, e.batch));
+}
+
+namespace {
+
+/// Calls body(index in x, in w, in y) for each product of sample `b`; taps outside the input have none.
+template <class Body>
+void for_each_product(const ConvolutionExtents& e, std::size_t b, Body&& body) {
+  const std::size_t outputs = out_values(e), taps = kernel_values(e);
+  for (std::size_t f = 0; f < e.filters; ++f) {
+    for (std::size_t c = 0; c < e.channels; ++c) {
+      for (std::size_t o = 0; o < outputs; ++o) {
+        const std::size_t out[3] = {o / (e.out[1] * e.out[2]), o / e.out[2] % e.out[1], o % e.out[2]};
+        for (std::size_t k = 0; k < taps; ++k) {
+          const std::size_t tap[3] = {k / (e.kernel[1] * e.kernel[2]), k / e.kernel[2] % e.kernel[1], k % e.kernel[2]};
+          std::size_t place = 0;
+          bool inside = true;
+          for (int axis = 0; axis < 3; ++axis) {
+            const std::size_t in = out[axis] * e.stride[axis] + tap[axis] - e.padding[axis];  // wraps below 0
+            inside = inside && in < e.in[axis];
+            place = place * e.in[axis] + in;
+          }
+          if (!inside) continue;
+          body((b * e.channels + c) * in_values(e) + place, (f * e.channels + c) * taps + k,
+               (b * e.filters + f) * outputs + o);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void convolve(const ConvolutionExtents& e, std::span<const double> x, std::span<const double> w, std::span<double> y) {
+  check(e, x.size(), w.size(), y.size());
+  std::ranges::fill(y, 0.0);
+  parallel_rows(
+      e.batch, 1,
+      [&](std::size_t b) {
+        for_each_product(e, b,
+                         [&](std::size_t in, std::size_t weight, std::size_t out) { y[out] += x[in] * w[weight]; });
+      },
+      1);
+}
+
+void convolve_backward_data(const ConvolutionExtents& e, std::span<const double> grad_y, std::span<const double> w,
+                            std::span<double> grad_x) {
+  check(e, grad_x.size(), w.size(), grad_y.size());
+  std::ranges::fill(grad_x, 0.0);
+  parallel_rows(
+      e.batch, 1,
+      [&](std::size_t b) {
+        for_each_product(
+            e, b, [&](std::size_t in, std::size_t weight, std::size_t out) { grad_x[in] += grad_y[out] * w[weight]; });
+      },
+      1);
 }
 
 void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,

@@ -1,7 +1,8 @@
 #pragma once
 
 // Float32 products of training, by oneDNN where the build has it. Work is split over our pool and each part computes on
-// one thread, so a result may depend on the number of threads, never on their timing. All matrices are row-major.
+// one thread, so a result may depend on the number of threads, never on their timing. All matrices are row-major. The
+// products over doubles, for layers of float64, are plain C++.
 
 #include <cstddef>
 #include <span>
@@ -25,6 +26,8 @@ struct GemmShape {
 /// Throws ShapeError if the spans do not hold such matrices.
 void gemm(const GemmShape& shape, std::span<const float> a, std::span<const float> b, std::span<float> c,
           Write write = Write::replace, const Backend& backend = best_backend());
+/// C = op(A) · op(B).
+void gemm(const GemmShape& shape, std::span<const double> a, std::span<const double> b, std::span<double> c);
 
 /// A convolution over 1 to 3 axes; axes that are not there have extent 1 and kernel 1.
 struct ConvolutionExtents {
@@ -38,9 +41,12 @@ struct ConvolutionExtents {
 // throw ShapeError if the spans do not fit the extents.
 void convolve(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> w, std::span<float> y,
               const Backend& backend = best_backend());
+void convolve(const ConvolutionExtents& e, std::span<const double> x, std::span<const double> w, std::span<double> y);
 /// grad_x (all of it is written).
 void convolve_backward_data(const ConvolutionExtents& e, std::span<const float> grad_y, std::span<const float> w,
                             std::span<float> grad_x, const Backend& backend = best_backend());
+void convolve_backward_data(const ConvolutionExtents& e, std::span<const double> grad_y, std::span<const double> w,
+                            std::span<double> grad_x);
 /// grad_w += …
 void convolve_backward_weights(const ConvolutionExtents& e, std::span<const float> x, std::span<const float> grad_y,
                                std::span<float> grad_w, const Backend& backend = best_backend());

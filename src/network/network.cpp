@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -155,29 +156,31 @@ void Network::set_run_seed(std::uint64_t seed) { state_->run_seed = seed; }
 
 // ---- forward and backward
 
-const Tensor<float>& Network::State::run(const Tensor<float>& x, bool for_backward) {
+/// `copy`: memory for the input; `last`: the result of the last run.
+template <class T>
+const Tensor<T>& Network::State::run(const Tensor<T>& x, Tensor<T>& copy, const Tensor<T>*& last, bool for_backward) {
   can_go_back = false;
-  const Tensor<float>* current = &x;
+  const Tensor<T>* current = &x;
   // The caller may pass our own result back, which layers would overwrite while they read it.
-  if (for_backward || &x == result) {
-    input.resize(x.shape());
-    kernels::copy(x.values(), input.values());
-    current = &input;
+  if (for_backward || &x == last) {
+    copy.resize(x.shape());
+    kernels::copy(x.values(), copy.values());
+    current = &copy;
   }
   layers::Run run{this, for_backward, run_seed, observer, fast};
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i].config.is_disabled) continue;
     layers::forward_layer(grid[i], *current, nullptr, states[i], run);
-    current = &states[i].post;
+    current = &states[i].values<T>().post;
   }
   run_seed = run.seed;
   if (current == &x) {  // no layer is enabled
-    input = x;
-    current = &input;
+    copy = x;
+    current = &copy;
   }
-  result = current;
+  last = current;
   can_go_back = for_backward;
-  return *result;
+  return *last;
 }
 
 void Network::set_fast(bool fast) noexcept { state_->fast = fast; }
@@ -193,7 +196,8 @@ void Network::run_on(std::shared_ptr<Device> device) {
 const Tensor<float>& Network::forward(const Tensor<float>& x) {
   if (!state_->is_checked) check();
   state_->is_checked = true;
-  if (state_->device_runner == nullptr || state_->observer != nullptr) return state_->run(x, false);
+  if (state_->device_runner == nullptr || state_->observer != nullptr)
+    return state_->run(x, state_->input, state_->result, false);
   layers::Run run{state_.get(), false, state_->run_seed, nullptr, state_->fast};
   state_->can_go_back = false;
   state_->device_runner->forward(state_->grid, state_->states, run, x, state_->device_result);
@@ -202,10 +206,26 @@ const Tensor<float>& Network::forward(const Tensor<float>& x) {
   return state_->device_result;
 }
 
+const Tensor<double>& Network::forward(const Tensor<double>& x) {
+  if (!state_->is_checked) check();
+  state_->is_checked = true;
+  return state_->run(x, state_->wide_input, state_->wide_result, false);
+}
+
+bool Network::is_float64() const noexcept {
+  std::optional<bool> found;
+  for (const Layer& layer : state_->grid) {
+    layers::for_each_layer(layer, [&](const Layer& inner) {
+      if (!found && inner.weights && !inner.config.is_disabled) found = inner.config.dtype == DType::float64;
+    });
+  }
+  return found.value_or(false);
+}
+
 const Tensor<float>& Network::forward_training(const Tensor<float>& x) {
   if (!state_->is_checked) check();
   state_->is_checked = true;
-  return state_->run(x, true);
+  return state_->run(x, state_->input, state_->result, true);
 }
 
 const Tensor<float>& Network::backward(const Tensor<float>& grad_output, bool input_gradient) {

@@ -41,9 +41,11 @@ struct Network::State final : layers::Grid {
   std::vector<LayerGradient> gradients;    // likewise
   std::deque<layers::TensorStats> stats;
   std::uint64_t run_seed = 0;
-  bool is_checked = false;                               // no caller could have changed the layers since the last check
-  Tensor<float> input;                                   // a copy of that of the last forward_training
-  const Tensor<float>* result = nullptr;                 // of the last forward
+  bool is_checked = false;                // no caller could have changed the layers since the last check
+  Tensor<float> input;                    // a copy of that of the last forward_training
+  const Tensor<float>* result = nullptr;  // of the last forward
+  Tensor<double> wide_input;              // likewise, of forwards over doubles
+  const Tensor<double>* wide_result = nullptr;
   bool can_go_back = false;                              // the last forward was forward_training
   layers::MatrixObserver* observer = nullptr;            // of forward; may be null
   std::unique_ptr<network::DeviceRunner> device_runner;  // of forward; null: the host
@@ -51,12 +53,16 @@ struct Network::State final : layers::Grid {
   bool fast = false;  // arithmetic of forward
 
   std::size_t index(const Coordinates& at) const;
-  const Tensor<float>& run(const Tensor<float>& x, bool for_backward);
+  template <class T>
+  const Tensor<T>& run(const Tensor<T>& x, Tensor<T>& copy, const Tensor<T>*& last, bool for_backward);
 
   Layer& layer(const Coordinates& at) override { return grid[index(at)]; }
   LayerGradient& gradient(const Coordinates& at) override { return gradients[index(at)]; }
   std::deque<layers::TensorStats>& history() override { return stats; }
   const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) override {
+    return network.forward(x);
+  }
+  const Tensor<double>& run_meta_network(Network& network, const Tensor<double>& x) override {
     return network.forward(x);
   }
 };

@@ -41,6 +41,9 @@ class MeshGrid final : public layers::Grid {
   const Tensor<float>& run_meta_network(Network& network, const Tensor<float>& x) override {
     return grid_.run_meta_network(network, x);
   }
+  const Tensor<double>& run_meta_network(Network& network, const Tensor<double>& x) override {
+    return grid_.run_meta_network(network, x);
+  }
 
  private:
   layers::Grid& grid_;

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <filesystem>
 
 #include "imago.h"
@@ -69,6 +70,37 @@ TEST_F(Forward, MultipliesBlocks) {
     EXPECT_NE(floats(SafetensorsFile::open(file("y.safetensors")).read_float32("y")), exact);
   }
   expect_error(run(file("q4.json"), input, {"--fast", "--grad-output", input}), 2, "leave out --fast");
+}
+
+TEST_F(Forward, ComputesInFloat64WhereTheWeightsAre) {
+  // Weights, input and result that float32 cannot hold, in every format that a network travels in.
+  const std::vector<double> weights = {1 / 3.0, -1 / 7.0, 1e-12, 1 / 9.0, 1 / 11.0, -1 / 13.0};
+  const std::vector<double> x = {1 + 1e-12, 2 / 3.0, -1 / 17.0};
+  Network network(layer_list(dense(3, 2)));
+  Layer& layer = network.layers()[0];
+  layer.config.dtype = DType::float64;
+  layer.weights->set_loaded(DType::float64, std::as_bytes(std::span(weights)), 1);
+  save_network(network, file("net.json"));
+  SafetensorsWriter writer(file("x.safetensors"), {{"x", SafetensorsType::f64, Shape{1, 3}}});
+  writer.write("x", std::as_bytes(std::span(x)));
+  writer.commit();
+  for (const std::string net : {"net.json", "net.entity", "net.safetensors", "net.gguf"}) {
+    if (net != "net.json") {
+      EXPECT_EQ(imago_run({"convert", file("net.json"), file(net)}).exit_code, 0);
+    }
+    EXPECT_EQ(run(file(net), file("x.safetensors")).err, "");
+    const SafetensorsFile result = SafetensorsFile::open(file("y.safetensors"));
+    const SafetensorsTensor& y = result.require("y");
+    ASSERT_EQ(y.type, SafetensorsType::f64);
+    std::vector<double> got(2);
+    ASSERT_EQ(y.bytes.size(), 16u);
+    std::memcpy(got.data(), y.bytes.data(), 16);
+    for (std::size_t row = 0; row < 2; ++row) {
+      double wanted = 0;
+      for (std::size_t i = 0; i < 3; ++i) wanted += weights[3 * row + i] * x[i];
+      EXPECT_NEAR(got[row], wanted, 1e-15) << net;
+    }
+  }
 }
 
 TEST_F(Forward, GivesTheGradientsOfTheOriginal) {

@@ -112,6 +112,30 @@ inline std::vector<double> widen(std::span<const float> values) { return {values
 
 }  // namespace detail
 
+/// The layer as one of type float64, with an input and weights that float32 cannot hold, against the reference.
+inline void expect_float64(const Layer& layer, const Tensor<float>& x, const GradientCheck& check) {
+  Layer wide(layer.config);
+  wide.config.dtype = DType::float64;
+  Tensor<double> wide_x(x.shape());
+  for (std::size_t i = 0; i < x.size(); ++i) wide_x[i] = static_cast<double>(x[i]) + (check.of_input ? 1e-9 / 3 : 0);
+  std::vector<double> weights;
+  if (layer.weights) {
+    weights = detail::widen(layer.weights->active(layer.config.scheme()));
+    for (double& weight : weights) weight += 1e-9 / 7;
+    wide.weights.emplace(layer.weights->shape()).set_loaded(DType::float64, std::as_bytes(std::span(weights)), 1);
+  }
+  const std::vector<double> wanted = check.reference(wide_x.values(), weights);
+  layers::Run run = check.run;
+  layers::LayerState state;
+  layers::forward_layer(wide, wide_x, nullptr, state, run);
+  ASSERT_EQ(state.wide.post.size(), wanted.size());
+  double largest = 1;
+  for (const double value : wanted) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_NEAR(state.wide.post[i], wanted[i], 1e-12 * largest) << "result " << i << " in float64";
+  }
+}
+
 /// Fails the test unless grad_input, grad_skip and all weight gradients agree with differences.
 inline void check_gradients(Layer& layer, const Tensor<float>& x, const Tensor<float>* skip = nullptr,
                             const GradientCheck& check = {}) {
@@ -149,6 +173,7 @@ inline void check_gradients(Layer& layer, const Tensor<float>& x, const Tensor<f
     for (std::size_t i = 0; i < post.size(); ++i) {
       ASSERT_NEAR(static_cast<double>(state.post[i]), post[i], 1e-4 * std::max(largest, 1e-2)) << "result " << i;
     }
+    if (skip == nullptr) expect_float64(layer, x, check);
     const auto numeric = [&](std::vector<double>& values, std::size_t i) {
       constexpr double kStep = 1e-5;
       const double before = values[i];

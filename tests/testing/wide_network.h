@@ -196,14 +196,27 @@ inline Network random_network(std::vector<Layer> layers, float range = 0.9f) {
   return network;
 }
 
-inline void expect_close(std::span<const float> got, std::span<const double> wanted, double tolerance,
-                         const std::string& what) {
+namespace detail {
+
+template <class T>
+void expect_close(std::span<const T> got, std::span<const double> wanted, double tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;
   double largest = 1e-3;
   for (const double value : wanted) largest = std::max(largest, std::abs(value));
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_NEAR(static_cast<double>(got[i]), wanted[i], tolerance * largest) << what << ", entry " << i;
   }
+}
+
+}  // namespace detail
+
+inline void expect_close(std::span<const float> got, std::span<const double> wanted, double tolerance,
+                         const std::string& what) {
+  detail::expect_close(got, wanted, tolerance, what);
+}
+inline void expect_close(std::span<const double> got, std::span<const double> wanted, double tolerance,
+                         const std::string& what) {
+  detail::expect_close(got, wanted, tolerance, what);
 }
 
 /// d loss / d values[i] for all i, by central differences.
@@ -254,11 +267,24 @@ inline void expect_weight_gradients(std::span<const Layer> layers, std::span<con
   }
 }
 
+/// The network with all weights in float64, run over doubles.
+inline void check_wide_network(const Network& network, const Wide& x, const Shape& shape) {
+  Network wide = network.copy();
+  morph_network(wide, DType::float64);
+  Tensor<double> input(shape);
+  for (std::size_t i = 0; i < input.size(); ++i) input[i] = x.values[i] + 1e-9 / 3;
+  const WideNetwork reference(wide);
+  const Tensor<double>& got = wide.forward(input);
+  const Wide wanted = reference.run({x.samples, {input.values().begin(), input.values().end()}});
+  expect_close(got.values(), wanted.values, 1e-12, "forward over doubles");
+}
+
 /// Result, gradient of the input and of all weights of a network against float64.
 inline void check_network(Network& network, const Tensor<float>& x) {
   WideNetwork wide(network);
   Wide wide_x = widen(x);
   const Wide wanted = wide.run(wide_x);
+  check_wide_network(network, wide_x, x.shape());
   expect_close(network.forward(x).values(), wanted.values, 1e-5, "forward");
   const Tensor<float>& post = network.forward_training(x);
   expect_close(post.values(), wanted.values, 1e-5, "forward_training");

@@ -59,12 +59,10 @@ const float* setting(const std::vector<float>& values, DeviceTensor& to, DeviceR
 const float* rope_of(const AttentionDims& dims, std::size_t steps, DeviceState& state, DeviceRun& run) {
   if (!dims.turns) return nullptr;
   if (state.rope_steps < steps || state.rope_values != dims.head_values || state.rope_base != dims.rope_base) {
-    const kernels::RopeTable table = attention_rope(dims.head_values, dims.rope_base, steps);
-    state.scratch[kRope].resize(*run.device, Shape{steps, table.rotary()});
-    for (std::size_t t = 0; t < steps; ++t) {
-      run.stream.copy_in(std::as_bytes(table.at(t)), state.scratch[kRope].data() + t * table.rotary());
-    }
-    run.stream.wait();  // the copies read the table on the host
+    const AttentionTable<float> table(dims.head_values, dims.rope_base, steps);
+    state.scratch[kRope].resize(*run.device, Shape{steps, 2 * table.pairs});
+    run.stream.copy_in(std::as_bytes(std::span(table.cos_sin)), state.scratch[kRope].data());
+    run.stream.wait();  // the copy reads the table on the host
     state.rope_steps = steps;
     state.rope_values = dims.head_values;
     state.rope_base = dims.rope_base;

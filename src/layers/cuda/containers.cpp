@@ -33,8 +33,10 @@ void residual_backward(Layer&, const DeviceTensor& x, const DeviceTensor* skip, 
 void sequential_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, DeviceState& state, LayerState& host,
                         DeviceRun& run) {
   host.children.resize(layer.sub_layers.size());
-  const auto forward_one = [&](Layer& sub_layer, std::size_t i, const DeviceTensor& input, const DeviceTensor* skip) {
+  const auto forward_one = [&](Layer& sub_layer, std::size_t i, const DeviceTensor& input,
+                               const DeviceTensor* skip) -> const DeviceTensor& {
     forward_layer(sub_layer, input, skip, state.children[i], host.children[i], run);
+    return state.children[i].post;
   };
   copy_tensor(walk_forward(layer, x, state, run.host, forward_one), state.post, run);
 }
@@ -62,7 +64,7 @@ void mixture_weights(Layer& layer, const DeviceTensor& x, DeviceState& state, La
   state.saved.resize(1);
   state.saved[0].resize(*run.device, Shape{samples, branches});
   copy_rows({.from = gate.post.data(),
-             .from_stride = gate_width(layer, gate, samples),
+             .from_stride = gate_width(layer, gate.post.shape(), samples),
              .to = state.saved[0].data(),
              .to_stride = branches,
              .rows = samples,
@@ -97,7 +99,8 @@ void parallel_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, 
   for (std::size_t i = 0; i < layer.branches.size(); ++i) {
     forward_layer(resolve(layer.branches[i], run.host), x, nullptr, state.children[i], host.children[i], run);
   }
-  const std::size_t total = combined_width(layer, state, samples);
+  const auto shape_of = [&](std::size_t i) -> const Shape& { return state.children[i].post.shape(); };
+  const std::size_t total = combined_width(layer, samples, shape_of);
   if (mode == CombineMode::filter) mixture_weights(layer, x, state, host, samples, run);
   state.post.resize(*run.device, Shape{samples, total});
   std::size_t first = 0;

@@ -30,7 +30,7 @@ void norm_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, Devi
                        .y = state.post.data(),
                        .rows = rows,
                        .cols = width,
-                       .eps = norm_eps(layer.config),
+                       .eps = static_cast<float>(norm_eps(layer.config)),
                        .layer_norm = is_layer_norm(layer)},
                       run.stream);
 }
@@ -49,7 +49,7 @@ void norm_layer_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor
                  .figures = state.scratch[0].data(),
                  .rows = rows,
                  .cols = width,
-                 .eps = static_cast<double>(norm_eps(layer.config)),
+                 .eps = norm_eps(layer.config),
                  .layer_norm = is_layer_norm(layer)},
                 run.stream);
   run.sums.resize(*run.device, Shape{column_sum_scratch(rows, width)});
@@ -121,7 +121,8 @@ void softmax_forward(Layer& layer, const DeviceTensor& x, const DeviceTensor* sk
   const std::size_t cols = softmax_cols(layer, settings, x.shape());
   copy_tensor(x, state.post, run);
   if (x.size() == 0) return;
-  kernels::cuda::softmax(state.post.data(), x.size() / cols, cols, 1 / settings.temperature, 0, run.stream);
+  kernels::cuda::softmax(state.post.data(), x.size() / cols, cols, static_cast<float>(1 / settings.temperature), 0,
+                         run.stream);
 }
 
 void softmax_layer_backward(Layer& layer, const DeviceTensor& x, const DeviceTensor*, const DeviceTensor& grad_output,
@@ -137,7 +138,7 @@ void softmax_layer_backward(Layer& layer, const DeviceTensor& x, const DeviceTen
                     .cols = cols,
                     .g_stride = cols,
                     .grad_stride = cols,
-                    .factor = 1 / settings.temperature},
+                    .factor = static_cast<float>(1 / settings.temperature)},
                    run.stream);
 }
 
