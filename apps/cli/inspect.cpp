@@ -40,23 +40,23 @@ Json language_json(const ModelSummary& summary) {
   const LanguageSummary& language = *summary.language;
   if (!language.problem.empty()) return {{"runs", false}, {"problem", language.problem}};
   const Outlook outlook = outlook_of(summary);
-  return {{"runs", true},
-          {"architecture", language.architecture},
-          {"generates", language.generates},
-          {"blocks", language.blocks},
-          {"width", language.width},
-          {"vocabulary", language.vocabulary},
-          {"context", language.context},
-          {"experts", language.experts},
-          {"experts_used", language.experts_used},
-          {"active_parameters", language.active_parameters},
-          {"step_bytes", language.step_bytes},
-          {"cache_bytes_per_token", language.cache_bytes},
-          {"needed_bytes", outlook.needed_bytes},
-          {"available_bytes", outlook.available_bytes},
-          {"fits", outlook.fits()},
-          {"tokens_per_second_at_most",
-           outlook.tokens_per_second == 0 ? Json(nullptr) : Json(outlook.tokens_per_second)}};
+  return {
+      {"runs", true},
+      {"architecture", language.architecture},
+      {"generates", language.generates},
+      {"blocks", language.blocks},
+      {"width", language.width},
+      {"vocabulary", language.vocabulary},
+      {"context", language.context},
+      {"experts", language.experts},
+      {"experts_used", language.experts_used},
+      {"active_parameters", language.active_parameters},
+      {"step_bytes", language.step_bytes},
+      {"cache_bytes_per_token", language.cache_bytes},
+      {"needed_bytes", outlook.needed_bytes},
+      {"available_bytes", outlook.available_bytes},
+      {"fits", outlook.fits()},
+      {"tokens_per_second_at_most", outlook.tokens_per_second == 0 ? Json(nullptr) : Json(outlook.tokens_per_second)}};
 }
 
 std::string language_text(const ModelSummary& summary) {
@@ -64,11 +64,11 @@ std::string language_text(const ModelSummary& summary) {
   if (!language.problem.empty()) return fact("does not run", printable(language.problem));
   std::string text = fact("model", fmt::format("{} blocks of width {}, {} tokens in the vocabulary", language.blocks,
                                                language.width, format_count(language.vocabulary)));
-  text += fact("each token uses", fmt::format("{} parameters{}", format_count(language.active_parameters),
-                                              language.experts == 0 ? std::string()
-                                                                    : fmt::format(", {} of {} experts in a block",
-                                                                                  language.experts_used,
-                                                                                  language.experts)));
+  text += fact("each token uses",
+               fmt::format("{} parameters{}", format_count(language.active_parameters),
+                           language.experts == 0 ? std::string()
+                                                 : fmt::format(", {} of {} experts in a block", language.experts_used,
+                                                               language.experts)));
   text += fact("context", fmt::format("{} tokens", format_count(language.context)));
   if (language.cache_bytes != 0) text += fact("cache", fmt::format("{} per token", format_bytes(language.cache_bytes)));
   const Outlook outlook = outlook_of(summary);
@@ -77,10 +77,11 @@ std::string language_text(const ModelSummary& summary) {
                   language.cache_bytes == 0 ? "" : fmt::format(" with {} tokens", format_count(outlook.tokens)),
                   format_bytes(outlook.available_bytes));
   if (!outlook.fits()) return text + fact("this machine", fmt::format("does not have the memory: it takes {}", sizes));
-  text += fact("this machine", fmt::format("{}: it takes {}", language.generates ? "runs it" : "makes embeddings with it",
-                                           sizes));
+  text += fact("this machine",
+               fmt::format("{}: it takes {}", language.generates ? "runs it" : "makes embeddings with it", sizes));
   if (outlook.tokens_per_second == 0) return text;
-  return text + fact("speed", fmt::format("at most {:.3g} tokens/s, as fast as memory is read", outlook.tokens_per_second));
+  return text +
+         fact("speed", fmt::format("at most {:.3g} tokens/s, as fast as memory is read", outlook.tokens_per_second));
 }
 
 Json to_json(const ModelSummary& summary) {

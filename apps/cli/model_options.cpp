@@ -202,7 +202,7 @@ std::string rate(std::size_t tokens, double seconds) {
 
 std::vector<Command> add_language_commands(CLI::App& program) {
   std::vector<Command> commands;
-  add_group(program, commands, "Language models", 
+  add_group(program, commands, "Language models",
             {add_run, add_chat, add_serve, add_embed, add_rerank, add_tokenize, add_logits, add_eval});
   add_group(program, commands, "What precision costs", {add_calibrate, add_plan});
   return commands;

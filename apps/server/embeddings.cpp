@@ -109,7 +109,8 @@ HttpReply native_embeddings(Call& call) {
 HttpReply rerank(Call& call) {
   // Jina's clients send documents and read results; those of text-embeddings-inference send texts and read a list.
   const Body& body = call.body;
-  const char* const field = find(body, "documents") == nullptr && find(body, "texts") != nullptr ? "texts" : "documents";
+  const char* const field =
+      find(body, "documents") == nullptr && find(body, "texts") != nullptr ? "texts" : "documents";
   const bool list_only = field == std::string_view("texts");
   if (find(body, "query") == nullptr) bad_field("query", "is missing");
   const std::string query = read_string(body, "query");

@@ -207,7 +207,7 @@ class LanguageModel {
   std::string_view architecture() const noexcept;
   std::string_view type() const noexcept;  ///< of most of its weights: "q4_k"; valid until the next morph
   std::size_t vocabulary() const noexcept;
-  std::size_t context() const noexcept;  ///< positions it was made for
+  std::size_t context() const noexcept;        ///< positions it was made for
   std::size_t max_positions() const noexcept;  ///< that sequences can have
   /// False for encoders and models without an output matrix: they make embeddings, and no sequence can be begun.
   bool generates() const noexcept;

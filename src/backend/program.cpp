@@ -126,7 +126,9 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
 }
 
 std::string text(const Embed& step) {
-  const auto plus = [](const std::optional<WeightKey>& key) { return key ? fmt::format(" + {}", name(key->role)) : ""; };
+  const auto plus = [](const std::optional<WeightKey>& key) {
+    return key ? fmt::format(" + {}", name(key->role)) : "";
+  };
   return fmt::format("embed {}{}{}{} -> stream{}", name(step.table.role),
                      step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale), plus(step.positions), plus(step.types),
                      step.norm ? ", " + text(*step.norm) : "");

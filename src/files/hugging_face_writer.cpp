@@ -106,10 +106,12 @@ void check_side_files(const std::vector<SideFile>& files) {
   for (const SideFile& file : files) {
     const std::size_t slash = file.name.find('/');  // of a folder in the folder
     const auto bare = [](std::string_view name) {
-      return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\0", 2)) == name.npos;
+      return !name.empty() && name != "." && name != ".." &&
+             name.find_first_of(std::string_view("/\0", 2)) == name.npos;
     };
-    const bool valid = slash == std::string::npos ? bare(file.name)
-                                                  : bare(file.name.substr(0, slash)) && bare(file.name.substr(slash + 1));
+    const bool valid = slash == std::string::npos
+                           ? bare(file.name)
+                           : bare(file.name.substr(0, slash)) && bare(file.name.substr(slash + 1));
     if (!valid) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));
     if (file.name == kIndexName || file.name.ends_with(".safetensors")) {
       throw UsageError(fmt::format("'{}' is for the weights of the folder", file.name));

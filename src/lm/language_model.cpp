@@ -77,10 +77,10 @@ void LoadedModel::require_logits() const {
 void LoadedModel::require_score() const {
   const models::Head& head = weights.traits.head;
   if (head.scores && head.results == 1) return;
-  throw UnsupportedError(fmt::format("this {} {}: reranking needs a cross-encoder, which has one score for two texts",
-                                     name(weights.traits.architecture),
-                                     head.scores ? fmt::format("is a classifier of {} classes", head.results)
-                                                 : "has no score"));
+  throw UnsupportedError(
+      fmt::format("this {} {}: reranking needs a cross-encoder, which has one score for two texts",
+                  name(weights.traits.architecture),
+                  head.scores ? fmt::format("is a classifier of {} classes", head.results) : "has no score"));
 }
 
 void LoadedModel::check_context(std::size_t tokens) const {

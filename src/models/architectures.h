@@ -28,13 +28,13 @@ struct ArchitectureFacts {
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;
   bool experts = false;
-  bool norm_bias = false;           ///< layer norms have biases
-  bool feed_forward_bias = false;   ///< layers without a gate have biases
-  bool encoder = false;             ///< tokens see all of their text, and there is no output matrix
-  bool sum_norms = false;           ///< norms come after the residual sums
-  bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
-  bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
-  double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
+  bool norm_bias = false;          ///< layer norms have biases
+  bool feed_forward_bias = false;  ///< layers without a gate have biases
+  bool encoder = false;            ///< tokens see all of their text, and there is no output matrix
+  bool sum_norms = false;          ///< norms come after the residual sums
+  bool adjacent_in_gguf = false;   ///< GGUF has the rows of q and k reordered so that neighbours turn together
+  bool tied_by_default = false;    ///< what a config.json without `tie_word_embeddings` means
+  double rope_base = 1e4;          ///< of a config.json without `rope_theta`; 0: learned positions
 
   Windows windows = Windows::none;
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window

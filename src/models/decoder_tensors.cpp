@@ -19,8 +19,8 @@ using files::StoredTensor;
 constexpr std::size_t kMissingNames = 8;
 
 bool is_buffer(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with("embeddings.position_ids");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias") || name.ends_with("embeddings.position_ids");
 }
 
 void check_shape(const StoredTensor& tensor, const LayoutTensor& wanted, const Traits& traits, bool gguf) {

@@ -165,9 +165,7 @@ class Lister {
   Lister(const Traits& traits, const Naming& naming, std::optional<std::size_t> block = std::nullopt)
       : traits_(traits), naming_(naming), block_(block) {}
 
-  void add(Role role, bool optional = false) {
-    add_named(table_name(traits_, naming_, role), {role}, optional);
-  }
+  void add(Role role, bool optional = false) { add_named(table_name(traits_, naming_, role), {role}, optional); }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
     RoleExtent extent = extent_of(traits_, roles[0]);
@@ -247,9 +245,9 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
 void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list) {
   if (traits.experts > 0) return list_experts(traits, naming, list);
   if (naming.fused_gate_up) {
-    list.add_named(naming.gguf                                            ? "ffn_up.weight"
+    list.add_named(naming.gguf                                       ? "ffn_up.weight"
                    : traits.architecture == Architecture::modernbert ? "mlp.Wi.weight"
-                                                                          : "mlp.gate_up_proj.weight",
+                                                                     : "mlp.gate_up_proj.weight",
                    {Role::gate, Role::up});
   } else {
     if (traits.gated) list.add(Role::gate);

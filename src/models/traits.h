@@ -72,7 +72,7 @@ struct Head {
 /// What may differ from block to block.
 struct BlockTraits {
   bool rope = true;
-  std::size_t window = 0;  ///< keys a token sees; 0: all before it
+  std::size_t window = 0;      ///< keys a token sees; 0: all before it
   bool attention_norm = true;  ///< where there are norms before
 
   bool operator==(const BlockTraits&) const = default;
@@ -119,10 +119,10 @@ struct Traits {
   bool has_output = true;                     ///< false: no logits, what blocks make is the result
 
   // Of encoders, and of decoders that make embeddings.
-  bool causal = true;            ///< a token sees those before it; else all of its text
-  bool embedding_norm = false;   ///< after the sum of embeddings
-  bool sum_norms = false;        ///< norms come after the residual sums, and there are no others
-  std::size_t token_types = 0;   ///< rows of the table of token types; 0: none
+  bool causal = true;           ///< a token sees those before it; else all of its text
+  bool embedding_norm = false;  ///< after the sum of embeddings
+  bool sum_norms = false;       ///< norms come after the residual sums, and there are no others
+  std::size_t token_types = 0;  ///< rows of the table of token types; 0: none
   Pooling pooling = Pooling::unknown;
   Head head;
 

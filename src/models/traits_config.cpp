@@ -277,8 +277,8 @@ void read_encoder(const ConfigFields& config, Traits& traits) {
   for (const std::string_view key : {"is_decoder", "prenorm", "parallel_block", "use_rms_norm", "norm_bias",
                                      "rotary_emb_interleaved", "moe_every_n_layers"}) {
     const auto value = config.find(key);
-    const bool asked = value && (value->kind() == files::JsonKind::number ? value->number(key) != 0
-                                                                         : value->boolean(key));
+    const bool asked =
+        value && (value->kind() == files::JsonKind::number ? value->number(key) != 0 : value->boolean(key));
     if (asked) config.refuse(fmt::format("'{}' is set, which is not supported", key));
   }
   const std::string positions = config.text("position_embedding_type", "absolute");
@@ -349,7 +349,7 @@ Traits config_traits(const files::JsonFile& file) {
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
-  traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
+  traits.tied_output = traits.has_output && config.flag("tie_word_embeddings", row.tied_by_default);
   check_traits(traits, config,
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
                 std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});

@@ -100,9 +100,9 @@ TEST_F(Embed, DocumentsAreSortedByScore) {
   expect_error(imago_run({"rerank", model_->path(), "--query", "a", "--documents", file("none.txt")}), 2,
                "has no documents");
   folder_.write("tokenizer.json", "{}");
-  expect_error(imago_run({"rerank", bert_, "--tokenizer", model_->path(), "--query", "a", "--documents",
-                          file("documents.txt")}),
-               1, "reranking needs a cross-encoder");
+  expect_error(
+      imago_run({"rerank", bert_, "--tokenizer", model_->path(), "--query", "a", "--documents", file("documents.txt")}),
+      1, "reranking needs a cross-encoder");
 }
 
 TEST_F(Embed, InspectSaysWhatTheModelIsAndNeeds) {

@@ -75,24 +75,23 @@ class CrossEncoder {
     for (const char* const word : {"ship", "##s", ".", "?", "the"}) {
       if (!vocabulary.contains(word)) add(word);
     }
-    const auto piece = [](const char* kind, const char* id, int type) { return json{{kind, {{"id", id}, {"type_id", type}}}}; };
-    return json{{"version", "1.0"},
-                {"added_tokens", added},
-                {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}, {"handle_chinese_chars", true}}},
-                {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                {"post_processor",
-                 {{"type", "TemplateProcessing"},
-                  {"single",
-                   {piece("SpecialToken", "[CLS]", 0), piece("Sequence", "A", 0), piece("SpecialToken", "[SEP]", 0)}},
-                  {"pair",
-                   {piece("SpecialToken", "[CLS]", 0), piece("Sequence", "A", 0), piece("SpecialToken", "[SEP]", 0),
-                    piece("Sequence", "B", 1), piece("SpecialToken", "[SEP]", 1)}}}},
-                {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}}},
-                {"model",
-                 {{"type", "WordPiece"},
-                  {"unk_token", "[UNK]"},
-                  {"continuing_subword_prefix", "##"},
-                  {"vocab", vocabulary}}}}
+    const auto piece = [](const char* kind, const char* id, int type) {
+      return json{{kind, {{"id", id}, {"type_id", type}}}};
+    };
+    return json{
+        {"version", "1.0"},
+        {"added_tokens", added},
+        {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}, {"handle_chinese_chars", true}}},
+        {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+        {"post_processor",
+         {{"type", "TemplateProcessing"},
+          {"single", {piece("SpecialToken", "[CLS]", 0), piece("Sequence", "A", 0), piece("SpecialToken", "[SEP]", 0)}},
+          {"pair",
+           {piece("SpecialToken", "[CLS]", 0), piece("Sequence", "A", 0), piece("SpecialToken", "[SEP]", 0),
+            piece("Sequence", "B", 1), piece("SpecialToken", "[SEP]", 1)}}}},
+        {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}}},
+        {"model",
+         {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"continuing_subword_prefix", "##"}, {"vocab", vocabulary}}}}
         .dump();
   }
 

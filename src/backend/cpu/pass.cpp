@@ -49,8 +49,9 @@ struct SegmentAttention {
     if (read.count == 0) return;
     const std::span<kernels::KeyRange> seen = ranges.subspan(place, read.count);
     for (std::size_t t = 0; t < read.count; ++t) {
-      seen[t] = step.causal ? kernels::causal_range(segment.past, read.first + t, step.window)
-                            : kernels::range_around(segment.past + read.first + t, segment.past + segment.tokens, step.window);
+      seen[t] = step.causal
+                    ? kernels::causal_range(segment.past, read.first + t, step.window)
+                    : kernels::range_around(segment.past + read.first + t, segment.past + segment.tokens, step.window);
     }
     kernels::attention(cache.page(block), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
                        {.scale = step.scale,

@@ -97,7 +97,8 @@ class Fuser {
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     made.attend = require<Attend>();
-    if (!made.attend.causal) throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
+    if (!made.attend.causal)
+      throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
     const auto* const reader = peek<Products>();
     if (reader == nullptr || reader->in != Slot::query || reader->list.size() != 1) refuse();
     made.reader = reader->list.front().matrix;
