@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace imago::backend {
@@ -40,11 +41,18 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "feed_forward_post_norm",
                                                              "feed_forward_post_norm_bias",
                                                              "gate",
+                                                             "gate_bias",
                                                              "up",
                                                              "up_bias",
                                                              "down",
                                                              "down_bias",
                                                              "router",
+                                                             "router_bias",
+                                                             "choice_bias",
+                                                             "shared_router",
+                                                             "shared_gate",
+                                                             "shared_up",
+                                                             "shared_down",
                                                              "rope_factors"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed", "branch", "query",
@@ -64,7 +72,9 @@ void list_product(const Product& product, std::size_t expert, std::vector<Weight
   WeightUse use{WeightUse::Kind::matrix, {product.matrix.of_expert(expert)}};
   if (product.up) use.keys.push_back(product.up->of_expert(expert));
   uses.push_back(std::move(use));
-  if (product.bias) uses.push_back({WeightUse::Kind::bias, {product.bias->of_expert(expert)}});
+  for (const auto& bias : {product.bias, product.up_bias}) {
+    if (bias) uses.push_back({WeightUse::Kind::bias, {bias->of_expert(expert)}});
+  }
 }
 
 std::string text_of(const Product& product) {
@@ -73,8 +83,31 @@ std::string text_of(const Product& product) {
   if (product.activation != kernels::Activation::linear) {
     made = fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(product.activation)], made);
   }
-  if (product.up) made += fmt::format(" * {}", name(product.up->role));
+  if (product.up) {
+    const std::string up = fmt::format("{}", name(product.up->role));
+    made += product.up_bias ? fmt::format(" * ({} + {})", up, name(product.up_bias->role)) : " * " + up;
+  }
   return fmt::format("{} -> {}", made, name(product.out));
+}
+
+std::string text_of(const Experts& step) {
+  std::string made = fmt::format("experts {}: {} of {} by {}", name(step.in), step.used, step.count,
+                                 step.scores == ExpertScores::sigmoid ? "sigmoid of " : "");
+  made += name(step.router.role);
+  if (step.router_bias) made += fmt::format(" + {}", name(step.router_bias->role));
+  if (step.choice_bias) made += fmt::format(", chosen by + {}", name(step.choice_bias->role));
+  if (step.groups > 1) {
+    made += fmt::format(", {} of {} groups by their {}", step.groups_used, step.groups,
+                        step.two_judge_group ? "two best" : "best");
+  }
+  if (step.normalize) made += ", normalized";
+  if (step.scale != 1) made += fmt::format(" * {:g}", step.scale);
+  made += fmt::format(": {}, {}", text_of(step.hidden), text_of(step.down));
+  if (step.shared) {
+    made += fmt::format(", all: {}, {}{}", text_of(step.shared->hidden), text_of(step.shared->down),
+                        step.shared->router ? fmt::format(" * sigmoid({})", name(step.shared->router->role)) : "");
+  }
+  return made;
 }
 
 }  // namespace
@@ -96,6 +129,14 @@ std::size_t Sizes::of(Slot slot) const noexcept {
   return 0;
 }
 
+void Sizes::include(const Sizes& other) noexcept {
+  for (std::size_t Sizes::*const one :
+       {&Sizes::width, &Sizes::heads, &Sizes::kv_heads, &Sizes::head_values, &Sizes::feed_forward, &Sizes::vocabulary,
+        &Sizes::experts, &Sizes::experts_used, &Sizes::shared_feed_forward}) {
+    this->*one = std::max(this->*one, other.*one);
+  }
+}
+
 std::vector<WeightUse> weights_of(std::span<const Step> steps) {
   using Kind = WeightUse::Kind;
   std::vector<WeightUse> uses;
@@ -113,9 +154,17 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [](const Attend&) {},
       [&](const Experts& step) {
         uses.push_back({Kind::router, {step.router}});
+        for (const auto& bias : {step.router_bias, step.choice_bias}) {
+          if (bias) uses.push_back({Kind::bias, {*bias}});
+        }
         for (std::size_t expert = 0; expert < step.count; ++expert) {
           list_product(step.hidden, expert, uses);
           list_product(step.down, expert, uses);
+        }
+        if (step.shared) {
+          if (step.shared->router) uses.push_back({Kind::router, {*step.shared->router}});
+          list_product(step.shared->hidden, 0, uses);
+          list_product(step.shared->down, 0, uses);
         }
       },
       [](const Add&) {},
@@ -162,11 +211,7 @@ std::string text(const Step& step) {
                           if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
                           return made;
                         },
-                        [](const Experts& one) {
-                          return fmt::format("experts {}: {} of {} by {}{}: {}, {}", name(one.in), one.used, one.count,
-                                             name(one.router.role), one.normalize ? ", normalized" : "",
-                                             text_of(one.hidden), text_of(one.down));
-                        },
+                        [](const Experts& one) { return text_of(one); },
                         [](const Add& one) {
                           return one.factor == 1 ? std::string("add branch")
                                                  : fmt::format("add branch * {:g}", one.factor);

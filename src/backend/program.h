@@ -52,11 +52,18 @@ enum class Role : std::uint8_t {
   feed_forward_post_norm,
   feed_forward_post_norm_bias,
   gate,  ///< [feed_forward, width], of expert e where there are experts
+  gate_bias,
   up,
   up_bias,
   down,  ///< [width, feed_forward]
   down_bias,
-  router,        ///< [experts, width]
+  router,         ///< [experts, width]
+  router_bias,    ///< [experts]
+  choice_bias,    ///< [experts], of the choice of experts alone
+  shared_router,  ///< [1, width]
+  shared_gate,    ///< [shared_feed_forward, width]
+  shared_up,
+  shared_down,   ///< [width, shared_feed_forward]
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
 };
 inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
@@ -109,10 +116,10 @@ struct Embed {
   std::optional<Norm> norm = {};  ///< of the stream in place
 };
 
-/// out = activation(matrix · in + bias), with `up` also · (up · in).
+/// out = activation(matrix · in + bias), with `up` also · (up · in + up_bias).
 struct Product {
-  WeightKey matrix;
-  std::optional<WeightKey> up = {}, bias = {};
+  WeightKey matrix = {};
+  std::optional<WeightKey> up = {}, bias = {}, up_bias = {};
   kernels::Activation activation = kernels::Activation::linear;
   Slot out = Slot::branch;
 };
@@ -140,14 +147,33 @@ struct Attend {
   float cap = 0;           ///< soft cap of scores; 0: none
 };
 
-/// A mixture of experts: each token goes to the `used` experts that the router gives the highest probability. The
-/// products are those of expert 0; others differ in the number of the expert only.
+/// A dense branch that all tokens take beside their experts: what it makes is added to their sum, times
+/// sigmoid(router · in) where there is a router.
+struct SharedExpert {
+  Product hidden, down;
+  std::optional<WeightKey> router = {};  ///< a matrix of one row
+};
+
+/// What the products of a router become.
+enum class ExpertScores : std::uint8_t { softmax, sigmoid };
+
+/// A mixture of experts. Scores are the softmax or the sigmoid of router · in + router_bias. A token goes to the `used`
+/// experts of the highest score + choice_bias, the lower number first among equals; where experts come in groups, of
+/// consecutive ones, only to those of the `groups_used` best groups, judged by their best expert or by the sum of their
+/// two best. The weight of an expert is its score, without the choice bias. The products are those of expert 0; others
+/// differ in the number of the expert only.
 struct Experts {
   Slot in = Slot::normed;
-  WeightKey router;
-  Product hidden, down;
+  WeightKey router = {};
+  std::optional<WeightKey> router_bias = {}, choice_bias = {};
+  Product hidden = {}, down = {};
   std::size_t count = 0, used = 0;
+  ExpertScores scores = ExpertScores::softmax;
+  std::size_t groups = 1, groups_used = 1;  ///< count is a multiple of groups
+  bool two_judge_group = false;
   bool normalize = true;  ///< the weights of the chosen experts sum to 1
+  float scale = 1;        ///< on the weights
+  std::optional<SharedExpert> shared = {};
 };
 
 /// stream += factor · branch.
@@ -166,8 +192,11 @@ using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, Adjus
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
+  std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
 
   std::size_t of(Slot slot) const noexcept;
+  /// The larger of each.
+  void include(const Sizes& other) noexcept;
   bool operator==(const Sizes&) const = default;
 };
 

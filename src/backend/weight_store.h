@@ -4,6 +4,7 @@
 // each time they run.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,8 +37,8 @@ class WeightStore {
  public:
   WeightStore(std::size_t blocks, std::size_t experts)
       : experts_(std::max<std::size_t>(1, experts)),
-        matrices_(std::max<std::size_t>(1, blocks) * block_matrices()),
-        vectors_(std::max<std::size_t>(1, blocks) * kRoles) {}
+        matrices_(std::max<std::size_t>(1, blocks) * block_weights()),
+        vectors_(matrices_.size()) {}
 
   /// Null if it was not given.
   const Matrix* matrix(const WeightKey& key) const {
@@ -45,7 +46,7 @@ class WeightStore {
     return found ? &*found : nullptr;
   }
   const Vector* vector(const WeightKey& key) const {
-    const std::optional<Vector>& found = vectors_.at(vector_index(key));
+    const std::optional<Vector>& found = vectors_.at(index(key));
     return found ? &*found : nullptr;
   }
   const Vector* vector(const std::optional<WeightKey>& key) const { return key ? vector(*key) : nullptr; }
@@ -53,7 +54,7 @@ class WeightStore {
   void exchange(StoredMatrices<Matrix>& others) {
     for (auto& [key, matrix] : others.matrices) std::swap(matrices_.at(index(key)), matrix);
   }
-  void put(const WeightKey& key, Vector vector) { vectors_.at(vector_index(key)).emplace(std::move(vector)); }
+  void put(const WeightKey& key, Vector vector) { vectors_.at(index(key)).emplace(std::move(vector)); }
 
   /// Throws UsageError if a weight of these steps is missing.
   void require(std::span<const Step> steps) const {
@@ -77,7 +78,10 @@ class WeightStore {
   template <class Visit>
   void for_each_matrix(Visit visit) const {
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
-      if (matrices_[i] && i % block_matrices() != static_cast<std::size_t>(Role::router)) visit(*matrices_[i]);
+      const std::size_t within = i % block_weights();
+      const bool is_router =
+          within == static_cast<std::size_t>(Role::router) || within == static_cast<std::size_t>(Role::shared_router);
+      if (matrices_[i] && !is_router) visit(*matrices_[i]);
     }
   }
 
@@ -91,8 +95,9 @@ class WeightStore {
       std::uint64_t experts = 0;
       for (const WeightUse& use : weights_of({&step, 1})) {
         if (use.kind == WeightUse::Kind::norm || use.kind == WeightUse::Kind::bias) continue;
-        const bool shared = use.kind == WeightUse::Kind::router || !std::holds_alternative<Experts>(step);
-        for (const WeightKey& key : use.keys) add(key, shared ? sum : experts);
+        for (const WeightKey& key : use.keys) {
+          add(key, std::holds_alternative<Experts>(step) && has_copies(key.role) ? experts : sum);
+        }
       }
       if (const auto* const mixture = std::get_if<Experts>(&step)) sum += experts * mixture->used / mixture->count;
     }
@@ -100,19 +105,25 @@ class WeightStore {
   }
 
  private:
-  std::size_t vector_index(const WeightKey& key) const noexcept {
-    return key.block * kRoles + static_cast<std::size_t>(key.role);
+  /// Weights that each expert has of its own.
+  static constexpr std::array kCopied = {Role::gate,      Role::up,      Role::down,
+                                         Role::gate_bias, Role::up_bias, Role::down_bias};
+  /// kCopied.size() for others.
+  static std::size_t copied(Role role) noexcept {
+    return static_cast<std::size_t>(std::ranges::find(kCopied, role) - kCopied.begin());
   }
-  std::size_t block_matrices() const noexcept { return kRoles + 3 * experts_; }
+  static bool has_copies(Role role) noexcept { return copied(role) != kCopied.size(); }
+  std::size_t block_weights() const noexcept { return kRoles + kCopied.size() * experts_; }
   std::size_t index(const WeightKey& key) const noexcept {
-    const std::size_t kind = key.role == Role::gate ? 0 : key.role == Role::up ? 1 : key.role == Role::down ? 2 : 3;
-    const std::size_t within = kind == 3 ? static_cast<std::size_t>(key.role) : kRoles + kind * experts_ + key.expert;
-    return key.block * block_matrices() + within;
+    const std::size_t within =
+        has_copies(key.role) ? kRoles + copied(key.role) * experts_ + key.expert : static_cast<std::size_t>(key.role);
+    return key.block * block_weights() + within;
   }
 
   std::size_t experts_;
-  std::vector<std::optional<Matrix>> matrices_;  // of each block by role, then [gate, up, down][experts]
-  std::vector<std::optional<Vector>> vectors_;   // [blocks][roles]
+  // Of each block: by role, then of each role in kCopied by expert.
+  std::vector<std::optional<Matrix>> matrices_;
+  std::vector<std::optional<Vector>> vectors_;
 };
 
 }  // namespace imago::backend

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/program.h"
+#include "backend/routing.h"
 #include "base/line_vector.h"
 #include "kernels/matrix.h"
 #include "kernels/ops_args.h"
@@ -27,21 +28,6 @@ class InputObserver {
   InputObserver() = default;
   InputObserver(const InputObserver&) = default;
   InputObserver& operator=(const InputObserver&) = default;
-};
-
-/// Which token goes to which experts. A row is one token at one of its experts; the rows of an expert follow each
-/// other.
-struct Routing {
-  std::vector<float> weights;        ///< [tokens][used]
-  std::vector<std::size_t> chosen;   ///< [tokens][used]: the expert
-  std::vector<std::size_t> row_of;   ///< [tokens][used]: the row
-  std::vector<std::size_t> firsts;   ///< first row of each expert, and one more: the number of rows
-  std::vector<std::size_t> singles;  ///< rows of each expert, its first ones, that are of the first tokens
-
-  /// From the softmax of the router, [tokens][experts], which is overwritten. The lower number wins a draw.
-  void route(const Experts& experts, std::span<float> probabilities, std::size_t tokens);
-  /// Fills `singles` for that many first tokens.
-  void count_singles(const Experts& experts, std::size_t tokens);
 };
 
 /// Grows to the largest batch it has seen and is then used again. One per sequence.

@@ -186,14 +186,13 @@ class TraitsFinder {
       require(a.inner_norm.empty() && f.inner_norm.empty(), i, "attention or SwiGLU has a norm inside");
       require(dims.width == traits_.width && dims.heads == traits_.heads && dims.kv_heads == traits_.kv_heads &&
                   dims.head_values == traits_.head_values && dims.rope_base == traits_.rope_base &&
-                  parts.width == traits_.width && parts.inner == traits_.feed_forward &&
-                  parts.function == traits_.activation && a.max_seq_len == max_seq_len_ &&
-                  (attention.before != nullptr) == traits_.pre_norms &&
+                  parts.width == traits_.width && parts.inner == inner_ && parts.function == traits_.activation &&
+                  a.max_seq_len == max_seq_len_ && (attention.before != nullptr) == traits_.pre_norms &&
                   (feed_forward.before != nullptr) == traits_.pre_norms,
               i, kAlike);
       require(dims.eps == traits_.norm_eps, i, kAlike);
       for (const Branch& branch : {attention, feed_forward}) check_norm(branch.before ? branch.before : branch.after);
-      traits_.block.push_back({.rope = !a.no_rope});
+      traits_.block.push_back({.rope = !a.no_rope, .feed_forward = inner_});
       read_biases(i, *attention.core, dims, *feed_forward.core, parts);
     }
   }
@@ -204,7 +203,7 @@ class TraitsFinder {
     traits_.heads = dims.heads;
     traits_.kv_heads = dims.kv_heads;
     traits_.head_values = traits_.rotary = dims.head_values;
-    traits_.feed_forward = parts.inner;
+    inner_ = parts.inner;
     traits_.activation = parts.function;
     traits_.norm_eps = dims.eps;
     traits_.rope_base = dims.rope_base;
@@ -274,6 +273,7 @@ class TraitsFinder {
   const DecoderFinder& finder_;
   Traits traits_;
   int max_seq_len_ = 0;
+  std::size_t inner_ = 0;
   bool biased_ = false, output_biased_ = false;
 };
 

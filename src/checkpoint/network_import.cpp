@@ -48,6 +48,10 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
   };
   add(traits.learned_positions, "learned positions");
   add(traits.experts != 0, fmt::format("{} experts (num_experts)", traits.experts));
+  add(std::ranges::any_of(
+          traits.block,
+          [&](const models::BlockTraits& one) { return one.feed_forward != traits.block.front().feed_forward; }),
+      "feed-forward layers of several widths");
   add(!traits.gated, "a feed-forward layer without a gate");
   add(traits.activation != kernels::Activation::silu && traits.activation != kernels::Activation::relu2,
       "another activation than silu or relu2 (hidden_act)");
@@ -86,7 +90,7 @@ ImportSizes sizes_of(const models::Traits& traits, const std::string& path) {
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
-          .inner = traits.feed_forward,
+          .inner = traits.block.front().feed_forward,
           .context = traits.context,
           .eps = traits.norm_eps,
           .rope_base = traits.rope_base,

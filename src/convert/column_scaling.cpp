@@ -58,12 +58,13 @@ class ColumnScaler {
                               identity(traits_.width));
       }
       scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
-      if (traits_.experts != 0) continue;
+      if (traits_.block[block].experts) continue;
       if (has_norms) {
         scaled += scale_group(traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up},
                               {Role::feed_forward_norm, Role::feed_forward_norm_bias}, identity(traits_.width));
       }
-      if (traits_.gated) scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, identity(traits_.feed_forward));
+      if (traits_.gated)
+        scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, identity(traits_.block[block].feed_forward));
     }
     return scaled;
   }
@@ -94,7 +95,7 @@ class ColumnScaler {
       if (found == tensors_.end() || tensor.experts != 1) continue;
       std::size_t row = 0;
       for (const Role role : tensor.roles) {
-        const std::size_t rows = models::extent_of(traits_, role).rows;
+        const std::size_t rows = models::extent_of(traits_, role, block).rows;
         places_[role] = {found->second, row, rows};
         row += rows;
       }

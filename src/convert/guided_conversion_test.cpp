@@ -46,7 +46,9 @@ Calibration make_calibration(const std::string& model) {
     const std::size_t cols = models::extent_of(traits, models::Role::query).cols;
     const bool hidden = tensor.find("ffn_down") != std::string::npos;
     const bool heads = tensor.find("attn_output") != std::string::npos;
-    const std::size_t columns = hidden ? traits.feed_forward : heads ? traits.heads * traits.head_values : cols;
+    const std::size_t columns = hidden  ? traits.block.front().feed_forward
+                                : heads ? traits.heads * traits.head_values
+                                        : cols;
     for (std::size_t expert = 0; expert < named.experts; ++expert) {
       const auto statistics = std::make_shared<InputStatistics>();
       statistics->rows = 64;

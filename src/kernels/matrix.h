@@ -114,8 +114,9 @@ struct Product {
   std::span<float> y;  ///< [tokens][rows]
   std::size_t first_token = 0, tokens = 0;
   Epilogue epilogue = {};
-  const RunMatrix* up = nullptr;  ///< given: y = activation(matrix x + bias) · (up x)
+  const RunMatrix* up = nullptr;  ///< given: y = activation(matrix x + bias) · (up x + up_bias)
   std::span<float> up_y = {};     ///< room for up x, as large as y
+  std::span<const float> up_bias = {};
   /// So many tokens at the start get, bit for bit, what each gets alone, and the others what they get among many: no
   /// result depends on how many there are. None: what is fastest for all of them.
   std::optional<std::size_t> singles = std::nullopt;

@@ -64,6 +64,7 @@ void check_product(const Product& product, std::size_t cols, std::size_t batch) 
                                  up.rows(), up.cols()));
   }
   check_shape(product.up_y.size(), results, "up results");
+  if (!product.up_bias.empty()) check_shape(product.up_bias.size(), up.rows(), "up bias");
 }
 
 }  // namespace
@@ -110,7 +111,7 @@ struct ProductRegion {
     const bool many = company == Company::many;
     float* const y = product.y.data() + token * product.matrix->rows();
     float* const up_y = product.up == nullptr ? nullptr : product.up_y.data() + token * product.matrix->rows();
-    if (is_joint(product)) product.up->run_panels(tokens, first, last, up_y, {}, nullptr, many);
+    if (is_joint(product)) product.up->run_panels(tokens, first, last, up_y, {.bias = product.up_bias}, nullptr, many);
     product.matrix->run_panels(tokens, first, last, y, product.epilogue, up_y, many);
   }
 
@@ -172,6 +173,7 @@ void multiply_all(std::span<const Product> products, std::span<const float> x, s
                        .y = product.up_y,
                        .first_token = product.first_token,
                        .tokens = product.tokens,
+                       .epilogue = {.bias = product.up_bias},
                        .singles = product.singles};
       multiply_all({&up, 1}, x, batch);
     }

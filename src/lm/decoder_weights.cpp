@@ -217,7 +217,7 @@ void DecoderWeights::count_bytes() {
   std::map<std::string_view, std::uint64_t> weights_of_type;
   for (const MatrixGroup& group : groups) {
     for (std::size_t i = 0; i < group.keys.size(); ++i) {
-      const models::RoleExtent extent = models::extent_of(traits, group.keys[i].role);
+      const models::RoleExtent extent = models::extent_of(traits, group.keys[i].role, group.keys[i].block);
       weights_of_type[group.formats[i].name()] += std::uint64_t{extent.rows} * extent.cols;
     }
   }

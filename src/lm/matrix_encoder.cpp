@@ -17,7 +17,7 @@ void MatrixSwap::put(const models::MatrixKey& key, EncodedWeights encoded) {
   if (found == weights.groups.end()) throw UsageError("only weight matrices of a decoder can be swapped");
   MatrixGroup group = *found;
   group.keys = {key};
-  const models::RoleExtent extent = models::extent_of(weights.traits, key.role);
+  const models::RoleExtent extent = models::extent_of(weights.traits, key.role, key.block);
   std::vector<PreparedMatrix> prepared(1);
   prepared.front() = {.slice = {.rows = extent.rows, .cols = extent.cols}, .encoded = std::move(encoded)};
   LaidOutGroup laid = weights.lay_out(group, std::move(prepared));

@@ -12,15 +12,13 @@
 #include "testing/paged_sequences.h"
 #include "testing/reference.h"
 #include "testing/temp_dir.h"
+#include "testing/torch_models.h"
 
 namespace imago {
 namespace {
 
 constexpr double kTolerance = 2e-3;
 constexpr SequenceOptions kInFloats = {.context = 64, .cache = CacheKind::float32};
-
-// Alphabetically.
-constexpr const char* kMoreModels[] = {"exaone4_bf16"};
 
 class MoreModels : public ::testing::TestWithParam<const char*> {
  protected:
@@ -116,7 +114,7 @@ TEST_P(MoreModels, GreedyTokensAreThoseOfTransformers) {
   EXPECT_EQ(made, all);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MoreModels, ::testing::ValuesIn(kMoreModels),
+INSTANTIATE_TEST_SUITE_P(All, MoreModels, ::testing::ValuesIn(testing::kMoreModels),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

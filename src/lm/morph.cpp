@@ -104,7 +104,7 @@ std::vector<ModelMatrix> list_matrices(const DecoderWeights& weights) {
                         .block = outside ? std::nullopt : std::optional(key.block),
                         .type = group.formats[i]});
       }
-      const models::RoleExtent extent = models::extent_of(weights.traits, key.role);
+      const models::RoleExtent extent = models::extent_of(weights.traits, key.role, key.block);
       list[place->second].weights += std::uint64_t{extent.rows} * extent.cols;
       list[place->second].bytes += weights.runners[group.runner]->bytes(key);
     }

@@ -10,7 +10,7 @@ namespace {
 using kernels::Activation;
 
 // In the order of the enum.
-constexpr std::array<ArchitectureFacts, 16> kArchitectures = {{
+constexpr std::array<ArchitectureFacts, 21> kArchitectures = {{
     {.architecture = Architecture::llama,
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -41,6 +41,8 @@ constexpr std::array<ArchitectureFacts, 16> kArchitectures = {{
      .gguf = "qwen3moe",
      .query_norm = QueryNorm::head,
      .experts = true,
+     .own_expert_width = true,
+     .norm_experts = false,
      .windows = Windows::if_asked},
     {.architecture = Architecture::phi3,
      .model_type = "phi3",
@@ -114,6 +116,50 @@ constexpr std::array<ArchitectureFacts, 16> kArchitectures = {{
      .lists_layer_types = true,
      .full_period = 4,
      .full_without_rope = true},
+    {.architecture = Architecture::olmoe,
+     .model_type = "olmoe",
+     .class_name = "OlmoeForCausalLM",
+     .gguf = "olmoe",
+     .query_norm = QueryNorm::row,
+     .experts = true,
+     .norm_experts = false,
+     .norm_experts_in_gguf = false},
+    {.architecture = Architecture::granitemoe,
+     .model_type = "granitemoe",
+     .class_name = "GraniteMoeForCausalLM",
+     .gguf = "granitemoe",
+     .experts = true,
+     .adjacent_in_gguf = true},
+    {.architecture = Architecture::glm4,
+     .model_type = "glm4",
+     .class_name = "Glm4ForCausalLM",
+     .gguf = "glm4",
+     .post_norms = true,
+     .adjacent = true,
+     .rotary_share = 0.5,
+     .fused_gate_up = true},
+    {.architecture = Architecture::glm4_moe,
+     .model_type = "glm4_moe",
+     .class_name = "Glm4MoeForCausalLM",
+     .gguf = "glm4moe",
+     .query_norm = QueryNorm::head,
+     .experts = true,
+     .own_expert_width = true,
+     .expert_scores = ExpertScores::sigmoid,
+     .choice_bias = true,
+     .two_judge_group = true,
+     .norm_experts_in_gguf = false,
+     .states_routing = true,
+     .rotary_share = 0.5},
+    {.architecture = Architecture::minimax_m2,
+     .model_type = "minimax_m2",
+     .class_name = "MiniMaxM2ForCausalLM",
+     .gguf = "minimax-m2",
+     .query_norm = QueryNorm::row,
+     .experts = true,
+     .expert_scores = ExpertScores::sigmoid,
+     .choice_bias = true,
+     .rope_base = 5e6},
     {.architecture = Architecture::bert,
      .model_type = "bert",
      .class_name = "BertModel",
@@ -205,6 +251,10 @@ Traits traits_of(Architecture architecture) {
   traits.causal = traits.has_output = !row.encoder;
   traits.embedding_norm = row.encoder;
   traits.sum_norms = row.sum_norms;
+  if (row.adjacent) traits.rope_pairs = kernels::RopePairs::adjacent;
+  traits.expert_scores = row.expert_scores;
+  traits.choice_bias = row.choice_bias;
+  traits.two_judge_group = row.two_judge_group;
   traits.learned_positions = row.rope_base == 0;
   if (!traits.learned_positions) traits.rope_base = row.rope_base;
   return traits;

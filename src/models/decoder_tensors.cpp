@@ -94,7 +94,7 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     std::size_t row = 0;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
-        const RoleExtent extent = extent_of(traits, role);
+        const RoleExtent extent = extent_of(traits, role, block);
         entries_.push_back(
             {{role, block, wanted.first_expert + expert}, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
         row += extent.rows;

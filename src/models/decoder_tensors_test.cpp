@@ -42,7 +42,7 @@ TEST(DecoderTensors, EveryTensorOfEveryModelHasARole) {
     EXPECT_FALSE(tensors.find(Role::query, traits.blocks)) << model;
     const WeightSlice down = tensors.require(Role::down, traits.blocks - 1, traits.experts > 0 ? 3 : 0);
     EXPECT_EQ(down.rows, traits.width);
-    EXPECT_EQ(down.cols, traits.feed_forward);
+    EXPECT_EQ(down.cols, traits.block.back().feed_forward);
     EXPECT_THROW(tensors.require(Role::rope_factors), FormatError);
   }
 }

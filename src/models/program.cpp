@@ -12,15 +12,16 @@ using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
 
-backend::Sizes sizes_of(const Traits& traits) {
+backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
   return {.width = traits.width,
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
-          .feed_forward = traits.feed_forward,
+          .feed_forward = block.feed_forward,
           .vocabulary = traits.vocabulary,
-          .experts = traits.experts,
-          .experts_used = traits.experts_used};
+          .experts = block.experts ? traits.experts : 0,
+          .experts_used = block.experts ? traits.experts_used : 0,
+          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
 }
 
 /// Writes the steps of one block, or of the output.
@@ -35,7 +36,7 @@ class Writer {
     leave(Role::attention_post_norm, Role::attention_post_norm_bias);
     feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
     leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
-    return {sizes_of(traits_), std::move(steps_)};
+    return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
   }
 
   std::vector<Step> output() {
@@ -124,26 +125,45 @@ class Writer {
   }
 
   void feed_forward(Slot in) {
-    Product hidden{.matrix = key(Role::up), .activation = traits_.activation, .out = Slot::hidden};
+    if (traits_.block[block_].experts) return experts(in);
+    Product hidden = hidden_product(Role::gate, Role::up);
     Product down{.matrix = key(Role::down)};
-    if (traits_.gated) {
-      hidden.matrix = key(Role::gate);
-      hidden.up = key(Role::up);
-    }
-    if (traits_.experts != 0) {
-      steps_.push_back(backend::Experts{.in = in,
-                                        .router = key(Role::router),
-                                        .hidden = hidden,
-                                        .down = down,
-                                        .count = traits_.experts,
-                                        .used = traits_.experts_used,
-                                        .normalize = traits_.norm_expert_weights});
-      return;
-    }
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
     down.bias = key(Role::down_bias);
     products(in, {hidden});
     products(Slot::hidden, {down});
+  }
+
+  Product hidden_product(Role gate, Role up) const {
+    Product product{.matrix = key(up), .activation = traits_.activation, .out = Slot::hidden};
+    if (traits_.gated) {
+      product.matrix = key(gate);
+      product.up = key(up);
+    }
+    return product;
+  }
+
+  void experts(Slot in) {
+    backend::Experts step{.in = in,
+                          .router = key(Role::router),
+                          .hidden = hidden_product(Role::gate, Role::up),
+                          .down = {.matrix = key(Role::down)},
+                          .count = traits_.experts,
+                          .used = traits_.experts_used,
+                          .scores = traits_.expert_scores,
+                          .groups = traits_.expert_groups,
+                          .groups_used = traits_.expert_groups_used,
+                          .two_judge_group = traits_.two_judge_group,
+                          .normalize = traits_.norm_expert_weights,
+                          .scale = traits_.expert_scale};
+    if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (traits_.shared_feed_forward != 0) {
+      backend::SharedExpert& shared = step.shared.emplace();
+      shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);
+      shared.down.matrix = key(Role::shared_down);
+      if (traits_.shared_router) shared.router = key(Role::shared_router);
+    }
+    steps_.push_back(std::move(step));
   }
 
   const Traits& traits_;
@@ -154,13 +174,14 @@ class Writer {
 }  // namespace
 
 backend::Program make_program(const Traits& traits) {
-  backend::Program program{.sizes = sizes_of(traits),
+  backend::Program program{.sizes = {},
                            .embed = Writer(traits, 0).embed(),
                            .blocks = {},
                            .output = Writer(traits, 0).output(),
                            .head = Writer(traits, 0).head()};
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());
+    program.sizes.include(program.blocks.back().sizes);
   }
   return program;
 }

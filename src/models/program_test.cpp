@@ -21,12 +21,12 @@ Traits small(Architecture architecture) {
   traits.heads = 4;
   traits.kv_heads = 2;
   traits.head_values = 16;
-  traits.feed_forward = 128;
   traits.vocabulary = 100;
   traits.rotary = traits.learned_positions ? 0 : 16;
-  traits.block.assign(2, {.rope = !traits.learned_positions});
+  traits.block.assign(2, {.rope = !traits.learned_positions, .feed_forward = 128});
   traits.attention_scale = 0.25f;
   if (facts(architecture).experts) {
+    for (BlockTraits& block : traits.block) block.experts = true;
     traits.experts = 8;
     traits.experts_used = 2;
   }
@@ -167,6 +167,9 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       "branch\n";
   const std::string experts =
       norm + "experts normed: 2 of 8 by router, normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
+  const std::string sigmoid_experts = norm +
+                                      "experts normed: 2 of 8 by sigmoid of router, chosen by + choice_bias, "
+                                      "normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
   const std::map<Architecture, std::string> wanted = {
       {Architecture::llama, llama},
       {Architecture::mistral, llama},
@@ -186,6 +189,17 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::granite, llama},
       {Architecture::smollm3, llama},
       {Architecture::mixtral, attention + attend + output + experts},
+      {Architecture::olmoe, attention + heads + attend + output + experts},
+      {Architecture::granitemoe, attention + attend + output + experts},
+      {Architecture::glm4,
+       attention + "attend * 0.25, rotary 16 adjacent for attention_output\n" +
+           "products query: attention_output + attention_output_bias -> branch | rms norm branch by "
+           "attention_post_norm -> branch | add branch\n" +
+           norm + "products normed: silu(gate) * up -> hidden\n" +
+           "products hidden: down + down_bias -> branch | rms norm branch by feed_forward_post_norm -> branch | add "
+           "branch\n"},
+      {Architecture::glm4_moe, attention + heads + attend + output + sigmoid_experts},
+      {Architecture::minimax_m2, attention + heads + attend + output + sigmoid_experts},
       {Architecture::gpt2,
        "layer norm stream by attention_norm + attention_norm_bias -> normed | products normed: " + qkv +
            "attend * 0.25 for attention_output\n" + output +

@@ -25,8 +25,11 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
                                                   {Role::value, TensorUse::attention_value},
                                                   {Role::down, TensorUse::down},
                                                   {Role::router, TensorUse::router},
+                                                  {Role::shared_router, TensorUse::router},
+                                                  {Role::shared_down, TensorUse::down},
                                                   {Role::head_dense, TensorUse::router},
                                                   {Role::head_output, TensorUse::router}};
+
   if (extent_of(traits, tensor.roles[0]).vector) return TensorUse::vector;
   const auto* const found = std::ranges::find(kUses, tensor.roles[0], &std::pair<Role, TensorUse>::first);
   return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;

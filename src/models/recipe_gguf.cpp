@@ -87,7 +87,7 @@ void write_multipliers(const Traits& traits, MetadataWriter& out) {
     out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
     out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
     out.add("attention.scale", traits.attention_scale);
-  } else if (traits.architecture == Architecture::granite) {
+  } else if (has_multipliers(traits.architecture)) {
     out.add("attention.scale", traits.attention_scale);
     out.add("embedding_scale", traits.embedding_scale);
     out.add("residual_scale", traits.residual_scale);
@@ -105,16 +105,42 @@ void write_embeddings(const Traits& traits, MetadataWriter& out) {
   }
 }
 
+void write_experts(const Traits& traits, MetadataWriter& out) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const std::size_t width = expert_feed_forward(traits);
+  if (width == 0) return;
+  out.size("expert_count", traits.experts);
+  out.size("expert_used_count", traits.experts_used);
+  if (row.own_expert_width || row.architecture == Architecture::minimax_m2) {
+    out.size("expert_feed_forward_length", width);
+  }
+  if (traits.norm_expert_weights != row.norm_experts_in_gguf) {
+    out.add("expert_weights_norm", traits.norm_expert_weights);
+  }
+  if (traits.expert_scores == ExpertScores::sigmoid) out.size("expert_gating_func", 2);
+  if (row.states_routing) {
+    out.size("leading_dense_block_count", first_experts(traits));
+    if (traits.expert_scores == ExpertScores::softmax) out.size("expert_gating_func", 1);
+    out.size("expert_shared_count", traits.shared_feed_forward / width);
+    out.add("expert_weights_scale", traits.expert_scale);
+  } else if (traits.shared_feed_forward != 0) {
+    out.size("expert_shared_feed_forward_length", traits.shared_feed_forward);
+  }
+  if (traits.expert_groups > 1) {
+    out.size("expert_group_count", traits.expert_groups);
+    out.size("expert_group_used_count", traits.expert_groups_used);
+  }
+}
+
 }  // namespace
 
-std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward) {
+std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense) {
   MetadataWriter out(facts(traits.architecture).gguf);
   out.size("vocab_size", traits.vocabulary);
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  const bool own_size = traits.architecture == Architecture::qwen3_moe;
-  out.size("feed_forward_length", own_size ? dense_feed_forward : traits.feed_forward);
+  out.size("feed_forward_length", dense);
   out.size("attention.head_count", traits.heads);
   out.size("attention.head_count_kv", traits.kv_heads);
   out.size("attention.key_length", traits.head_values);
@@ -126,12 +152,7 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   write_rope(traits, out);
   write_windows(traits, out);
   write_multipliers(traits, out);
-  if (traits.experts > 0) {
-    out.size("expert_count", traits.experts);
-    out.size("expert_used_count", traits.experts_used);
-    if (own_size) out.size("expert_feed_forward_length", traits.feed_forward);
-    if (!traits.norm_expert_weights) out.add("expert_weights_norm", false);
-  }
+  write_experts(traits, out);
   if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
     out.flags("attention.rope_pattern", rope_of_blocks(traits));
   }
@@ -166,9 +187,17 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {
     notes.push_back("llama.cpp cannot run this architecture without soft caps");
   }
-  if (!traits.norm_expert_weights) {
-    notes.push_back(
-        "weights of the chosen experts do not sum to 1 here, which llama.cpp ignores for this architecture");
+  const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
+  if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
+                                  static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
+    refuse("with dense blocks between those with experts");
+  }
+  if (with_experts != 0 && with_experts <= last && !row.states_routing) refuse("with dense blocks before experts");
+  if (!row.states_routing && traits.norm_expert_weights != row.norm_experts_in_gguf) {
+    notes.push_back(traits.norm_expert_weights
+                        ? "weights of the chosen experts sum to 1 here, which llama.cpp ignores for this architecture"
+                        : "weights of the chosen experts do not sum to 1 here, which llama.cpp ignores for this "
+                          "architecture");
   }
   if (!traits.learned_positions && rope_of_blocks(traits) != usual_rope(traits)) {
     notes.push_back(
@@ -236,7 +265,8 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
                           {"general.name", title}};
   const auto dense = folder.config().root().find("intermediate_size");
   const std::size_t dense_size =
-      dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward)) : traits.feed_forward;
+      dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
+            : traits.block.front().feed_forward;
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});

@@ -90,7 +90,7 @@ void write_rope(const Traits& traits, Object& config) {
   if (scaling.kind != Kind::none) config.raw("rope_scaling", rope.json(files::JsonStyle::compact));
   config.number("rope_theta", traits.rope_base);
   rope.number("rope_theta", traits.rope_base);
-  if (traits.rotary != traits.head_values) {
+  if (traits.rotary != traits.head_values || facts(traits.architecture).rotary_share != 1) {
     const double share = share_of(traits.rotary, traits.head_values);
     rope.number("partial_rotary_factor", share);
     config.number("partial_rotary_factor", share);
@@ -129,14 +129,14 @@ std::string inverse_of(float scale) {
 }
 
 /// Settings that one architecture has.
-void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
+void write_special(const Traits& traits, Object& config) {
   const Architecture architecture = traits.architecture;
   if (architecture == Architecture::gemma2) {
     config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
     config.number_or_null("attn_logit_softcapping", traits.attention_cap);
     config.number_or_null("final_logit_softcapping", traits.logit_cap);
     config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
-  } else if (architecture == Architecture::granite) {
+  } else if (has_multipliers(architecture)) {
     config.number("attention_multiplier", traits.attention_scale);
     config.number("embedding_multiplier", traits.embedding_scale);
     config.number("residual_multiplier", traits.residual_scale);
@@ -144,26 +144,49 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
   } else if (architecture == Architecture::smollm3) {
     config.size("no_rope_layer_interval", facts(architecture).no_rope_period);
     config.raw("no_rope_layers", list_of(rope_of_blocks(traits), "1", "0"));
+  } else if (architecture == Architecture::glm4_moe) {
+    config.flag("use_qk_norm", traits.query_norm != QueryNorm::none);
+  } else if (architecture == Architecture::minimax_m2) {
+    config.size("rotary_dim", traits.rotary);
   } else if (architecture == Architecture::phi3) {
     config.size("original_max_position_embeddings", traits.context);
   }
-  if (traits.experts == 0) return;
+}
+
+void write_experts(const Traits& traits, const ConfigExtras& extras, Object& config) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const std::size_t width = expert_feed_forward(traits);
+  if (width == 0) return;
   config.size("num_local_experts", traits.experts);
   config.size("num_experts_per_tok", traits.experts_used);
-  if (architecture != Architecture::qwen3_moe) return;
-  config.size("num_experts", traits.experts);
-  config.size("moe_intermediate_size", traits.feed_forward);
-  config.size("intermediate_size", extras.dense_feed_forward);
-  config.flag("norm_topk_prob", traits.norm_expert_weights);
-  config.size("decoder_sparse_step", 1);
-  config.raw("mlp_only_layers", "[]");
+  if (!row.norm_experts || row.own_expert_width) config.flag("norm_topk_prob", traits.norm_expert_weights);
+  if (row.own_expert_width) {
+    config.size("moe_intermediate_size", width);
+    config.size("intermediate_size", extras.dense_feed_forward);
+  } else {
+    config.size("intermediate_size", width);
+  }
+  if (traits.architecture == Architecture::qwen3_moe) {
+    config.size("num_experts", traits.experts);
+    config.size("decoder_sparse_step", 1);
+    config.raw("mlp_only_layers", "[]");
+  } else if (traits.architecture == Architecture::olmoe) {
+    config.size("num_experts", traits.experts);
+  }
+  if (!row.states_routing) return;
+  config.size("n_routed_experts", traits.experts);
+  config.size("first_k_dense_replace", first_experts(traits));
+  config.size("n_shared_experts", traits.shared_feed_forward / width);
+  config.size("n_group", traits.expert_groups);
+  config.size("topk_group", traits.expert_groups_used);
+  config.number("routed_scaling_factor", traits.expert_scale);
 }
 
 void write_gpt2(const Traits& traits, Object& config) {
   config.size("n_layer", traits.blocks);
   config.size("n_embd", traits.width);
   config.size("n_head", traits.heads);
-  config.size("n_inner", traits.feed_forward);
+  config.size("n_inner", traits.block.front().feed_forward);
   config.size("n_positions", traits.context);
   config.size("n_ctx", traits.context);
   config.number("layer_norm_epsilon", traits.norm_eps);
@@ -224,7 +247,7 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("num_attention_heads", traits.heads);
   config.size("num_key_value_heads", traits.kv_heads);
   config.size("head_dim", traits.head_values);
-  config.size("intermediate_size", traits.feed_forward);
+  config.size("intermediate_size", traits.block.front().feed_forward);
   config.size("max_position_embeddings", traits.context);
   config.number(std::string(facts(traits.architecture).eps_key), traits.norm_eps);
   config.text("hidden_act", name_in(kActivationNames, traits.activation, "silu"));
@@ -232,7 +255,8 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
   if (!traits.learned_positions) write_rope(traits, config);
   write_windows(traits, config);
-  write_special(traits, extras, config);
+  write_special(traits, config);
+  write_experts(traits, extras, config);
   if (facts(traits.architecture).encoder) write_encoder(traits, config);
 }
 
@@ -368,7 +392,7 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   extras.dtype = restore_types(file, recipe);
   extras.attention_bias = tensors.find(Role::query_bias).has_value();
   const GgufFields fields(gguf, gguf.architecture());
-  extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.feed_forward);
+  extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
   if (with_tokenizer) add_tokenizer(gguf, recipe, extras);
   recipe.side_files.push_back({"config.json", config_text(traits, extras)});
   add_pooling(traits, recipe);

@@ -27,8 +27,9 @@ ModelRecipe gguf_recipe(const files::TensorFile& file);
 /// The recipe from a GGUF file to a folder. Without the tokenizer: weights and config.json only.
 ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer = true);
 
-/// `ARCHITECTURE.*` of a GGUF file. `dense_feed_forward`: the size that qwen3_moe states for blocks without experts.
-std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense_feed_forward);
+/// `ARCHITECTURE.*` of a GGUF file. `dense`: the width that a config.json states for blocks without experts, if only
+/// by convention.
+std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense);
 /// What GGUF or its runners cannot express about this model, one sentence each. Throws UnsupportedError if the result
 /// would be another model.
 std::vector<std::string> gguf_losses(const Traits& traits, const std::string& path);
@@ -37,7 +38,7 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
 struct ConfigExtras {
   DType dtype = DType::float32;
   bool attention_bias = false;
-  std::size_t dense_feed_forward = 0;  ///< for qwen3_moe
+  std::size_t dense_feed_forward = 0;  ///< stated for blocks without experts, whether there are any or not
   std::optional<std::int32_t> bos = {}, eos = {}, padding = {};
 };
 /// The text of config.json, with the keys of transformers 5 and, where they differ, also those of 4.

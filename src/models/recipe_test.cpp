@@ -224,6 +224,13 @@ TEST(Recipe, PoolingAndClassifiersGoToGgufAndBack) {
   EXPECT_EQ(config_traits(files::JsonFile::parse(side_file(back, "config.json"), "config.json")), traits);
 }
 
+TEST(Recipe, MoreModelsGoToGgufAndBack) {
+  for (const std::string model : testing::kMoreModels) {
+    if (!testing::find_torch_model(model)) GTEST_SKIP() << testing::missing_torch_model(model);
+    expect_there_and_back(model);
+  }
+}
+
 std::map<std::string, const TensorRecipe*> by_name(const ModelRecipe& recipe) {
   std::map<std::string, const TensorRecipe*> map;
   for (const TensorRecipe& tensor : recipe.tensors) map[tensor.name] = &tensor;

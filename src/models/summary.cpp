@@ -29,9 +29,10 @@ struct TokenReading {
       for (const backend::WeightUse& use : backend::weights_of({&step, 1})) {
         using Kind = backend::WeightUse::Kind;
         if (use.kind == Kind::norm || use.kind == Kind::bias) continue;
-        const bool shared = mixture == nullptr || use.kind == Kind::router;
-        const double share = shared ? 1.0 : static_cast<double>(mixture->used) / static_cast<double>(mixture->count);
         for (const backend::WeightKey& key : use.keys) {
+          const bool chosen =
+              mixture != nullptr && (key.role == Role::gate || key.role == Role::up || key.role == Role::down);
+          const double share = chosen ? static_cast<double>(mixture->used) / static_cast<double>(mixture->count) : 1.0;
           const WeightSlice slice = tensors.require(key.role, key.block, key.expert);
           const double own = static_cast<double>(slice.rows) * static_cast<double>(slice.cols);
           weights += share * own;
@@ -67,8 +68,8 @@ struct KnownNames {
 KnownNames names_of(Architecture architecture, bool gguf) {
   Traits traits = traits_of(architecture);
   traits.blocks = 2;  // the first block may lack something
-  traits.block.assign(traits.blocks, {});
-  traits.width = traits.heads = traits.kv_heads = traits.head_values = traits.feed_forward = traits.vocabulary = 1;
+  traits.block.assign(traits.blocks, {.feed_forward = 1, .experts = facts(architecture).experts});
+  traits.width = traits.heads = traits.kv_heads = traits.head_values = traits.vocabulary = 1;
   if (facts(architecture).experts) traits.experts = traits.experts_used = 1;
   KnownNames names;
   const auto visit = [&](const LayoutTensor& tensor, std::size_t) {

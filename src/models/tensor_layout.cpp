@@ -56,9 +56,15 @@ constexpr std::array kNames = {
     RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
     RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
     RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
+    RoleNames{Role::choice_bias, "mlp.gate.e_score_correction_bias", "", "exp_probs_b.bias"},
+    RoleNames{Role::shared_router, "mlp.shared_expert_gate.weight", "", "ffn_gate_inp_shexp.weight"},
+    RoleNames{Role::shared_gate, "mlp.shared_experts.gate_proj.weight", "", "ffn_gate_shexp.weight"},
+    RoleNames{Role::shared_up, "mlp.shared_experts.up_proj.weight", "", "ffn_up_shexp.weight"},
+    RoleNames{Role::shared_down, "mlp.shared_experts.down_proj.weight", "", "ffn_down_shexp.weight"},
 };
 
-/// What an architecture calls otherwise, without ".weight" or ".bias"; the name of a weight is that of its bias.
+/// What an architecture calls otherwise, without ".weight" or ".bias"; the name of a weight is that of its bias. An
+/// empty one is as above.
 struct OwnName {
   Architecture architecture;
   Role role;
@@ -66,6 +72,14 @@ struct OwnName {
 };
 
 constexpr OwnName kOwnNames[] = {
+    {Architecture::mixtral, Role::router, "block_sparse_moe.gate"},
+    {Architecture::granitemoe, Role::router, "block_sparse_moe.router.layer"},
+    {Architecture::glm4, Role::attention_post_norm, "post_self_attn_layernorm"},
+    {Architecture::glm4, Role::feed_forward_norm, "post_attention_layernorm"},
+    {Architecture::glm4, Role::feed_forward_post_norm, "post_mlp_layernorm"},
+    {Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm"},
+    {Architecture::minimax_m2, Role::router, "block_sparse_moe.gate"},
+    {Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias"},
     {Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings"},
     {Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings"},
     {Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings"},
@@ -126,7 +140,8 @@ std::string own_name(const Traits& traits, const Naming& naming, Role role) {
   for (const OwnName& row : kOwnNames) {
     if (row.architecture != traits.architecture || row.role != weight) continue;
     const std::string_view name = naming.gguf ? row.gguf : row.folder;
-    return name.empty() ? std::string() : std::string(name) + (is_bias ? ".bias" : ".weight");
+    const std::string_view ending = role == Role::choice_bias ? "" : is_bias ? ".bias" : ".weight";
+    return name.empty() ? std::string() : fmt::format("{}{}", name, ending);
   }
   return {};
 }
@@ -152,7 +167,7 @@ std::string_view feed_forward_name(Role role) noexcept {
 
 /// The name of one expert's matrix in a folder.
 std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
-  if (traits.architecture == Architecture::mixtral) {
+  if (traits.architecture == Architecture::mixtral || traits.architecture == Architecture::minimax_m2) {
     const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
     return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
   }
@@ -168,8 +183,8 @@ class Lister {
   void add(Role role, bool optional = false) { add_named(table_name(traits_, naming_, role), {role}, optional); }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
-    RoleExtent extent = extent_of(traits_, roles[0]);
-    for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i]).rows;
+    RoleExtent extent = extent_of(traits_, roles[0], block_.value_or(0));
+    for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i], block_.value_or(0)).rows;
     LayoutTensor& tensor = list_.emplace_back();
     tensor.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name);
     tensor.roles = std::move(roles);
@@ -221,15 +236,23 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   constexpr std::array kMatrices = {Role::gate, Role::up, Role::down};
-  if (traits.architecture == Architecture::mixtral && !naming.stacked_experts) {
-    list.add_named("block_sparse_moe.gate.weight", {Role::router});
+  if (traits.architecture == Architecture::mixtral && naming.stacked_experts && !naming.gguf) {
+    list.add_named("mlp.gate.weight", {Role::router});
   } else {
     list.add(Role::router);
+  }
+  if (traits.choice_bias) list.add(Role::choice_bias);
+  if (traits.shared_feed_forward != 0) {
+    if (traits.shared_router) list.add(Role::shared_router);
+    for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
   }
   if (naming.gguf) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
+  } else if (traits.architecture == Architecture::granitemoe) {
+    list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
+    list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
   } else if (naming.stacked_experts) {
     list.add_stacked("mlp.experts.gate_up_proj", {Role::gate, Role::up});
     list.add_stacked("mlp.experts.down_proj", {Role::down});
@@ -242,8 +265,8 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   }
 }
 
-void list_feed_forward(const Traits& traits, const Naming& naming, Lister& list) {
-  if (traits.experts > 0) return list_experts(traits, naming, list);
+void list_feed_forward(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
+  if (traits.block[block].experts) return list_experts(traits, naming, list);
   if (naming.fused_gate_up) {
     list.add_named(naming.gguf                                       ? "ffn_up.weight"
                    : traits.architecture == Architecture::modernbert ? "mlp.Wi.weight"
@@ -277,7 +300,8 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
   } else if (traits.experts > 0) {
-    naming.stacked_experts = find_weight(file, "model.layers.0.mlp.experts.gate_up_proj") != nullptr;
+    const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
+    naming.stacked_experts = find_weight(file, name) != nullptr;
   }
   return naming;
 }
@@ -323,22 +347,23 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   if (norms_after && biased) list.add(Role::attention_post_norm_bias);
   if (traits.pre_norms) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
-    if (traits.post_norms && !naming.gguf) {
+    if (traits.post_norms && !naming.gguf && traits.architecture != Architecture::glm4) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
     } else {
       list.add(Role::feed_forward_norm);
     }
     if (biased) list.add(Role::feed_forward_norm_bias);
   }
-  list_feed_forward(traits, naming, list);
+  list_feed_forward(traits, naming, block, list);
   if (norms_after) list.add(Role::feed_forward_post_norm);
   if (norms_after && biased) list.add(Role::feed_forward_post_norm_bias);
   return list.take();
 }
 
-RoleExtent extent_of(const Traits& traits, Role role) noexcept {
+RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcept {
   const std::size_t query = traits.heads * traits.head_values, key = traits.kv_heads * traits.head_values;
-  const std::size_t width = traits.width, feed_forward = traits.feed_forward;
+  const std::size_t width = traits.width, feed_forward = traits.block[block].feed_forward;
+  const std::size_t shared = traits.shared_feed_forward;
   const bool whole_row = traits.query_norm == QueryNorm::row;
   switch (role) {
     case Role::token_embedding:
@@ -370,9 +395,16 @@ RoleExtent extent_of(const Traits& traits, Role role) noexcept {
     case Role::attention_output: return {width, query};
     case Role::gate:
     case Role::up: return {feed_forward, width};
+    case Role::gate_bias:
     case Role::up_bias: return {feed_forward, 1, true};
     case Role::down: return {width, feed_forward};
     case Role::router: return {traits.experts, width};
+    case Role::router_bias:
+    case Role::choice_bias: return {traits.experts, 1, true};
+    case Role::shared_router: return {1, width};
+    case Role::shared_gate:
+    case Role::shared_up: return {shared, width};
+    case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
     case Role::head_dense: return {traits.head.hidden, width};
     case Role::head_dense_bias:
@@ -401,7 +433,7 @@ std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
 }
 
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {
-  if (extent_of(traits, tensor.roles.front()).vector) return {};
+  if (extent_of(traits, tensor.roles.front(), block).vector) return {};
   // Fused on one side only: the first part stands for all, since they share their inputs.
   return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
 }

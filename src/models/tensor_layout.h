@@ -55,7 +55,7 @@ struct RoleExtent {
   std::size_t rows = 0, cols = 0;
   bool vector = false;
 };
-RoleExtent extent_of(const Traits& traits, Role role) noexcept;
+RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
 /// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
 const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;

@@ -28,6 +28,20 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
     fields.fail(fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used,
                             keys.experts, traits.experts));
   }
+  const std::size_t groups = traits.expert_groups, groups_used = traits.expert_groups_used;
+  if (traits.experts % std::max<std::size_t>(1, groups) != 0 ||
+      (traits.two_judge_group && groups > 1 && traits.experts < 2 * groups)) {
+    fields.fail(fmt::format("{} is {}, which does not divide {} = {} into groups of {}", keys.groups, groups,
+                            keys.experts, traits.experts, traits.two_judge_group ? "two and more" : "one size"));
+  }
+  if (groups_used == 0 || groups_used > groups) {
+    fields.fail(
+        fmt::format("{} is {}; it must be from 1 to {} = {}", keys.groups_used, groups_used, keys.groups, groups));
+  }
+  if (traits.experts_used > traits.experts / groups * groups_used) {
+    fields.fail(fmt::format("{} is {}, and {} groups of {} experts are chosen from", keys.experts_used,
+                            traits.experts_used, groups_used, traits.experts / groups));
+  }
 }
 
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
@@ -52,6 +66,26 @@ std::vector<std::size_t> window_of_blocks(const Traits& traits) {
   std::vector<std::size_t> windows;
   for (const BlockTraits& block : traits.block) windows.push_back(block.window);
   return windows;
+}
+
+std::vector<bool> experts_of_blocks(const Traits& traits) {
+  std::vector<bool> flags;
+  for (const BlockTraits& block : traits.block) flags.push_back(block.experts);
+  return flags;
+}
+
+std::size_t first_experts(const Traits& traits) {
+  return static_cast<std::size_t>(std::ranges::find(traits.block, true, &BlockTraits::experts) - traits.block.begin());
+}
+
+std::size_t dense_feed_forward(const Traits& traits) {
+  const auto found = std::ranges::find(traits.block, false, &BlockTraits::experts);
+  return found == traits.block.end() ? 0 : found->feed_forward;
+}
+
+std::size_t expert_feed_forward(const Traits& traits) {
+  const std::size_t first = first_experts(traits);
+  return first == traits.blocks ? 0 : traits.block[first].feed_forward;
 }
 
 void set_rope(Traits& traits, const std::vector<bool>& flags) {

@@ -29,6 +29,11 @@ enum class Architecture : std::uint8_t {
   mixtral,
   gpt2,
   exaone4,
+  olmoe,
+  granitemoe,
+  glm4,
+  glm4_moe,
+  minimax_m2,
   bert,
   nomic_bert,
   modernbert,
@@ -51,6 +56,7 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+using backend::ExpertScores;
 using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
@@ -72,8 +78,10 @@ struct Head {
 /// What may differ from block to block.
 struct BlockTraits {
   bool rope = true;
-  std::size_t window = 0;      ///< keys a token sees; 0: all before it
-  bool attention_norm = true;  ///< where there are norms before
+  std::size_t window = 0;        ///< keys a token sees; 0: all before it
+  std::size_t feed_forward = 0;  ///< of an expert where there are experts
+  bool experts = false;          ///< else one dense feed-forward layer
+  bool attention_norm = true;    ///< where there are norms before
 
   bool operator==(const BlockTraits&) const = default;
 };
@@ -85,7 +93,6 @@ struct Traits {
   std::size_t blocks = 0;
   std::size_t width = 0;
   std::size_t heads = 0, kv_heads = 0, head_values = 0;
-  std::size_t feed_forward = 0;  ///< of an expert where there are experts
   std::size_t vocabulary = 0;
   std::size_t context = 0;  ///< positions it was made for
 
@@ -113,10 +120,19 @@ struct Traits {
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it
 
+  // Of the blocks with experts; backend/program.h says what each of it does.
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
-  bool norm_expert_weights = true;            ///< weights of the chosen experts sum to 1
-  bool tied_output = false;                   ///< logits by the token embedding
-  bool has_output = true;                     ///< false: no logits, what blocks make is the result
+  ExpertScores expert_scores = ExpertScores::softmax;
+  bool choice_bias = false;
+  std::size_t expert_groups = 1, expert_groups_used = 1;
+  bool two_judge_group = false;
+  bool norm_expert_weights = true;  ///< weights of the chosen experts sum to 1
+  float expert_scale = 1;
+  std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
+  bool shared_router = false;           ///< which weighs it
+
+  bool tied_output = false;  ///< logits by the token embedding
+  bool has_output = true;    ///< false: no logits, what blocks make is the result
 
   // Of encoders, and of decoders that make embeddings.
   bool causal = true;           ///< a token sees those before it; else all of its text
@@ -132,8 +148,15 @@ struct Traits {
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);
 std::vector<std::size_t> window_of_blocks(const Traits& traits);
+/// The blocks with experts, and the first of them; `blocks` if there is none.
+std::vector<bool> experts_of_blocks(const Traits& traits);
+std::size_t first_experts(const Traits& traits);
+/// The width of dense feed-forward layers, of the first one; 0 if all blocks have experts. And that of experts.
+std::size_t dense_feed_forward(const Traits& traits);
+std::size_t expert_feed_forward(const Traits& traits);
 /// REQUIRES: one entry for each of the blocks.
 void set_rope(Traits& traits, const std::vector<bool>& flags);
+void set_feed_forward(Traits& traits, std::size_t width);
 void set_windows(Traits& traits, const std::vector<std::size_t>& windows);
 
 /// Throws FormatError or UnsupportedError, naming the field, for what is missing, out of range or of a kind that imago

@@ -92,8 +92,9 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
     config.refuse(fmt::format("'{}' with a set for each kind of attention is not supported", key));
   }
   traits.rope_base = stated(config, rope, "rope_theta", kMaxRopeBase, traits.rope_base);
-  const double share = stated(config, rope, "partial_rotary_factor", 1, 1);
-  traits.rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
+  const double share = stated(config, rope, "partial_rotary_factor", 1, facts(traits.architecture).rotary_share);
+  const auto rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
+  traits.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
   if (!rope) return;
 
   const std::string type = rope->text(rope->either("rope_type", "type"), "default");
@@ -120,6 +121,7 @@ const ArchitectureFacts& read_architecture(const ConfigFields& config) {
 }
 
 void refuse_unsupported(const ConfigFields& config) {
+  if (config.has("clip_qkv")) config.refuse("'clip_qkv' (limits of queries, keys and values) is not supported");
   if (const std::optional<ConfigFields> quantization = config.object("quantization_config")) {
     config.refuse(
         fmt::format("the weights are quantized by '{}', which is not supported; take the original model and let imago "
@@ -152,7 +154,7 @@ void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
     config.fail(fmt::format("n_embd is {}, which is not a multiple of n_head = {}", traits.width, traits.heads));
   }
   traits.head_values = traits.width / traits.heads;
-  traits.feed_forward = config.size("n_inner", kMaxFeedForward, 4 * traits.width);
+  set_feed_forward(traits, config.size("n_inner", kMaxFeedForward, 4 * traits.width));
   traits.context = config.size(config.either("n_positions", "n_ctx"), kMaxContext);
   traits.norm_eps = config.positive("layer_norm_epsilon", kMaxEps, 1e-5);
   traits.activation = read_activation(config, "activation_function", traits.activation);
@@ -179,25 +181,11 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   traits.heads = config.size("num_attention_heads", kMaxHeads);
   traits.kv_heads = config.size("num_key_value_heads", kMaxHeads, traits.heads);
   traits.head_values = read_head_values(config, traits);
-  const bool own_size = traits.architecture == Architecture::qwen3_moe;
-  traits.feed_forward = config.size(own_size ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
+  read_config_feed_forward(config, traits);
   traits.context = config.size("max_position_embeddings", kMaxContext);
   traits.norm_eps = config.positive(facts(traits.architecture).eps_key, kMaxEps, 1e-6);
   traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
   traits.attention_scale = usual_attention_scale(traits);
-}
-
-void read_experts(const ConfigFields& config, Traits& traits) {
-  traits.experts = config.size(config.either("num_local_experts", "num_experts"), kMaxExperts);
-  traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
-  if (traits.architecture != Architecture::qwen3_moe) return;  // mixtral always lets them sum to 1
-  traits.norm_expert_weights = config.flag("norm_topk_prob", false);
-  if (config.size("decoder_sparse_step", kMaxBlocks, 1) != 1) {
-    config.refuse("'decoder_sparse_step' other than 1 (blocks without experts between others) is not supported");
-  }
-  if (const auto list = config.find("mlp_only_layers"); list && list->elements("mlp_only_layers").size() > 0) {
-    config.refuse("'mlp_only_layers' (blocks without experts between others) is not supported");
-  }
 }
 
 /// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.
@@ -319,7 +307,7 @@ void read_multipliers(const ConfigFields& config, Traits& traits) {
     traits.attention_cap = read_cap(config, "attn_logit_softcapping", 50);
     traits.logit_cap = read_cap(config, "final_logit_softcapping", 30);
     traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
-  } else if (traits.architecture == Architecture::granite) {
+  } else if (has_multipliers(traits.architecture)) {
     traits.embedding_scale = static_cast<float>(config.multiplier("embedding_multiplier", 1));
     traits.residual_scale = static_cast<float>(config.multiplier("residual_multiplier", 1));
     traits.attention_scale = static_cast<float>(config.multiplier("attention_multiplier", 1));
@@ -344,15 +332,17 @@ Traits config_traits(const files::JsonFile& file) {
   }
   if (!traits.learned_positions) read_config_rope(config, traits);
   if (row.encoder) read_encoder(config, traits);
-  if (row.experts) read_experts(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
+  if (row.architecture == Architecture::glm4_moe && !config.flag("use_qk_norm", false)) {
+    traits.query_norm = QueryNorm::none;
+  }
   traits.tied_output = traits.has_output && config.flag("tie_word_embeddings", row.tied_by_default);
   check_traits(traits, config,
-               {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor",
-                std::string(config.either("num_local_experts", "num_experts")), "num_experts_per_tok"});
+               {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor", std::string(experts_key(config)),
+                "num_experts_per_tok", "n_group", "topk_group"});
   return traits;
 }
 

@@ -51,6 +51,12 @@ std::size_t read_vocabulary_size(const GgufFields& fields) {
 
 void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.blocks = fields.size("block_count", kMaxBlocks);
+  // Blocks that predict further tokens follow the others; they are not run.
+  const std::size_t further = fields.count("nextn_predict_layers", kMaxBlocks, 0);
+  if (further >= traits.blocks) {
+    fields.fail(fmt::format("'{}' is {} of {} blocks", fields.full("nextn_predict_layers"), further, traits.blocks));
+  }
+  traits.blocks -= further;
   traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = fields.size("embedding_length", kMaxWidth);
   traits.context = fields.size("context_length", kMaxContext);
@@ -72,37 +78,6 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
       fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
   traits.attention_scale = usual_attention_scale(traits);
   traits.vocabulary = read_vocabulary_size(fields);
-}
-
-void read_feed_forward(const GgufFields& fields, Traits& traits) {
-  traits.experts = fields.count("expert_count", kMaxExperts, 0);
-  traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
-  if (!facts(traits.architecture).experts) {
-    if (traits.experts > 0) {
-      fields.refuse(
-          fmt::format("experts in a model of architecture '{}' are not supported", facts(traits.architecture).gguf));
-    }
-    traits.experts_used = 0;
-    traits.feed_forward = fields.size("feed_forward_length", kMaxFeedForward);
-    return;
-  }
-  if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));
-  if (fields.count("expert_shared_feed_forward_length", kMaxFeedForward, 0) > 0) {
-    fields.refuse("experts that all tokens share are not supported");
-  }
-  if (fields.count("expert_gating_func", 255, 1) > 1) {
-    fields.refuse(fmt::format("'{}' other than 1, softmax, is not supported", fields.full("expert_gating_func")));
-  }
-  traits.norm_expert_weights = fields.flag("expert_weights_norm", true);
-  if (fields.has("expert_feed_forward_length")) {
-    traits.feed_forward = fields.size("expert_feed_forward_length", kMaxFeedForward);
-  } else {
-    traits.feed_forward = fields.size("feed_forward_length", kMaxFeedForward);
-    // Older files of this architecture state the size of all chosen experts together.
-    if (traits.architecture == Architecture::qwen3_moe && traits.experts_used > 0) {
-      traits.feed_forward = std::max<std::size_t>(1, traits.feed_forward / traits.experts_used);
-    }
-  }
 }
 
 void read_rope_scaling(const GgufFields& fields, Traits& traits) {
@@ -144,8 +119,7 @@ void read_rope(const GgufFields& fields, Traits& traits) {
   if (traits.learned_positions) return;
   traits.rope_base = fields.positive("rope.freq_base", kMaxRopeBase, 1e4);
   traits.rotary = fields.size("rope.dimension_count", kMaxHeadValues, traits.head_values);
-  traits.rope_pairs =
-      facts(traits.architecture).adjacent_in_gguf ? kernels::RopePairs::adjacent : kernels::RopePairs::halves;
+  if (facts(traits.architecture).adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
   read_rope_scaling(fields, traits);
   set_rope(traits, usual_rope(traits));
   if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
@@ -180,7 +154,7 @@ void read_multipliers(const GgufFields& fields, Traits& traits) {
     traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, 50));
     traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, 30));
     traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
-  } else if (traits.architecture == Architecture::granite) {
+  } else if (has_multipliers(traits.architecture)) {
     traits.embedding_scale = static_cast<float>(fields.multiplier("embedding_scale", 1));
     traits.residual_scale = static_cast<float>(fields.multiplier("residual_scale", 1));
     traits.logit_scale = static_cast<float>(1 / fields.multiplier("logit_scale", 1));
@@ -230,17 +204,21 @@ Traits gguf_traits(const GgufFile& file) {
                               fields.full("attention.causal"), !traits.causal));
   }
   read_sizes(fields, traits);
-  read_feed_forward(fields, traits);
+  read_gguf_feed_forward(fields, traits);
   read_windows(fields, traits);
   read_rope(fields, traits);
   read_multipliers(fields, traits);
+  if (architecture == Architecture::glm4_moe && file.find_tensor("blk.0.attn_q_norm.weight") == nullptr) {
+    traits.query_norm = QueryNorm::none;
+  }
   if (architecture == Architecture::modernbert) fields.refuse("two rotations in one model are not supported");
   traits.has_output = traits.has_output && GgufFields(file, kOwnPrefix).flag(kHasOutput, true);
   traits.tied_output = traits.has_output && file.find_tensor("output.weight") == nullptr;
   read_embeddings(fields, traits);
   check_traits(traits, fields,
                {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),
-                fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count")});
+                fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count"),
+                fields.full("expert_group_count"), fields.full("expert_group_used_count")});
   return traits;
 }
 

@@ -115,8 +115,17 @@ TEST(HostileConfig, Case53) {
       {"mixtral", {{"num_experts_per_tok", 5}}, "num_experts_per_tok is 5; it must be from 1 to num_local_experts = 4"},
       {"mixtral", {{"num_local_experts", 1000000}}, "num_local_experts must be from 1 to 4096"},
       {"mixtral", {{"num_local_experts", nullptr}}, "'num_local_experts' is missing"},
-      {"qwen3_moe", {{"decoder_sparse_step", 2}}, "unsupported: config.json: 'decoder_sparse_step'"},
-      {"qwen3_moe", {{"mlp_only_layers", {1}}}, "unsupported: config.json: 'mlp_only_layers'"},
+      {"qwen3_moe", {{"decoder_sparse_step", 0}}, "decoder_sparse_step must be from 1 to 4096, not 0"},
+      {"qwen3_moe", {{"mlp_only_layers", {-1}}}, "an entry of mlp_only_layers must be from 0 to 4096"},
+      {"mixtral", {{"first_k_dense_replace", -1}}, "first_k_dense_replace must be from 0 to 4096"},
+      {"mixtral", {{"n_shared_experts", 1e9}}, "n_shared_experts must be from 0 to 4096"},
+      {"mixtral", {{"n_group", 3}}, "n_group is 3, which does not divide num_local_experts = 4"},
+      {"mixtral", {{"n_group", 0}}, "n_group must be from 1 to 4096, not 0"},
+      {"mixtral", {{"n_group", 2}, {"topk_group", 3}}, "topk_group is 3; it must be from 1 to n_group = 2"},
+      {"mixtral",
+       {{"n_group", 4}, {"topk_group", 1}},
+       "num_experts_per_tok is 2, and 1 groups of 1 experts are chosen from"},
+      {"olmoe", {{"clip_qkv", 8.0}}, "unsupported: config.json: 'clip_qkv'"},
       {"llama",
        {{"hidden_act", "mish"}},
        "unsupported: config.json: activation 'mish' ('hidden_act') is not supported"},
@@ -244,7 +253,10 @@ TEST(HostileGgufModel, Case53) {
       {"llama", "expert_count", std::uint32_t{4}, "llama.expert_used_count is 0; it must be from 1"},
       {"qwen3moe", "expert_count", std::uint32_t{1}, "qwen3moe.expert_used_count is 2; it must be from 1"},
       {"qwen3moe", "expert_count", std::uint32_t{0}, "'qwen3moe.expert_count' is missing or 0"},
-      {"qwen3moe", "expert_gating_func", std::uint32_t{2}, "other than 1, softmax"},
+      {"qwen3moe", "expert_gating_func", std::uint32_t{7}, "other than 1, softmax"},
+      {"qwen3moe", "expert_group_count", std::uint32_t{3}, "qwen3moe.expert_group_count is 3, which does not divide"},
+      {"qwen3moe", "nextn_predict_layers", std::uint32_t{2}, "'qwen3moe.nextn_predict_layers' is 2 of 2 blocks"},
+      {"qwen3moe", "leading_dense_block_count", std::uint32_t{1}, "no error"},
       {"qwen2", "expert_count", std::uint32_t{4}, "experts in a model of architecture 'qwen2' are not supported"},
       {"llama", "vocab_size", std::uint32_t{0}, "llama.vocab_size"},
       {"llama", "vocab_size", std::nullopt, "token_embd.weight"},
@@ -285,9 +297,9 @@ TEST(GgufModel, WhatOnlyTheMetadataSay) {
   EXPECT_EQ(traits_with({{"attention.sliding_window", std::uint32_t{9}}}, "llama").architecture, Architecture::mistral);
   traits = traits_with({{"expert_count", std::uint32_t{4}}, {"expert_used_count", std::uint32_t{2}}}, "llama");
   EXPECT_EQ(traits.architecture, Architecture::mixtral);
-  EXPECT_EQ(traits.feed_forward, 96U);
+  EXPECT_EQ(traits.block.back().feed_forward, 96U);
   EXPECT_TRUE(traits.norm_expert_weights);
-  EXPECT_EQ(traits_with({}, "qwen3moe").feed_forward, 48U);
+  EXPECT_EQ(traits_with({}, "qwen3moe").block.back().feed_forward, 48U);
   EXPECT_EQ(traits_with({{"rope.scale_linear", 4.0F}}, "llama").rope_scaling,
             (RopeScaling{.kind = RopeScaling::Kind::linear, .factor = 4}));
   traits = traits_with(

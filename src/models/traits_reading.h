@@ -52,9 +52,15 @@ inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what 
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
+/// Feed-forward layers and experts: widths of all blocks, and all traits of experts. REQUIRES: blocks is set.
+void read_config_feed_forward(const ConfigFields& config, Traits& traits);
+void read_gguf_feed_forward(const GgufFields& fields, Traits& traits);
+/// The key of config.json with the number of experts.
+std::string_view experts_key(const ConfigFields& config);
+
 /// The names of fields that can contradict each other, as the file spells them.
 struct TraitKeys {
-  std::string heads, kv_heads, rotary, experts, experts_used;
+  std::string heads, kv_heads, rotary, experts, experts_used, groups, groups_used;
 };
 
 /// Throws FormatError for fields that contradict each other.
@@ -73,6 +79,11 @@ inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNam
     {kernels::Activation::relu, "relu"},
     {kernels::Activation::relu2, "relu2"},
 };
+
+/// granite's: of embeddings, branches, attention and logits.
+constexpr bool has_multipliers(Architecture architecture) noexcept {
+  return architecture == Architecture::granite || architecture == Architecture::granitemoe;
+}
 
 /// All blocks but every `period`-th; all of them if the period is 0.
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);

@@ -32,11 +32,10 @@ Traits common(Architecture architecture) {
   traits.heads = 4;
   traits.kv_heads = 2;
   traits.head_values = 16;
-  traits.feed_forward = 128;
   traits.vocabulary = 256;
   traits.context = 128;
   traits.rotary = 16;
-  traits.block.resize(traits.blocks);
+  traits.block.assign(traits.blocks, {.feed_forward = 128});
   traits.attention_scale = 0.25F;
   return traits;
 }
@@ -72,7 +71,7 @@ TEST(Traits, Qwen) {
 
   wanted = common(Architecture::qwen3_moe);
   wanted.query_norm = QueryNorm::head;
-  wanted.feed_forward = 64;
+  wanted.block.assign(2, {.feed_forward = 64, .experts = true});
   wanted.experts = 4;
   wanted.experts_used = 2;
   wanted.norm_expert_weights = false;
@@ -83,6 +82,7 @@ TEST(Traits, Mixtral) {
   Traits wanted = common(Architecture::mixtral);
   wanted.norm_eps = 1e-5;
   wanted.rope_base = 1e6;
+  wanted.block.assign(2, {.feed_forward = 128, .experts = true});
   wanted.experts = 4;
   wanted.experts_used = 2;
   EXPECT_EQ(traits_in("mixtral_moe_f32"), wanted);
@@ -119,7 +119,7 @@ TEST(Traits, Olmo2) {
 TEST(Traits, Exaone4) {
   Traits wanted = common(Architecture::exaone4);
   wanted.blocks = 4;
-  wanted.block.resize(4);
+  wanted.block.assign(4, {.feed_forward = 128});
   wanted.norm_eps = 1e-5;
   wanted.pre_norms = false;
   wanted.post_norms = true;
@@ -141,7 +141,7 @@ TEST(Traits, Granite) {
 TEST(Traits, Smollm3) {
   Traits wanted = common(Architecture::smollm3);
   wanted.blocks = 4;
-  wanted.block.resize(4);
+  wanted.block.assign(4, {.feed_forward = 128});
   wanted.rope_base = 2e6;
   set_rope(wanted, {true, true, true, false});
   set_windows(wanted, {0, 0, 0, 0});
@@ -152,7 +152,7 @@ TEST(Traits, Smollm3) {
 TEST(Traits, Gpt2) {
   Traits wanted = common(Architecture::gpt2);
   wanted.kv_heads = 4;
-  wanted.feed_forward = 256;
+  set_feed_forward(wanted, 256);
   wanted.norm = NormKind::layer;
   wanted.norm_eps = 1e-5;
   wanted.activation = Activation::gelu;

@@ -70,10 +70,14 @@ bool products_fit(double values) {
 
 double product_values(const models::Traits& traits) {
   const auto squared = [](std::size_t columns) { return static_cast<double>(columns) * static_cast<double>(columns); };
-  const auto experts = static_cast<double>(std::max<std::size_t>(traits.experts, 1));
-  const double of_block = squared(traits.width) + squared(traits.heads * traits.head_values) +
-                          experts * (squared(traits.width) + squared(traits.feed_forward));
-  return static_cast<double>(traits.blocks) * of_block + squared(traits.width);
+  double values = squared(traits.width);
+  for (const models::BlockTraits& block : traits.block) {
+    const auto experts = static_cast<double>(block.experts ? traits.experts : 1);
+    values += squared(traits.width) + squared(traits.heads * traits.head_values) +
+              experts * (squared(traits.width) + squared(block.feed_forward));
+    if (block.experts) values += squared(traits.shared_feed_forward);
+  }
+  return values;
 }
 
 double product_values(const Network& network) {

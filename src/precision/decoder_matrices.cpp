@@ -10,8 +10,9 @@ namespace {
 using models::MatrixKey;
 using models::Role;
 
-constexpr std::array kBlockRoles = {Role::query, Role::key, Role::value, Role::attention_output,
-                                    Role::gate,  Role::up,  Role::down};
+constexpr std::array kBlockRoles = {Role::query,     Role::key,        Role::value, Role::attention_output,
+                                    Role::gate,      Role::up,         Role::down,  Role::shared_gate,
+                                    Role::shared_up, Role::shared_down};
 
 }  // namespace
 
@@ -33,7 +34,8 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
   add({Role::token_embedding, 0, 0});
   for (std::size_t block = 0; block < traits_.blocks; ++block) {
     for (const Role role : kBlockRoles) {
-      const bool of_experts = role == Role::gate || role == Role::up || role == Role::down;
+      const bool of_experts =
+          traits_.block[block].experts && (role == Role::gate || role == Role::up || role == Role::down);
       const std::size_t experts = of_experts ? std::max<std::size_t>(1, traits_.experts) : 1;
       for (std::size_t expert = 0; expert < experts; ++expert) add({role, block, expert});
     }
@@ -48,7 +50,8 @@ std::uint64_t DecoderMatrices::product_bytes() const noexcept {
   std::uint64_t bytes = 0;
   for (const DecoderMatrix& matrix : matrices_) {
     for (const MatrixKey& key : matrix.parts) {
-      const bool shares = key.role == Role::key || key.role == Role::value || (key.role == Role::up && traits_.gated);
+      const bool is_up = key.role == Role::up || key.role == Role::shared_up;
+      const bool shares = key.role == Role::key || key.role == Role::value || (is_up && traits_.gated);
       const bool none = key.role == Role::token_embedding && !traits_.tied_output;
       if (!shares && !none) bytes += std::uint64_t{matrix.cols} * matrix.cols * sizeof(float);
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Small models that transformers made: torch/models/NAME of the reference data.
+// Small models that transformers made: torch/models/NAME and torch/more/NAME of the reference data.
 
 #include <array>
 #include <filesystem>
@@ -17,10 +17,15 @@ inline constexpr std::array kTorchModels = {"exaone4_bf16",      "gemma2_softcap
                                             "olmo2_f32",         "phi3_fused_f32",          "qwen2_bias_f32",
                                             "qwen3_moe_f32",     "qwen3_qknorm_f32",        "smollm3_nope_f32"};
 
+/// Those of torch/more that imago runs, alphabetically.
+inline constexpr std::array kMoreModels = {"exaone4_bf16",     "glm4_bf16",       "glm4_moe_bf16",
+                                           "granite_moe_bf16", "minimax_m2_bf16", "olmoe_bf16"};
+
 /// The folder of the model, if it holds that file.
 inline std::optional<std::string> find_torch_model(const std::string& name,
                                                    const std::string& file = "model.safetensors") {
-  const std::optional<std::string> found = find_reference("torch/models/" + name + "/" + file);
+  std::optional<std::string> found = find_reference("torch/models/" + name + "/" + file);
+  if (!found) found = find_reference("torch/more/" + name + "/" + file);
   return found ? std::optional(std::filesystem::path(*found).parent_path().string()) : std::nullopt;
 }
 

@@ -8,8 +8,6 @@ namespace imago::backend {
 
 namespace {
 
-constexpr std::size_t kTokensPerPart = 8;
-
 /// Whether a step after attention multiplies its results with rounded activations.
 bool reads_fast(const CpuRunner& runner, const Step& step) {
   const auto* const products = std::get_if<Products>(&step);
@@ -84,11 +82,15 @@ std::optional<std::size_t> CpuPass::singles_of(RowRange rows) const {
 
 kernels::Product CpuPass::product_of(const Product& step, std::size_t expert, std::span<float> y, RowRange rows,
                                      std::optional<std::size_t> singles) {
+  const auto bias_of = [&](const std::optional<WeightKey>& key) {
+    return key ? vector(key->of_expert(expert)) : std::span<const float>();
+  };
   kernels::Product made{.matrix = &matrix(step.matrix.of_expert(expert)),
                         .y = y,
                         .first_token = rows.first,
                         .tokens = rows.count,
-                        .epilogue = {.bias = vector(step.bias), .activation = step.activation},
+                        .epilogue = {.bias = bias_of(step.bias), .activation = step.activation},
+                        .up_bias = bias_of(step.up_bias),
                         .singles = singles};
   if (step.up) made.up = &matrix(step.up->of_expert(expert));
   return made;
@@ -231,80 +233,6 @@ void CpuPass::run(const Attend& step) {
     }
   }
   live_ = read_;
-}
-
-void CpuPass::run(const Experts& step) {
-  const std::span<const float> in = values(step.in);
-  const std::size_t tokens = live_.count, width = sizes_->width, inner = sizes_->feed_forward;
-  const std::size_t used = step.used, rows = tokens * used;
-  const std::span<float> scores = sized(work_.scores, tokens * step.count);
-  const Product shown{.matrix = step.router};
-  show({&shown, 1}, 0, in, tokens);
-  // The smallest difference may send a token to another expert, so it gets what it gets alone in any batch.
-  const std::optional<std::size_t> singles = singles_of({0, tokens});
-  const kernels::Product router{.matrix = &matrix(step.router),
-                                .y = scores,
-                                .first_token = 0,
-                                .tokens = tokens,
-                                .singles = singles.value_or(tokens)};
-  kernels::multiply_all({&router, 1}, in, tokens);
-  kernels::softmax(scores, step.count);
-  Routing& routing = work_.routing;
-  routing.route(step, scores, tokens);
-  routing.count_singles(step, singles.value_or(0));
-
-  // A single token is what all of its experts read; several are gathered expert by expert.
-  const bool alone = tokens == 1;
-  std::span<const float> expert_in = in;
-  if (!alone) {
-    const std::span<float> gathered = sized(work_.gathered, rows * width);
-    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin * used; i < end * used; ++i) {
-        std::copy_n(in.data() + i / used * width, width, gathered.data() + routing.row_of[i] * width);
-      }
-    });
-    expert_in = gathered;
-  }
-
-  const std::span<float> hidden = sized(work_.at(Slot::hidden), rows * inner);
-  const std::span<float> up = sized(work_.up, hidden.size());
-  const std::span<float> results = sized(work_.results, rows * width);
-  std::vector<kernels::Product>& products = work_.products;
-  const auto singles_at = [&](std::size_t expert) {
-    return singles ? std::optional(routing.singles[expert]) : std::nullopt;
-  };
-  const auto for_each_expert = [&](auto&& add) {
-    products.clear();
-    for (std::size_t expert = 0; expert < step.count; ++expert) {
-      const std::size_t first = routing.firsts[expert], count = routing.firsts[expert + 1] - first;
-      if (count != 0) add(expert, RowRange{first, count});
-    }
-  };
-  for_each_expert([&](std::size_t expert, RowRange at) {
-    const RowRange from{alone ? 0 : at.first, at.count};
-    show({&step.hidden, 1}, expert, expert_in.subspan(from.first * width, at.count * width), at.count);
-    products.push_back(
-        product_of(step.hidden, expert, hidden.subspan(at.first * inner, at.count * inner), from, singles_at(expert)));
-    if (step.hidden.up) products.back().up_y = up.subspan(at.first * inner, at.count * inner);
-  });
-  kernels::multiply_all(products, expert_in, alone ? 1 : rows);
-  for_each_expert([&](std::size_t expert, RowRange at) {
-    show({&step.down, 1}, expert, hidden.subspan(at.first * inner, at.count * inner), at.count);
-    products.push_back(
-        product_of(step.down, expert, results.subspan(at.first * width, at.count * width), at, singles_at(expert)));
-  });
-  kernels::multiply_all(products, hidden, rows);
-
-  const std::span<float> out = values(step.down.out);
-  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t t = begin; t < end; ++t) {
-      const std::span<float> sum = out.subspan(t * width, width);
-      kernels::clear(sum);
-      for (std::size_t i = t * used; i < (t + 1) * used; ++i) {
-        kernels::add_scaled(results.subspan(routing.row_of[i] * width, width), routing.weights[i], sum);
-      }
-    }
-  });
 }
 
 }  // namespace imago::backend

@@ -74,6 +74,9 @@ class CpuPass {
   void run(const NormHeads& step);
   void run(const Attend& step);
   void run(const Experts& step);
+  /// Products of a router, which also shows what it reads.
+  void run_router(const WeightKey& router, const std::optional<WeightKey>& bias, std::span<const float> in,
+                  std::span<float> to);
   void run(const Add& step);
   void run(const AdjustLogits& step);
 

@@ -1,9 +1,8 @@
 #include "backend/cuda/pass.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "backend/cuda/combine.h"
+#include "backend/cuda/experts.h"
 
 namespace imago::backend::cuda {
 
@@ -68,16 +67,19 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   for (Array<float>* const one : {&x_, &normed_, &branch_}) grow(*one, device, tokens * sizes.width);
   for (Array<float>* const one : {&q_, &attended_}) grow(*one, device, tokens * q_values);
   for (Array<float>* const one : {&k_, &v_}) grow(*one, device, tokens * k_values);
-  grow(hidden_, device, expert_rows * sizes.feed_forward);
-  const std::size_t widest = padded_cols(std::max({sizes.width, q_values, sizes.feed_forward}));
+  grow(hidden_, device, expert_rows * sizes.feed_forward + tokens * sizes.shared_feed_forward);
+  const std::size_t widest =
+      padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward}));
   grow(int8_, device, kMatVecTokens * widest);
   grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
   if (sizes.experts != 0) {
     grow(scores_, device, tokens * sizes.experts);
-    for (Array<float>* const one : {&gathered_, &results_}) grow(*one, device, expert_rows * sizes.width);
-    grow(rows_, device, 3 * expert_rows * sizeof(float));
-    host_scores_ = PinnedMemory(tokens * sizes.experts * sizeof(float));
-    host_rows_ = PinnedMemory(3 * expert_rows * sizeof(float));
+    grow(gathered_, device, expert_rows * sizes.width);
+    grow(results_, device, (expert_rows + tokens) * sizes.width);
+    grow(chosen_, device, expert_rows);
+    grow(expert_weights_, device, expert_rows);
+    grow(rows_, device, 2 * expert_rows);
+    host_rows_ = PinnedMemory(2 * expert_rows * sizeof(std::int32_t));
   }
   if (!part_.embeds()) host_x_ = PinnedMemory(tokens * sizes.width * sizeof(float));
   return true;
@@ -323,24 +325,21 @@ void Pass::queue_output(std::size_t first, std::size_t rows) {
   }
 }
 
-// The host chooses the experts, from probabilities that come over in the middle of a block: a wait per block, and in
-// return it runs the same code as on the CPU, and only experts that are used are read.
-void Pass::route(const Experts& experts) {
+void Pass::arrange_rows(const Experts& experts) {
   const std::size_t rows = tokens_ * experts.used;
-  const std::span<float> scores(reinterpret_cast<float*>(host_scores_.bytes().data()), tokens_ * experts.count);
-  stream_.copy_out(scores_.data(), std::as_writable_bytes(scores));
+  const std::span<std::byte> bytes = host_rows_.bytes().first(rows * sizeof(std::int32_t));
+  stream_.copy_out(chosen_.data(), bytes);
   stream_.wait();
-  routing_.route(experts, scores, tokens_);
-
-  // Three arrays of `rows` numbers: the token of each row, the rows of each token, their weights.
   auto* const host_tokens = reinterpret_cast<std::int32_t*>(host_rows_.bytes().data());
   auto* const host_row_of = host_tokens + rows;
+  const std::span<std::size_t> chosen = sized(routing_.chosen, rows);
+  std::copy_n(host_tokens, rows, chosen.begin());
+  routing_.arrange(experts, tokens_);
   for (std::size_t i = 0; i < rows; ++i) {
     host_row_of[i] = static_cast<std::int32_t>(routing_.row_of[i]);
     host_tokens[routing_.row_of[i]] = static_cast<std::int32_t>(i / experts.used);
   }
-  std::memcpy(host_row_of + rows, routing_.weights.data(), rows * sizeof(float));
-  stream_.copy_in(host_rows_.bytes().first(3 * rows * sizeof(float)), rows_.data());
+  stream_.copy_in(host_rows_.bytes().first(2 * rows * sizeof(std::int32_t)), rows_.data());
 }
 
 void Pass::run(const ExpertsBranch& step) {
@@ -348,44 +347,66 @@ void Pass::run(const ExpertsBranch& step) {
   const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
   // Routers decide much and cost little: float32, whatever the rest is computed in.
   const Activations in = normed(step.norm, 0, tokens_, {&experts.hidden, 1}, true);
-  const GpuProduct router{.matrix = &part_.matrix(experts.router).matrix, .y = scores_.data()};
-  kernels::cuda::multiply({&router, 1}, {.x = in.x, .count = tokens_, .cols = width}, Arithmetic::exact, *scratch_,
-                          stream_);
-  kernels::cuda::softmax(scores_.data(), tokens_, experts.count, 1, 0, stream_);
-  route(experts);
-  const auto* const row_tokens = reinterpret_cast<const std::int32_t*>(rows_.data());
+  const auto run_router = [&](const WeightKey& router, const std::optional<WeightKey>& bias, float* to) {
+    const GpuProduct product{.matrix = &part_.matrix(router).matrix, .y = to, .epilogue = {.bias = part_.vector(bias)}};
+    kernels::cuda::multiply({&product, 1}, {.x = in.x, .count = tokens_, .cols = width}, Arithmetic::exact, *scratch_,
+                            stream_);
+  };
+  run_router(experts.router, experts.router_bias, scores_.data());
+  choose_experts(experts,
+                 {.products = scores_.data(),
+                  .choice_bias = part_.vector(experts.choice_bias),
+                  .chosen = chosen_.data(),
+                  .weights = expert_weights_.data(),
+                  .tokens = tokens_},
+                 stream_);
+  // The shared expert's results follow those of the others; its products do not wait for the host.
+  CombineArgs combined{.results = results_.data(),
+                       .row_of = rows_.data() + rows,
+                       .weights = expert_weights_.data(),
+                       .out = branch_.data(),
+                       .tokens = tokens_,
+                       .used = experts.used,
+                       .width = width};
+  if (experts.shared) {
+    const SharedExpert& shared = *experts.shared;
+    float* const hidden = hidden_.data() + rows * inner;
+    float* const results = results_.data() + rows * width;
+    const GpuProduct up = product_of(shared.hidden, hidden), down = product_of(shared.down, results);
+    multiply({&up, 1}, in);
+    multiply({&down, 1}, {.x = hidden, .count = tokens_, .cols = sizes_->shared_feed_forward});
+    combined.shared = results;
+    if (shared.router) {
+      run_router(*shared.router, std::nullopt, scores_.data());
+      combined.shared_products = scores_.data();
+    }
+  }
+  arrange_rows(experts);
 
   // A single token is what all of its experts read; several are gathered expert by expert.
   const bool alone = tokens_ == 1;
-  if (!alone) kernels::cuda::gather_rows(in.x, row_tokens, rows, width, gathered_.data(), stream_);
+  if (!alone) kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
   const auto for_each_expert = [&](auto&& run_expert) {
     for (std::size_t expert = 0; expert < experts.count; ++expert) {
       const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
       if (count != 0) run_expert(expert, first, count);
     }
   };
-  std::vector<GpuProduct> shared;
+  std::vector<GpuProduct> of_token;
   for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
     const GpuProduct product = product_of(experts.hidden, hidden_.data() + first * inner, expert);
     if (alone) {
-      shared.push_back(product);
+      of_token.push_back(product);
     } else {
       multiply({&product, 1}, {.x = gathered_.data() + first * width, .count = count, .cols = width});
     }
   });
-  if (alone) multiply(shared, in);
+  if (alone) multiply(of_token, in);
   for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
     const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
     multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
   });
-  combine_experts({.results = results_.data(),
-                   .slot_of = row_tokens + rows,
-                   .weights = reinterpret_cast<const float*>(row_tokens + 2 * rows),
-                   .out = branch_.data(),
-                   .tokens = tokens_,
-                   .used = experts.used,
-                   .width = width},
-                  stream_);
+  combine_experts(combined, stream_);
   end_branch(step.post_norm, step.factor);
 }
 

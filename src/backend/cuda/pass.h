@@ -109,8 +109,9 @@ class Pass {
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
   void keep(RowRange rows);
-  /// Chooses the experts of the tokens from their scores and uploads the result.
-  void route(const Experts& experts);
+  /// Puts the rows of each expert together, which the host does: a wait per block, and in return only experts that are
+  /// used are read.
+  void arrange_rows(const Experts& experts);
   kernels::cuda::Int8Out int8() const noexcept { return {int8_.data(), int8_scales_.data()}; }
   /// Products with few tokens read int8 activations.
   bool few(std::size_t tokens) const noexcept;
@@ -138,9 +139,12 @@ class Pass {
 
   // For experts. A row is one token at one of its experts.
   Routing routing_;
-  Array<float> scores_, gathered_, results_;  // [tokens][experts]; [rows][width]
-  Array<std::byte> rows_;                     // tokens of rows, rows of tokens, weights: [rows] each, 4 bytes
-  PinnedMemory host_scores_, host_rows_;
+  Array<float> scores_, gathered_;  // [tokens][experts]; [rows][width]
+  Array<float> results_;            // [rows][width], then [tokens][width] of the shared expert
+  Array<std::int32_t> chosen_;      // [tokens][used]
+  Array<float> expert_weights_;     // likewise
+  Array<std::int32_t> rows_;        // the token of each row, then the rows of each token
+  PinnedMemory host_rows_;          // likewise
 };
 
 }  // namespace imago::backend::cuda
