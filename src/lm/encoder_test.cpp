@@ -2,39 +2,27 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "imago/error.h"
 #include "imago/lm.h"
-#include "testing/reference.h"
+#include "testing/torch_models.h"
 
 namespace imago {
 namespace {
 
 constexpr double kTolerance = 2e-3;
 
-struct Case {
-  const char* name;
-  const char* architecture;
-};
-// Alphabetically.
-constexpr Case kEncoders[] = {
-    {"bert_bf16", "bert"}, {"nomic_bert_bf16", "nomic_bert"}, {"qwen3_embedding_bf16", "qwen3"}};
-
-class Encoders : public ::testing::TestWithParam<Case> {
+class Encoders : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string file = std::string("torch/more/") + GetParam().name + "/model.safetensors";
-    const std::optional<std::string> found = testing::find_reference(file);
-    if (!found) GTEST_SKIP() << testing::missing_reference(file);
-    const std::string folder = std::filesystem::path(*found).parent_path().string();
-    std::ifstream text(folder + "/reference.json");
+    const std::optional<std::string> folder = testing::find_torch_model(GetParam());
+    if (!folder) GTEST_SKIP() << testing::missing_torch_model(GetParam());
+    std::ifstream text(*folder + "/reference.json");
     reference_ = nlohmann::json::parse(text);
     ids_ = reference_.at("ids").get<std::vector<TokenId>>();
-    model_.emplace(LanguageModel::load(folder, {.fast = false}));
+    model_.emplace(LanguageModel::load(*folder, {.fast = false}));
   }
 
   nlohmann::json reference_;
@@ -43,7 +31,6 @@ class Encoders : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Encoders, HiddenStatesAreThoseOfTransformers) {
-  EXPECT_EQ(model_->architecture(), GetParam().architecture);
   EXPECT_FALSE(model_->generates());
   const std::vector<float> hidden = hidden_states(*model_, ids_);
   const std::size_t width = model_->embedding_width();
@@ -59,8 +46,8 @@ TEST_P(Encoders, GenerateNothing) {
   EXPECT_THROW(hidden_states(*model_, {}), UsageError);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Encoders, ::testing::ValuesIn(kEncoders),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, Encoders, ::testing::ValuesIn(testing::kEmbeddingModels),
+                         [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
 }  // namespace imago

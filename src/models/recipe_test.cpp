@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include "imago/error.h"
@@ -16,7 +15,6 @@
 #include "models/rope.h"
 #include "models/traits_reading.h"
 #include "testing/problems.h"
-#include "testing/reference.h"
 #include "testing/temp_dir.h"
 #include "testing/torch_models.h"
 
@@ -115,8 +113,10 @@ const std::string& side_file(const ModelRecipe& recipe, const std::string& name)
   throw std::runtime_error("no " + name);
 }
 
-void expect_there_and_back(const std::string& model, const std::string& folder) {
-  const TensorFile source = TensorFile::open(folder);
+void expect_there_and_back(const std::string& model) {
+  const std::optional<std::string> folder = testing::find_torch_model(model);
+  ASSERT_TRUE(folder);
+  const TensorFile source = TensorFile::open(*folder);
   const Traits traits = read_traits(source);
   const ModelRecipe there = make_recipe(source, FileForm::gguf);
   const testing::TempDir temp;
@@ -160,18 +160,15 @@ void expect_there_and_back(const std::string& model, const std::string& folder) 
 
 TEST(Recipe, EveryModelGoesToGgufAndBack) {
   for (const std::string model : testing::kTorchModels) {
-    const std::optional<std::string> folder = testing::find_torch_model(model);
-    if (!folder) GTEST_SKIP() << testing::missing_torch_model(model);
-    expect_there_and_back(model, *folder);
+    if (!testing::find_torch_model(model)) GTEST_SKIP() << testing::missing_torch_model(model);
+    expect_there_and_back(model);
   }
 }
 
-TEST(Recipe, EncodersGoToGgufAndBack) {
-  for (const std::string model : {"bert_bf16", "nomic_bert_bf16", "qwen3_embedding_bf16"}) {
-    const std::string file = "torch/more/" + model + "/config.json";
-    const std::optional<std::string> config = testing::find_reference(file);
-    if (!config) GTEST_SKIP() << testing::missing_reference(file);
-    expect_there_and_back(model, std::filesystem::path(*config).parent_path().string());
+TEST(Recipe, ModelsOfEmbeddingsGoToGgufAndBack) {
+  for (const std::string model : testing::kEmbeddingModels) {
+    if (!testing::find_torch_model(model)) GTEST_SKIP() << testing::missing_torch_model(model);
+    expect_there_and_back(model);
   }
 }
 

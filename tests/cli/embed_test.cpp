@@ -19,7 +19,7 @@ class Embed : public ::testing::Test {
   void SetUp() override {
     if (const auto missing = CrossEncoder::missing()) GTEST_SKIP() << *missing;
     model_.emplace();
-    bert_ = std::filesystem::path(*find_reference("torch/more/bert_bf16/config.json")).parent_path().string();
+    bert_ = *find_torch_model("bert_bf16");
     std::ifstream in(bert_ + "/reference.json");
     reference_ = Json::parse(in);
     for (const Json& id : reference_.at("ids")) ids_ += (ids_.empty() ? "" : ",") + id.dump();
@@ -99,7 +99,6 @@ TEST_F(Embed, DocumentsAreSortedByScore) {
   folder_.write("none.txt", "\n\n");
   expect_error(imago_run({"rerank", model_->path(), "--query", "a", "--documents", file("none.txt")}), 2,
                "has no documents");
-  folder_.write("tokenizer.json", "{}");
   expect_error(
       imago_run({"rerank", bert_, "--tokenizer", model_->path(), "--query", "a", "--documents", file("documents.txt")}),
       1, "reranking needs a cross-encoder");

@@ -4,7 +4,6 @@
 // of drawn weights.
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,8 +12,8 @@
 #include <vector>
 
 #include "imago/data.h"
-#include "testing/reference.h"
 #include "testing/temp_dir.h"
+#include "testing/torch_models.h"
 
 namespace imago::testing {
 
@@ -24,10 +23,11 @@ class CrossEncoder {
 
   /// Why there is no such model: its reference data are absent.
   static std::optional<std::string> missing() {
-    return find_reference(kWeights) ? std::nullopt : std::optional(missing_reference(kWeights));
+    return find_torch_model(kName) ? std::nullopt : std::optional(missing_torch_model(kName));
   }
   CrossEncoder() {
-    const SafetensorsFile file = SafetensorsFile::open(*find_reference(kWeights));
+    const std::string bert = *find_torch_model(kName);
+    const SafetensorsFile file = SafetensorsFile::open(bert + "/model.safetensors");
     for (const SafetensorsTensor& tensor : file.tensors()) {
       tensors_.emplace_back(tensor.name, file.read_float32(tensor.name));
     }
@@ -36,7 +36,7 @@ class CrossEncoder {
     bias[0] = 0.25f;
     tensors_.emplace_back("classifier.weight", std::move(classifier));
     tensors_.emplace_back("classifier.bias", std::move(bias));
-    std::ifstream in(std::filesystem::path(*find_reference(kWeights)).parent_path() / "config.json");
+    std::ifstream in(bert + "/config.json");
     config_ = nlohmann::json::parse(in);
     config_["architectures"] = {"BertForSequenceClassification"};
     config_["id2label"] = {{"0", "LABEL_0"}};
@@ -59,7 +59,7 @@ class CrossEncoder {
   }
 
  private:
-  static constexpr const char* kWeights = "torch/more/bert_bf16/model.safetensors";
+  static constexpr const char* kName = "bert_bf16";
 
   static std::string tokenizer() {
     using nlohmann::json;

@@ -21,6 +21,9 @@ inline constexpr std::array kTorchModels = {"exaone4_bf16",      "gemma2_softcap
 inline constexpr std::array kMoreModels = {"exaone4_bf16",     "glm4_bf16",       "glm4_moe_bf16",
                                            "granite_moe_bf16", "minimax_m2_bf16", "olmoe_bf16"};
 
+/// Those of torch/more that make embeddings and no text.
+inline constexpr std::array kEmbeddingModels = {"bert_bf16", "nomic_bert_bf16", "qwen3_embedding_bf16"};
+
 /// The folder of the model, if it holds that file.
 inline std::optional<std::string> find_torch_model(const std::string& name,
                                                    const std::string& file = "model.safetensors") {
