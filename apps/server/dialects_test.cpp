@@ -165,7 +165,7 @@ TEST_F(RerankTest, DocumentsComeInTheOrderOfTheirScores) {
     for (std::size_t i = 0; i < 3; ++i) {
       const json& result = reply["results"][i];
       EXPECT_NEAR(result["relevance_score"], score_of("ship?", documents.at(result["index"])), 1e-6);
-      if (i > 0) EXPECT_LE(result["relevance_score"], reply["results"][i - 1]["relevance_score"]);
+      EXPECT_LE(result["relevance_score"], reply["results"][i == 0 ? 0 : i - 1]["relevance_score"]);
     }
   }
   const json best = good(post("/rerank", {{"query", "ship?"}, {"documents", documents}, {"top_n", 1}}));

@@ -347,10 +347,11 @@ Traits config_traits(const files::JsonFile& file) {
 }
 
 bool names_bare_model(const files::JsonFile& config) {
+  const auto is_bare = [](std::string_view name) { return name.ends_with("Model") && !name.ends_with("HeadModel"); };
   const auto classes = config.root().find("architectures");
   if (!classes) return false;
   for (const files::JsonMember one : classes->elements("architectures")) {
-    return one.value.string("a class in architectures").ends_with("Model");
+    return is_bare(one.value.string("a class in architectures"));
   }
   return false;
 }
