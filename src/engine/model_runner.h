@@ -34,16 +34,21 @@ class ModelRunner final : public StepRunner {
 
   std::size_t context() const noexcept { return context_; }
   std::size_t pages() const noexcept { return pages_; }
+  /// Slots of states for requests and cached prefixes; 0: the model has none. One more is for add_hidden.
+  std::size_t states() const noexcept { return states_; }
   /// Prompt tokens of a step unless the caller says otherwise.
   std::size_t usual_prompt_tokens() const noexcept;
 
   /// Whether each token of a text sees all others, so that the text cannot be run in pieces.
   bool sees_all() const noexcept { return !model_.weights.traits.causal; }
+  /// Whether a step can have several texts: there is one slot for their states.
+  bool embeds_together() const noexcept { return states_ == 0; }
   std::size_t width() const noexcept { return model_.weights.traits.width; }
   std::size_t vocabulary() const override { return model_.weights.traits.vocabulary; }
   bool chooses() const override { return model_.chooses(); }
   void run(const Step& step) override;
   void copy(Page from, Page to, std::size_t tokens) override;
+  void copy_state(Page from, Page to) override;
   /// Runs pieces of texts, whose ids follow each other, and returns what `hidden_states` gives of each token; valid
   /// until the next call. Throws DeviceError.
   std::span<const float> hidden(std::span<const TokenId> ids, std::span<const TextPiece> pieces);
@@ -62,7 +67,7 @@ class ModelRunner final : public StepRunner {
  private:
   const lm::LoadedModel& model_;
   CacheKind kind_;
-  std::size_t context_, pages_;
+  std::size_t context_, pages_, states_;
   lm::KvCache cache_;
   backend::Workspace work_;
   std::vector<lm::Segment> segments_;

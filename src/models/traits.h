@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "backend/program.h"
 #include "files/tensor_file.h"
 #include "kernels/ops_args.h"
+#include "kernels/recurrent.h"
 
 namespace imago::models {
 
@@ -75,8 +77,18 @@ struct Head {
   bool operator==(const Head&) const = default;
 };
 
+/// How information passes from token to token in a block.
+enum class Mixer : std::uint8_t {
+  attention,
+  short_conv,  ///< of lfm2: a short convolution between two gates
+  delta_rule,  ///< gated delta net
+  mamba,       ///< selective scan with a decay for each channel and value of its state
+  mamba2,      ///< and with one for each head
+};
+
 /// What may differ from block to block.
 struct BlockTraits {
+  Mixer mixer = Mixer::attention;
   bool rope = true;
   std::size_t window = 0;        ///< keys a token sees; 0: all before it
   std::size_t feed_forward = 0;  ///< of an expert where there are experts
@@ -84,6 +96,17 @@ struct BlockTraits {
   bool attention_norm = true;    ///< where there are norms before
 
   bool operator==(const BlockTraits&) const = default;
+};
+
+/// Sizes of the blocks whose mixer is not attention.
+struct RecurrentTraits {
+  std::size_t kernel = 0;         ///< tokens that a short convolution sees
+  kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
+  std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
+  float low_step = 0, high_step = std::numeric_limits<float>::infinity();
+  bool log_rates = false;  ///< Hugging Face folders hold the logarithms of the negated decay rates
+
+  bool operator==(const RecurrentTraits&) const = default;
 };
 
 struct Traits {
@@ -131,6 +154,7 @@ struct Traits {
   std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
   bool shared_router = false;           ///< which weighs it
 
+  RecurrentTraits recurrent;
   bool tied_output = false;  ///< logits by the token embedding
   bool has_output = true;    ///< false: no logits, what blocks make is the result
 

@@ -74,7 +74,7 @@ TEST_F(Embed, SaysWhatIsWrong) {
   expect_error(imago_run({"embed", bert_, "--ids", "1", "--json", "-o", file("x")}), 2, "choose one");
   expect_error(imago_run({"embed", bert_, "--text", "a"}), 1, "no tokenizer");
   expect_error(imago_run({"embed", bert_, "--ids", "256"}), 2, "the ids 0 to 255");
-  expect_error(imago_run({"run", bert_, "-p", "a"}), 1, "makes embeddings");
+  expect_error(imago_run({"run", model_->path(), "-p", "a"}), 1, "makes embeddings");
   expect_error(imago_run({"logits", bert_, "--ids", "1", "-o", file("x")}), 1, "makes embeddings");
 }
 
