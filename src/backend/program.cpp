@@ -67,7 +67,8 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "skip",
                                                              "scan_norm",
                                                              "scan_output",
-                                                             "rope_factors"};
+                                                             "rope_factors",
+                                                             "output_bias"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
     "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
@@ -130,9 +131,13 @@ std::string text_of(const NormHeads& step) {
 std::string text_of(const Attend& step) {
   std::string made = fmt::format("attend * {:g}", step.scale);
   if (step.rotary != 0) {
-    made +=
-        fmt::format(", rotary {} {}", step.rotary, step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
+    made += fmt::format(", rotary{} {} {}", step.rope == 0 ? "" : " other", step.rotary,
+                        step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
   }
+  if (step.query_norm) {
+    made += fmt::format(", then norms of heads by {} and {}", name(step.query_norm->role), name(step.key_norm->role));
+  }
+  if (step.growth != 0) made += fmt::format(", growing by {:g} from {}", step.growth, step.growth_period);
   if (!step.causal) made += ", both ways";
   if (step.window != 0) made += fmt::format(", window {}", step.window);
   if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
@@ -235,7 +240,10 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [&](const NormHeads& step) {
         uses.push_back({Kind::norm, {step.weight}});
       },
-      [](const Attend&) {},
+      [&](const Attend& step) {
+        if (step.query_norm) uses.push_back({Kind::norm, {*step.query_norm}});
+        if (step.key_norm) uses.push_back({Kind::norm, {*step.key_norm}});
+      },
       [&](const Experts& step) {
         uses.push_back({Kind::router, {step.router}});
         for (const auto& bias : {step.router_bias, step.choice_bias}) {

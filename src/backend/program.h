@@ -80,8 +80,9 @@ enum class Role : std::uint8_t {
   scan_norm,
   scan_output,   ///< [width, results]
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+  output_bias,   ///< in no block
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::output_bias) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -160,14 +161,24 @@ struct NormHeads {
   std::size_t groups = 1;
 };
 
+/// Rotations that a model may have: that of most blocks and another one.
+inline constexpr std::size_t kRopes = 2;
+
 /// Rotates queries and keys, stores keys and values in the cache and attends to it. Results replace the queries.
 struct Attend {
   std::size_t rotary = 0;  ///< values of a head that turn; 0: no rotation
+  std::size_t rope = 0;    ///< which rotation
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
   bool causal = true;      ///< else it sees all keys of its text, or `window` / 2 on either side of its own
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
+  /// Norms of the heads of queries and keys after the rotation; both or none.
+  std::optional<WeightKey> query_norm = {}, key_norm = {};
+  float eps = 0;  ///< of those norms
+  /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
+  float growth = 0;
+  std::size_t growth_period = 1;
 };
 
 // Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some

@@ -18,11 +18,11 @@ using models::WeightSlice;
 /// Weights that are float32 at a time while a matrix is encoded: 2 MiB, which stay in the cache.
 constexpr std::size_t kPieceWeights = std::size_t{1} << 19;
 
-/// The bytes that hold a slice. A transposed one is spread over its whole tensor.
+/// The bytes that hold a slice. One that is not contiguous is spread over its whole tensor.
 std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
   const std::size_t rows = tensor.rows();
-  if (slice.transposed || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
+  if (!slice.contiguous() || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
   const std::size_t row_bytes = tensor.bytes.size() / rows;
   if (slice.first_row > rows || slice.rows > rows - slice.first_row) return tensor.bytes;
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
@@ -43,10 +43,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   for (std::size_t row = 0; row < rows; row += piece_rows) {
     const std::size_t count = std::min(piece_rows, rows - row);
     const std::span<float> weights = std::span(piece).first(count * cols);
-    WeightSlice part = slice;
-    part.first_row += row;
-    part.rows = count;
-    models::decode_slice(part, weights);
+    models::decode_slice(slice.part(row, count), weights);
     const std::span<std::byte> packed =
         encoded.packed.host().subspan(packed_bytes(format, row * cols), packed_bytes(format, count * cols));
     if (format.has_scales()) {
@@ -65,7 +62,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
 
 /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
 bool rows_are_apart(const WeightSlice& slice) {
-  if (slice.transposed || slice.first_row != 0 || !slice.tensor->format) return false;
+  if (!slice.contiguous() || slice.first_row != 0 || !slice.tensor->format) return false;
   const Format format = *slice.tensor->format;
   if (slice.cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
   return 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
@@ -117,14 +114,14 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
     if (const std::optional<Format> fitting = fitting_type(*type, slice.cols)) return *fitting;
   }
   const std::optional<Format> stored = slice.tensor->format;
-  // Blocks and scales of a transposed tensor lie across its rows.
-  return !stored || (slice.transposed && !stored->is_wide()) ? DType::float32 : *stored;
+  // Blocks and scales of a transposed tensor lie across its rows, and scales may stand for rows of several slices.
+  return !stored || (!slice.contiguous() && !stored->is_wide()) ? DType::float32 : *stored;
 }
 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (slice.transposed || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
+  if (!slice.contiguous() || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
   return prepared;
 }
 

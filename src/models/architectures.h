@@ -13,6 +13,9 @@
 
 namespace imago::models {
 
+/// Attention and feed-forward layer side by side: never, always, or as the file says.
+enum class Parallel : std::uint8_t { never, always, stated };
+
 /// Which blocks have the `sliding_window` of a config.json that does not list them.
 enum class Windows : std::uint8_t { none, always, if_asked };  // if_asked: `use_sliding_window` is true
 
@@ -28,8 +31,13 @@ struct ArchitectureFacts {
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;
   bool experts = false;
+  Parallel parallel = Parallel::never;
+  bool shared_norm = false;        ///< where they are side by side, one norm serves both
   bool norm_bias = false;          ///< layer norms have biases
+  bool norms_around_zero = false;  ///< norms multiply by 1 + their weights in folders
+  bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
   bool feed_forward_bias = false;  ///< layers without a gate have biases
+  bool output_bias = false;        ///< logits have a bias
   bool encoder = false;            ///< tokens see all of their text, and there is no output matrix
   bool sum_norms = false;          ///< norms come after the residual sums
   bool own_expert_width = false;   ///< config.json states the width of experts apart, GGUF that of all chosen ones
@@ -49,13 +57,20 @@ struct ArchitectureFacts {
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window
   std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
+  bool full_first = false;         ///< it is the first of so many instead
+  std::string_view window_key = "sliding_window";
+  std::size_t usual_window = 0;    ///< of a config.json that does not state it
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
+  bool two_ropes = false;          ///< blocks with a window turn in another way than those that see everything
+  double window_rope_base = 0;     ///< of the blocks with a window, in files that do not state it; 0: as the others
 
   // Names in folders that differ from those of llama; single tensors that do are listed in tensor_layout.cpp.
   std::string_view block_prefix = "model.layers.";
   std::string_view fused_qkv = {};  ///< the tensor of q, k and v where they are one
+  bool grouped_qkv = false;  ///< in folders it has the queries, the key and the value of one head of keys together
   bool fused_gate_up = false;
   std::string_view eps_key = "rms_norm_eps";
+  std::string_view activation_key = "hidden_act";
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

@@ -23,6 +23,14 @@ bool is_buffer(std::string_view name) {
          name.ends_with(".attn.masked_bias") || name.ends_with("embeddings.position_ids");
 }
 
+bool is_encoder(std::string_view name) {
+  constexpr std::string_view kParts[] = {"vision_tower.", "vision_model.", "visual.",      "multi_modal_projector.",
+                                         "audio_tower.",  "embed_vision.", "embed_audio.", "vision_embedder."};
+  return std::ranges::any_of(kParts, [&](std::string_view part) {
+    return name.starts_with(part) || (name.starts_with("model.") && name.substr(6).starts_with(part));
+  });
+}
+
 void check_shape(const StoredTensor& tensor, const LayoutTensor& wanted, const Traits& traits, bool gguf) {
   if (tensor.shape == wanted.shape) return;
   std::string hint;
@@ -91,13 +99,18 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     }
     check_shape(*tensor, wanted, traits, naming.gguf);
     used.insert(tensor);
-    std::size_t row = 0;
+    std::size_t row = 0, group_rows = 0;
+    for (const Role role : wanted.roles) group_rows += extent_of(traits, role, block).rows / wanted.groups;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
         const RoleExtent extent = extent_of(traits, role, block);
-        entries_.push_back(
-            {{role, block, wanted.first_expert + expert}, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
-        row += extent.rows;
+        WeightSlice slice{tensor, row, extent.rows, extent.cols, wanted.transposed};
+        if (wanted.groups > 1) {
+          slice.group_rows = group_rows;
+          slice.rows_per_group = extent.rows / wanted.groups;
+        }
+        row += extent.rows / wanted.groups;
+        entries_.push_back({{role, block, wanted.first_expert + expert}, slice});
       }
     }
   });
@@ -105,7 +118,12 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
 
   std::ranges::sort(entries_, {}, &Entry::key);
   for (const StoredTensor& tensor : file.tensors()) {
-    if (used.count(&tensor) == 0 && !is_buffer(tensor.name)) unused_.push_back(tensor.name);
+    if (used.count(&tensor) != 0 || is_buffer(tensor.name)) continue;
+    if (is_encoder(tensor.name)) {
+      encoders_.push_back(&tensor);
+    } else {
+      unused_.push_back(tensor.name);
+    }
   }
 }
 
@@ -126,14 +144,35 @@ WeightSlice DecoderTensors::require(Role role, std::size_t block, std::size_t ex
   return *slice;
 }
 
+std::string encoder_note(const DecoderTensors& tensors) {
+  const std::size_t count = tensors.encoders().size();
+  if (count == 0) return {};
+  return fmt::format("the language model is used without its encoders of images or sounds: {} tensors are left out",
+                     count);
+}
+
+WeightSlice WeightSlice::part(std::size_t first, std::size_t count) const noexcept {
+  WeightSlice made = *this;
+  (group_rows == 0 ? made.first_row : made.skipped) += first;
+  made.rows = count;
+  return made;
+}
+
 void decode_slice(const WeightSlice& slice, std::span<float> out) {
   const std::size_t rows = slice.rows, cols = slice.cols;
   if (out.size() != rows * cols) {
     throw ShapeError(
         fmt::format("tensor '{}': {} x {} values into a span of {}", slice.tensor->name, rows, cols, out.size()));
   }
-  if (!slice.transposed) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
-  decode_transposed(slice, out);
+  if (slice.transposed) return decode_transposed(slice, out);
+  if (slice.contiguous()) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  for (std::size_t row = 0; row < rows;) {
+    const std::size_t at = slice.skipped + row, within = at % slice.rows_per_group;
+    const std::size_t count = std::min(slice.rows_per_group - within, rows - row);
+    const std::size_t stored = slice.first_row + at / slice.rows_per_group * slice.group_rows + within;
+    files::decode_tensor(*slice.tensor, stored * cols, out.subspan(row * cols, count * cols));
+    row += count;
+  }
 }
 
 }  // namespace imago::models

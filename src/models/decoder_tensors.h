@@ -26,6 +26,14 @@ struct WeightSlice {
   /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
   /// first_row + r.
   bool transposed = false;
+  /// Where `group_rows` is not 0, the tensor holds groups of that many rows, each of which has `rows_per_group` rows of
+  /// the slice from `first_row` on: q, k and v of gpt_neox. The slice then begins with its row number `skipped`.
+  std::size_t group_rows = 0, rows_per_group = 0, skipped = 0;
+
+  /// Whether its rows follow each other in the tensor.
+  bool contiguous() const noexcept { return !transposed && group_rows == 0; }
+  /// Some of its rows.
+  WeightSlice part(std::size_t first, std::size_t count) const noexcept;
 };
 
 /// All roles of a model, found and checked once: shapes against the traits, nothing missing (threats.md 54).
@@ -41,6 +49,8 @@ class DecoderTensors {
   /// Names of tensors without a role, in the order of the file. Buffers that old folders carry along (rotary
   /// frequencies, causal masks) are not weights and not among them.
   std::span<const std::string> unused() const noexcept { return unused_; }
+  /// Tensors of encoders of images or sounds, which stand beside the language model in one folder. Not in unused().
+  std::span<const files::StoredTensor* const> encoders() const noexcept { return encoders_; }
 
  private:
   struct Entry {
@@ -49,8 +59,12 @@ class DecoderTensors {
   };
   std::vector<Entry> entries_;  // sorted by key
   std::vector<std::string> unused_;
+  std::vector<const files::StoredTensor*> encoders_;
   std::string path_;
 };
+
+/// What a user should know about a model with encoders: that they are left out. Empty if there are none.
+std::string encoder_note(const DecoderTensors& tensors);
 
 /// A slice as float32, [rows][cols]. Throws as files::decode_tensor.
 void decode_slice(const WeightSlice& slice, std::span<float> out);

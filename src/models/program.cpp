@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/architectures.h"
+
 namespace imago::models {
 
 namespace {
@@ -32,10 +34,17 @@ class Writer {
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
     const bool normed = traits_.block[block_].attention_norm;
-    attention(normed ? enter(Role::attention_norm, Role::attention_norm_bias) : Slot::stream);
-    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
-    feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
-    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
+    attend(normed ? enter(Role::attention_norm, Role::attention_norm_bias) : Slot::stream);
+    if (traits_.parallel) {
+      // The stream stays as it is until both branches have read it.
+      hide(traits_.shared_norm ? enter(Role::attention_norm, Role::attention_norm_bias)
+                               : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      finish_attention();
+      finish_feed_forward();
+    } else {
+      finish_attention();
+      feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+    }
     return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
   }
 
@@ -44,7 +53,9 @@ class Writer {
     norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
     if (!traits_.has_output) return std::move(steps_);
     products(Slot::normed,
-             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output}, .out = Slot::logits}});
+             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output},
+               .bias = facts(traits_.architecture).output_bias ? std::optional(key(Role::output_bias)) : std::nullopt,
+               .out = Slot::logits}});
     if (traits_.logit_scale != 1 || traits_.logit_cap != 0) {
       steps_.push_back(backend::AdjustLogits{.scale = traits_.logit_scale, .cap = traits_.logit_cap});
     }
@@ -83,7 +94,7 @@ class Writer {
 
   backend::Norm norm_step(Slot in, Slot out, Role weight, std::optional<Role> bias) const {
     backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
-    if (bias && traits_.norm == NormKind::layer) step.bias = key(*bias);
+    if (bias && facts(traits_.architecture).norm_bias) step.bias = key(*bias);
     return step;
   }
   void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
@@ -107,31 +118,60 @@ class Writer {
     if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
   }
 
-  void attention(Slot in) {
+  void attend(Slot in) {
     products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
                   {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
                   {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
-    if (traits_.query_norm != QueryNorm::none) {
+    const bool turned = facts(traits_.architecture).query_norm_turned;
+    const BlockTraits& block = traits_.block[block_];
+    const bool other_rope = traits_.window_rope && block.window != 0;
+    if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    steps_.push_back(backend::Attend{.rotary = traits_.block[block_].rope ? traits_.rotary : 0,
-                                     .pairs = traits_.rope_pairs,
-                                     .window = traits_.block[block_].window,
-                                     .causal = traits_.causal,
-                                     .scale = traits_.attention_scale,
-                                     .cap = traits_.attention_cap});
+    backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
+                         .rope = other_rope ? 1U : 0U,
+                         .pairs = traits_.rope_pairs,
+                         .window = block.window,
+                         .causal = traits_.causal,
+                         .scale = traits_.attention_scale,
+                         .cap = traits_.attention_cap};
+    if (!block.rope) step.rotary = 0;
+    if (turned) {
+      step.query_norm = key(Role::query_norm);
+      step.key_norm = key(Role::key_norm);
+      step.eps = eps();
+    }
+    if (traits_.query_growth != 0) {
+      step.growth = static_cast<float>(traits_.query_growth);
+      step.growth_period = static_cast<std::size_t>(traits_.rope_scaling.original_context);
+    }
+    steps_.push_back(step);
+  }
+
+  void finish_attention() {
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
   }
 
   void feed_forward(Slot in) {
-    if (traits_.block[block_].experts) return experts(in);
+    if (traits_.block[block_].experts) {
+      experts(in);
+      return leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
+    }
+    hide(in);
+    finish_feed_forward();
+  }
+
+  void hide(Slot in) {
     Product hidden = hidden_product(Role::gate, Role::up);
-    Product down{.matrix = key(Role::down)};
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
-    down.bias = key(Role::down_bias);
     products(in, {hidden});
-    products(Slot::hidden, {down});
+  }
+
+  void finish_feed_forward() {
+    products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
   }
 
   Product hidden_product(Role gate, Role up) const {

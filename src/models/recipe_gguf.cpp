@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/names.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
@@ -42,6 +43,10 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
   if (traits.learned_positions) return;
   out.size("rope.dimension_count", traits.rotary);
   out.number("rope.freq_base", traits.rope_base);
+  if (traits.window_rope && traits.window_rope->base != traits.rope_base) {
+    out.number("rope.freq_base_swa", traits.window_rope->base);
+  }
+  if (traits.query_growth != 0) out.number("attention.temperature_scale", traits.query_growth);
   const RopeScaling& scaling = traits.rope_scaling;
   if (scaling.kind == Kind::linear) {
     out.add("rope.scaling.type", "linear");
@@ -52,7 +57,9 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
-    if (scaling.attention_factor != 0) {
+    if (scaling.attention_factor == 1 && traits.architecture == Architecture::ministral3) {
+      out.number("rope.scaling.yarn_log_multiplier", 1);
+    } else if (scaling.attention_factor != 0) {
       out.number("rope.scaling.attn_factor", scaling.attention_factor / yarn_attention_factor(scaling.factor));
       out.number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
     }
@@ -66,38 +73,57 @@ std::size_t window_of(const Traits& traits) {
 
 /// Whether a reader assumes these windows if the file does not list them.
 bool has_usual_windows(const Traits& traits) {
-  return windowed(traits) == all_but_every(facts(traits.architecture).full_period, traits.blocks);
+  const ArchitectureFacts& row = facts(traits.architecture);
+  return windowed(traits) == all_but_some(row, row.full_period, traits.blocks);
 }
 
 void write_windows(const Traits& traits, MetadataWriter& out) {
+  const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t window = window_of(traits);
   if (window == 0) {
-    // Without this key llama.cpp assumes 4096.
-    if (traits.architecture == Architecture::gemma2 || traits.architecture == Architecture::phi3) {
+    // Without this key llama.cpp assumes 4096, or fails.
+    constexpr Architecture kAlways[] = {Architecture::gemma2, Architecture::phi3, Architecture::cohere2};
+    if (std::ranges::find(kAlways, traits.architecture) != std::end(kAlways)) {
       out.size("attention.sliding_window", 0);
     }
     return;
   }
   out.size("attention.sliding_window", window);
-  if (!has_usual_windows(traits)) out.flags("attention.sliding_window_pattern", windowed(traits));
+  if (has_usual_windows(traits)) return;
+  for (std::size_t period = 1; row.full_first && period <= traits.blocks; ++period) {
+    if (windowed(traits) != all_but_some(row, period, traits.blocks)) continue;
+    return out.size("attention.sliding_window_pattern", period);  // llama.cpp reads no list here
+  }
+  out.flags("attention.sliding_window_pattern", windowed(traits));
 }
 
 void write_multipliers(const Traits& traits, MetadataWriter& out) {
-  if (traits.architecture == Architecture::gemma2) {
-    out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
-    out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+  if (facts(traits.architecture).norms_around_zero) {
+    if (traits.architecture == Architecture::gemma2 || traits.attention_cap != 0) {
+      out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
+    }
+    if (traits.architecture == Architecture::gemma2 || traits.logit_cap != 0) {
+      out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+    }
     out.add("attention.scale", traits.attention_scale);
   } else if (has_multipliers(traits.architecture)) {
     out.add("attention.scale", traits.attention_scale);
     out.add("embedding_scale", traits.embedding_scale);
     out.add("residual_scale", traits.residual_scale);
     out.add("logit_scale", 1 / traits.logit_scale);
+  } else if (traits.architecture == Architecture::cohere2) {
+    out.add("logit_scale", traits.logit_scale);
   }
+  if (facts(traits.architecture).parallel == Parallel::stated) out.add("use_parallel_residual", traits.parallel);
+  if (traits.architecture == Architecture::falcon) out.add("tensor_data_layout", "jploski");
 }
 
 /// The numbers are those of llama.cpp.
 void write_embeddings(const Traits& traits, MetadataWriter& out) {
   constexpr std::size_t kRank = 4;
+  if (traits.architecture == Architecture::modernbert) {
+    out.add(kActivationKey, std::string(name_in(kActivationNames, traits.activation, "gelu")));
+  }
   if (traits.head.scores) {
     out.size("pooling_type", kRank);
   } else if (traits.pooling != Pooling::unknown) {
@@ -164,7 +190,8 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   const auto refuse = [&](std::string_view what) {
     throw UnsupportedError(fmt::format("{}: GGUF cannot express a {} model {}", path, row.model_type, what));
   };
-  if (traits.activation != row.activation) refuse("with another activation than the usual one");
+  const bool states_activation = traits.architecture == Architecture::modernbert;
+  if (traits.activation != row.activation && !states_activation) refuse("with another activation than the usual one");
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
@@ -186,6 +213,15 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   }
   if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {
     notes.push_back("llama.cpp cannot run this architecture without soft caps");
+  }
+  if (traits.architecture == Architecture::gemma3) {
+    // llama.cpp goes by the number of blocks: the largest model alone has another scale.
+    const auto heads = static_cast<double>(traits.heads), width = static_cast<double>(traits.width);
+    const double usual =
+        traits.blocks == 62 ? std::sqrt(heads / width) : static_cast<double>(usual_attention_scale(traits));
+    if (std::abs(static_cast<double>(traits.attention_scale) - usual) > 1e-6 * usual) {
+      notes.push_back("the scale of attention is stated, but llama.cpp takes that of the width of a head");
+    }
   }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
   if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
@@ -227,7 +263,7 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
   if (traits.rope_scaling.kind != Kind::llama3) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = llama3_divisors(traits, traits.rope_scaling);
+  made->values = llama3_divisors(main_rope(traits));
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;
@@ -253,6 +289,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   recipe.notes = gguf_losses(traits, file.path());
   recipe.tensors = decoder_recipes(traits, tensors, usual_naming(traits, true));
   add_rope_factors(traits, recipe);
+  if (std::string note = encoder_note(tensors); !note.empty()) recipe.notes.push_back(std::move(note));
   for (const std::string& unused : tensors.unused()) {
     recipe.notes.push_back(
         fmt::format("tensor '{}' is left out: a {} has no use for it", unused, name(traits.architecture)));

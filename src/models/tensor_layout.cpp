@@ -26,16 +26,17 @@ constexpr std::array kNames = {
     RoleNames{Role::embedding_norm, "", "", "token_embd_norm.weight"},
     RoleNames{Role::embedding_norm_bias, "", "", "token_embd_norm.bias"},
     RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
-    RoleNames{Role::output_norm_bias, "", "transformer.ln_f.bias", "output_norm.bias"},
+    RoleNames{Role::output_norm_bias, "model.norm.bias", "transformer.ln_f.bias", "output_norm.bias"},
     RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
     RoleNames{Role::head_dense, "", "", "cls.weight"},
     RoleNames{Role::head_dense_bias, "", "", "cls.bias"},
     RoleNames{Role::head_norm, "", "", "cls.norm.weight"},
     RoleNames{Role::head_output, "", "", "cls.output.weight"},
     RoleNames{Role::head_output_bias, "", "", "cls.output.bias"},
+    RoleNames{Role::output_bias, "lm_head.bias", "", "output.bias"},
     RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
     RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
-    RoleNames{Role::attention_norm_bias, "", "ln_1.bias", "attn_norm.bias"},
+    RoleNames{Role::attention_norm_bias, "input_layernorm.bias", "ln_1.bias", "attn_norm.bias"},
     RoleNames{Role::attention_post_norm, "post_attention_layernorm.weight", "", "post_attention_norm.weight"},
     RoleNames{Role::query, "self_attn.q_proj.weight", "attn.c_attn.weight", "attn_q.weight"},
     RoleNames{Role::query_bias, "self_attn.q_proj.bias", "attn.c_attn.bias", "attn_q.bias"},
@@ -48,7 +49,7 @@ constexpr std::array kNames = {
     RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
     RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
     RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
-    RoleNames{Role::feed_forward_norm_bias, "", "ln_2.bias", "ffn_norm.bias"},
+    RoleNames{Role::feed_forward_norm_bias, "post_attention_layernorm.bias", "ln_2.bias", "ffn_norm.bias"},
     RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
     RoleNames{Role::gate, "mlp.gate_proj.weight", "", "ffn_gate.weight"},
     RoleNames{Role::up, "mlp.up_proj.weight", "mlp.c_fc.weight", "ffn_up.weight"},
@@ -63,56 +64,76 @@ constexpr std::array kNames = {
     RoleNames{Role::shared_down, "mlp.shared_experts.down_proj.weight", "", "ffn_down_shexp.weight"},
 };
 
-/// What an architecture calls otherwise, without ".weight" or ".bias"; the name of a weight is that of its bias. An
-/// empty one is as above.
-struct OwnName {
+/// Names that one architecture has in place of those; a bias is called like its weight. An empty one is as above.
+struct OtherNames {
   Architecture architecture;
   Role role;
   std::string_view folder, gguf = {};
 };
 
-constexpr OwnName kOwnNames[] = {
-    {Architecture::mixtral, Role::router, "block_sparse_moe.gate"},
-    {Architecture::granitemoe, Role::router, "block_sparse_moe.router.layer"},
-    {Architecture::glm4, Role::attention_post_norm, "post_self_attn_layernorm"},
-    {Architecture::glm4, Role::feed_forward_norm, "post_attention_layernorm"},
-    {Architecture::glm4, Role::feed_forward_post_norm, "post_mlp_layernorm"},
-    {Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm"},
-    {Architecture::minimax_m2, Role::router, "block_sparse_moe.gate"},
-    {Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias"},
-    {Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings"},
-    {Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings"},
-    {Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings"},
-    {Architecture::bert, Role::embedding_norm, "bert.embeddings.LayerNorm"},
-    {Architecture::bert, Role::head_dense, "bert.pooler.dense"},
-    {Architecture::bert, Role::head_output, "classifier"},
-    {Architecture::bert, Role::query, "attention.self.query"},
-    {Architecture::bert, Role::key, "attention.self.key"},
-    {Architecture::bert, Role::value, "attention.self.value"},
-    {Architecture::bert, Role::attention_output, "attention.output.dense"},
-    {Architecture::bert, Role::attention_post_norm, "attention.output.LayerNorm", "attn_output_norm"},
-    {Architecture::bert, Role::up, "intermediate.dense"},
-    {Architecture::bert, Role::down, "output.dense"},
-    {Architecture::bert, Role::feed_forward_post_norm, "output.LayerNorm", "layer_output_norm"},
-    {Architecture::nomic_bert, Role::token_embedding, "embeddings.word_embeddings"},
-    {Architecture::nomic_bert, Role::token_types, "embeddings.token_type_embeddings"},
-    {Architecture::nomic_bert, Role::embedding_norm, "emb_ln"},
-    {Architecture::nomic_bert, Role::attention_output, "attn.out_proj"},
-    {Architecture::nomic_bert, Role::attention_post_norm, "norm1", "attn_output_norm"},
-    {Architecture::nomic_bert, Role::gate, "mlp.fc12"},
-    {Architecture::nomic_bert, Role::up, "mlp.fc11"},
-    {Architecture::nomic_bert, Role::down, "mlp.fc2"},
-    {Architecture::nomic_bert, Role::feed_forward_post_norm, "norm2", "layer_output_norm"},
-    {Architecture::modernbert, Role::token_embedding, "model.embeddings.tok_embeddings"},
-    {Architecture::modernbert, Role::embedding_norm, "model.embeddings.norm"},
-    {Architecture::modernbert, Role::output_norm, "model.final_norm"},
-    {Architecture::modernbert, Role::head_dense, "head.dense"},
-    {Architecture::modernbert, Role::head_norm, "head.norm"},
-    {Architecture::modernbert, Role::head_output, "classifier"},
-    {Architecture::modernbert, Role::attention_norm, "attn_norm"},
-    {Architecture::modernbert, Role::attention_output, "attn.Wo"},
-    {Architecture::modernbert, Role::feed_forward_norm, "mlp_norm"},
-    {Architecture::modernbert, Role::down, "mlp.Wo"},
+constexpr std::array kOtherNames = {
+    OtherNames{Architecture::mixtral, Role::router, "block_sparse_moe.gate.weight", ""},
+    OtherNames{Architecture::granitemoe, Role::router, "block_sparse_moe.router.layer.weight", ""},
+    OtherNames{Architecture::glm4, Role::attention_post_norm, "post_self_attn_layernorm.weight", ""},
+    OtherNames{Architecture::glm4, Role::feed_forward_norm, "post_attention_layernorm.weight", ""},
+    OtherNames{Architecture::glm4, Role::feed_forward_post_norm, "post_mlp_layernorm.weight", ""},
+    OtherNames{Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::minimax_m2, Role::router, "block_sparse_moe.gate.weight", ""},
+    OtherNames{Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias", ""},
+    OtherNames{Architecture::hunyuan_v1_dense, Role::query_norm, "self_attn.query_layernorm.weight", ""},
+    OtherNames{Architecture::hunyuan_v1_dense, Role::key_norm, "self_attn.key_layernorm.weight", ""},
+    OtherNames{Architecture::starcoder2, Role::up, "mlp.c_fc.weight", ""},
+    OtherNames{Architecture::starcoder2, Role::down, "mlp.c_proj.weight", ""},
+    OtherNames{Architecture::phi, Role::output_norm, "model.final_layernorm.weight", ""},
+    OtherNames{Architecture::phi, Role::attention_output, "self_attn.dense.weight", ""},
+    OtherNames{Architecture::phi, Role::up, "mlp.fc1.weight", ""},
+    OtherNames{Architecture::phi, Role::down, "mlp.fc2.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::token_embedding, "gpt_neox.embed_in.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::output_norm, "gpt_neox.final_layer_norm.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::output, "embed_out.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::attention_output, "attention.dense.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::up, "mlp.dense_h_to_4h.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::down, "mlp.dense_4h_to_h.weight", ""},
+    OtherNames{Architecture::falcon, Role::token_embedding, "transformer.word_embeddings.weight", ""},
+    OtherNames{Architecture::falcon, Role::output_norm, "transformer.ln_f.weight", ""},
+    OtherNames{Architecture::falcon, Role::attention_norm, "ln_attn.weight", "attn_norm_2.weight"},
+    OtherNames{Architecture::falcon, Role::attention_output, "self_attention.dense.weight", ""},
+    OtherNames{Architecture::falcon, Role::feed_forward_norm, "ln_mlp.weight", "attn_norm.weight"},
+    OtherNames{Architecture::falcon, Role::up, "mlp.dense_h_to_4h.weight", ""},
+    OtherNames{Architecture::falcon, Role::down, "mlp.dense_4h_to_h.weight", ""},
+    OtherNames{Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::embedding_norm, "bert.embeddings.LayerNorm.weight", ""},
+    OtherNames{Architecture::bert, Role::head_dense, "bert.pooler.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::head_output, "classifier.weight", ""},
+    OtherNames{Architecture::bert, Role::query, "attention.self.query.weight", ""},
+    OtherNames{Architecture::bert, Role::key, "attention.self.key.weight", ""},
+    OtherNames{Architecture::bert, Role::value, "attention.self.value.weight", ""},
+    OtherNames{Architecture::bert, Role::attention_output, "attention.output.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::attention_post_norm, "attention.output.LayerNorm.weight", "attn_output_norm.weight"},
+    OtherNames{Architecture::bert, Role::up, "intermediate.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::down, "output.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::feed_forward_post_norm, "output.LayerNorm.weight", "layer_output_norm.weight"},
+    OtherNames{Architecture::nomic_bert, Role::token_embedding, "embeddings.word_embeddings.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::token_types, "embeddings.token_type_embeddings.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::embedding_norm, "emb_ln.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::attention_output, "attn.out_proj.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::attention_post_norm, "norm1.weight", "attn_output_norm.weight"},
+    OtherNames{Architecture::nomic_bert, Role::gate, "mlp.fc12.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::up, "mlp.fc11.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::down, "mlp.fc2.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::feed_forward_post_norm, "norm2.weight", "layer_output_norm.weight"},
+    OtherNames{Architecture::modernbert, Role::token_embedding, "model.embeddings.tok_embeddings.weight", ""},
+    OtherNames{Architecture::modernbert, Role::embedding_norm, "model.embeddings.norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::output_norm, "model.final_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_dense, "head.dense.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_norm, "head.norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_output, "classifier.weight", ""},
+    OtherNames{Architecture::modernbert, Role::attention_norm, "attn_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::attention_output, "attn.Wo.weight", ""},
+    OtherNames{Architecture::modernbert, Role::feed_forward_norm, "mlp_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::down, "mlp.Wo.weight", ""},
 };
 
 constexpr std::pair<Role, Role> kWeightOfBias[] = {
@@ -133,21 +154,23 @@ constexpr std::pair<Role, Role> kWeightOfBias[] = {
 };
 
 /// Empty if the architecture has no name of its own for it.
-std::string own_name(const Traits& traits, const Naming& naming, Role role) {
+std::string other_name(const Traits& traits, const Naming& naming, Role role) {
   const auto* const bias = std::ranges::find(kWeightOfBias, role, &std::pair<Role, Role>::first);
   const bool is_bias = bias != std::end(kWeightOfBias);
   const Role weight = is_bias ? bias->second : role;
-  for (const OwnName& row : kOwnNames) {
+  // falcon with one norm for both branches calls it as others do.
+  if (traits.shared_norm && weight == Role::attention_norm) return {};
+  for (const OtherNames& row : kOtherNames) {
     if (row.architecture != traits.architecture || row.role != weight) continue;
-    const std::string_view name = naming.gguf ? row.gguf : row.folder;
-    const std::string_view ending = role == Role::choice_bias ? "" : is_bias ? ".bias" : ".weight";
-    return name.empty() ? std::string() : fmt::format("{}{}", name, ending);
+    std::string name(naming.gguf ? row.gguf : row.folder);
+    if (is_bias && !name.empty()) name.replace(name.rfind('.'), std::string::npos, ".bias");
+    return name;
   }
   return {};
 }
 
 std::string table_name(const Traits& traits, const Naming& naming, Role role) {
-  if (std::string own = own_name(traits, naming, role); !own.empty()) return own;
+  if (std::string other = other_name(traits, naming, role); !other.empty()) return other;
   for (const RoleNames& row : kNames) {
     if (row.role != role) continue;
     if (naming.gguf) return std::string(row.gguf);
@@ -219,9 +242,12 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
   const bool biased = gpt2 || traits.architecture == Architecture::bert;
   const bool bias_optional = !biased && (naming.gguf || traits.architecture != Architecture::qwen2);
   if (naming.fused_qkv) {
-    const std::string_view name = naming.gguf ? "attn_qkv" : facts(traits.architecture).fused_qkv;
-    list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value});
-    list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional);
+    const ArchitectureFacts& row = facts(traits.architecture);
+    const std::string_view name = naming.gguf ? "attn_qkv" : row.fused_qkv;
+    const std::size_t groups = row.grouped_qkv && !naming.gguf ? traits.kv_heads : 1;
+    list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value}).groups = groups;
+    list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional)
+        .groups = groups;
   } else {
     for (const Role role : {Role::query, Role::key, Role::value}) list.add(role);
     for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add(role, bias_optional);
@@ -321,6 +347,7 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
     if (biased) list.add(Role::output_norm_bias);
   }
   if (traits.has_output && !traits.tied_output) list.add(Role::output);
+  if (facts(traits.architecture).output_bias) list.add(Role::output_bias);
   if (traits.head.hidden != 0) {
     list.add(Role::head_dense);
     list.add(Role::head_dense_bias, true);
@@ -345,7 +372,7 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   list_projections(traits, naming, list);
   if (norms_after) list.add(Role::attention_post_norm);
   if (norms_after && biased) list.add(Role::attention_post_norm_bias);
-  if (traits.pre_norms) {
+  if (traits.pre_norms && !traits.shared_norm) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf && traits.architecture != Architecture::glm4) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
@@ -436,21 +463,27 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::skip: return {scan.heads, 1, true};
     case Role::scan_norm: return {mixer == Mixer::delta_rule ? scan.values : results, 1, true};
     case Role::scan_output: return {width, results};
+    case Role::output_bias: return {traits.vocabulary, 1, true};
   }
   return {};
 }
 
-const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept {
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) {
   if (const files::StoredTensor* tensor = file.find(name)) return tensor;
-  for (const std::string_view prefix : {"model.", "transformer.", "bert."}) {
-    if (name.starts_with(prefix)) return file.find(name.substr(prefix.size()));
+  // Beside the encoders of images or sounds, a language model has names after those of the whole.
+  if (const files::StoredTensor* tensor = file.find(fmt::format("language_model.{}", name))) return tensor;
+  for (const std::string_view prefix : {"model.", "transformer.", "gpt_neox.", "bert."}) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view rest = name.substr(prefix.size());
+    const files::StoredTensor* const tensor = file.find(fmt::format("model.language_model.{}", rest));
+    return tensor != nullptr ? tensor : file.find(rest);
   }
   return nullptr;
 }
 
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  const bool outer = role < Role::attention_norm || role == Role::rope_factors;
+  const bool outer = role < Role::attention_norm || role == Role::rope_factors || role == Role::output_bias;
   const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(
       tensors, [&](const LayoutTensor& tensor) { return std::ranges::find(tensor.roles, role) != tensor.roles.end(); });

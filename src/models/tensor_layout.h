@@ -22,6 +22,7 @@ struct LayoutTensor {
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
   bool transposed = false;  ///< it holds [columns][rows]
+  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys
   bool optional = false;
 };
 
@@ -57,8 +58,9 @@ struct RoleExtent {
 };
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
-/// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
-const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;
+/// The tensor of that name, or of the name without "model." and the like: folders of a bare model lack it. Where the
+/// language model is a part of the folder, its names have "language_model." before them or after "model.".
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name);
 
 using MatrixKey = backend::WeightKey;
 

@@ -44,9 +44,28 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
   }
 }
 
+kernels::Activation read_activation(const Fields& fields, std::string_view key, kernels::Activation fallback) {
+  if (!fields.has(key)) return fallback;
+  const std::string text = fields.text(key);
+  std::string known;
+  for (const auto& [activation, name] : kActivationNames) {
+    if (name == text) return activation;
+    known.append(known.empty() ? "" : ", ").append(name);
+  }
+  fields.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}", text, key, known));
+}
+
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
   std::vector<bool> flags(blocks, true);
   for (std::size_t block = period; period != 0 && block <= blocks; block += period) flags[block - 1] = false;
+  return flags;
+}
+
+std::vector<bool> all_but_some(const ArchitectureFacts& row, std::size_t period, std::size_t blocks) {
+  std::vector<bool> flags = all_but_every(period, blocks);
+  if (!row.full_first) return flags;
+  flags.assign(blocks, true);
+  for (std::size_t block = 0; period != 0 && block < blocks; block += period) flags[block] = false;
   return flags;
 }
 

@@ -25,8 +25,11 @@ Architecture read_architecture(const GgufFile& file) {
     throw UnsupportedError(fmt::format("{}: models of architecture '{}' are not supported; known are {}", file.path(),
                                        name, known_gguf_architectures()));
   }
-  if (row->architecture != Architecture::llama) return row->architecture;
   const GgufFields fields(file, name);
+  if (row->architecture == Architecture::olmo2 && fields.count("attention.sliding_window", kMaxContext, 0) > 0) {
+    return Architecture::olmo3;
+  }
+  if (row->architecture != Architecture::llama) return row->architecture;
   if (fields.count("expert_count", kMaxExperts, 0) > 0) return Architecture::mixtral;
   if (fields.count("attention.sliding_window", kMaxContext, 0) > 0) return Architecture::mistral;
   const GgufValue* model_type = file.find(kModelTypeKey);
@@ -93,6 +96,11 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
         static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
     scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
     scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
+    const double grown_by = fields.positive("rope.scaling.yarn_log_multiplier", kMaxFactor, 0);
+    if (traits.architecture == Architecture::ministral3 && grown_by != 0) {
+      const double usual = yarn_attention_factor(factor);
+      scaling.attention_factor = usual / (grown_by * (usual - 1) + 1);
+    }
     // llama.cpp multiplies this one with the usual factor.
     const double on_top = fields.positive("rope.scaling.attn_factor", kMaxFactor, 1);
     if (on_top != 1) {
@@ -117,10 +125,21 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
 
 void read_rope(const GgufFields& fields, Traits& traits) {
   if (traits.learned_positions) return;
+  const ArchitectureFacts& row = facts(traits.architecture);
   traits.rope_base = fields.positive("rope.freq_base", kMaxRopeBase, 1e4);
   traits.rotary = fields.size("rope.dimension_count", kMaxHeadValues, traits.head_values);
-  if (facts(traits.architecture).adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
+  if (row.adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
   read_rope_scaling(fields, traits);
+  traits.query_growth = fields.number("attention.temperature_scale", kMaxFactor, 0);
+  if (traits.query_growth != 0 && traits.rope_scaling.original_context == 0) {
+    fields.fail(fmt::format("'{}' needs '{}', which is missing", fields.full("attention.temperature_scale"),
+                            fields.full("rope.scaling.original_context_length")));
+  }
+  if (row.two_ropes) {
+    const double usual = row.window_rope_base == 0 ? traits.rope_base : row.window_rope_base;
+    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), traits.rotary, {}};
+    if (traits.window_rope == main_rope(traits)) traits.window_rope.reset();
+  }
   set_rope(traits, usual_rope(traits));
   if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
     set_rope(traits, std::vector<bool>(traits.blocks, false));  // this is how converters say it
@@ -134,30 +153,53 @@ void read_windows(const GgufFields& fields, Traits& traits) {
   if (window == 0) return;
   auto flags = fields.flags("attention.sliding_window_pattern", traits.blocks);
   if (!flags) {
-    const std::size_t usual = facts(traits.architecture).full_period;
-    flags = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
+    const ArchitectureFacts& row = facts(traits.architecture);
+    const std::size_t period = fields.count("attention.sliding_window_pattern", kMaxBlocks, row.full_period);
+    flags = all_but_some(row, period, traits.blocks);
   }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     if ((*flags)[block]) traits.block[block].window = window;
   }
 }
 
+/// How the branches of a block stand to each other; which norms they have shows in the tensors.
+void read_branches(const GgufFields& fields, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const auto in_file = [&](const char* name) { return fields.file().find_tensor(name) != nullptr; };
+  if (in_file("blk.0.attn_q_norm.weight") && row.query_norm == QueryNorm::none) {
+    fields.refuse(fmt::format("norms of queries in a model of architecture '{}' are not supported", row.gguf));
+  }
+  if (traits.architecture == Architecture::gpt_neox) {
+    traits.parallel = fields.flag("use_parallel_residual", true);
+  } else if (traits.architecture == Architecture::stablelm) {
+    traits.parallel = traits.shared_norm = !in_file("blk.0.ffn_norm.weight");
+  } else if (traits.architecture == Architecture::falcon) {
+    traits.shared_norm = !in_file("blk.0.attn_norm_2.weight");
+  } else if ((traits.architecture == Architecture::hunyuan_v1_dense || traits.architecture == Architecture::glm4_moe) &&
+             !in_file("blk.0.attn_q_norm.weight")) {
+    traits.query_norm = QueryNorm::none;
+  }
+}
+
 void read_multipliers(const GgufFields& fields, Traits& traits) {
   traits.attention_scale =
       static_cast<float>(fields.multiplier("attention.scale", static_cast<double>(traits.attention_scale)));
-  if (traits.architecture == Architecture::gemma2) {
+  if (facts(traits.architecture).norms_around_zero) {
+    const bool capped = traits.architecture == Architecture::gemma2;
     // The 27B model alone scales by the width of a head as the model has it; converters do not write which.
-    if (!fields.has("attention.scale") && traits.blocks == 46) {
+    if (!fields.has("attention.scale") && traits.blocks == (capped ? 46U : 62U)) {
       const std::size_t share = traits.width / traits.heads;
       traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(share)));
     }
-    traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, 50));
-    traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, 30));
+    traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, capped ? 50 : 0));
+    traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, capped ? 30 : 0));
     traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
   } else if (has_multipliers(traits.architecture)) {
     traits.embedding_scale = static_cast<float>(fields.multiplier("embedding_scale", 1));
     traits.residual_scale = static_cast<float>(fields.multiplier("residual_scale", 1));
     traits.logit_scale = static_cast<float>(1 / fields.multiplier("logit_scale", 1));
+  } else if (traits.architecture == Architecture::cohere2) {
+    traits.logit_scale = static_cast<float>(fields.multiplier("logit_scale", 1));
   }
 }
 
@@ -182,10 +224,14 @@ void read_embeddings(const GgufFields& fields, Traits& traits) {
                                       : Pooling::unknown;
   if (!facts(traits.architecture).encoder) return;
   traits.token_types = rows_of(fields, "token_types.weight", kMaxTokenTypes);
+  const bool modern = traits.architecture == Architecture::modernbert;
+  if (modern) {
+    traits.block.front().attention_norm = fields.file().find_tensor("blk.0.attn_norm.weight") != nullptr;
+    traits.activation = read_activation(fields, kActivationKey, traits.activation);
+  }
   Head& head = traits.head;
   head.results = rows_of(fields, "cls.output.weight", kMaxClasses);
   if (head.results == 0) return;
-  const bool modern = traits.architecture == Architecture::modernbert;
   head.scores = true;
   head.hidden = rows_of(fields, "cls.weight", kMaxFeedForward);
   head.norm = rows_of(fields, "cls.norm.weight", kMaxFeedForward) != 0;
@@ -208,10 +254,7 @@ Traits gguf_traits(const GgufFile& file) {
   read_windows(fields, traits);
   read_rope(fields, traits);
   read_multipliers(fields, traits);
-  if (architecture == Architecture::glm4_moe && file.find_tensor("blk.0.attn_q_norm.weight") == nullptr) {
-    traits.query_norm = QueryNorm::none;
-  }
-  if (architecture == Architecture::modernbert) fields.refuse("two rotations in one model are not supported");
+  read_branches(fields, traits);
   traits.has_output = traits.has_output && GgufFields(file, kOwnPrefix).flag(kHasOutput, true);
   traits.tied_output = traits.has_output && file.find_tensor("output.weight") == nullptr;
   read_embeddings(fields, traits);

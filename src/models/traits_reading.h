@@ -16,6 +16,8 @@
 
 namespace imago::models {
 
+struct ArchitectureFacts;
+
 // The largest model that is accepted. Each limit is far above any known model, and low enough that no product of
 // three of them leaves 64 bits.
 inline constexpr std::int64_t kMaxBlocks = 4096;
@@ -46,6 +48,7 @@ Traits gguf_traits(const GgufFile& file);
 
 // Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
 inline constexpr std::string_view kModelTypeKey = "imago.model_type";  // "mistral", which GGUF calls llama
+inline constexpr std::string_view kActivationKey = "hidden_activation";  // of modern-bert, in llama.cpp too
 inline constexpr std::string_view kOwnPrefix = "imago";                // of kHasOutput
 inline constexpr std::string_view kHasOutput = "has_output";  // false: there are no logits, and no matrix is tied
 inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
@@ -85,8 +88,13 @@ constexpr bool has_multipliers(Architecture architecture) noexcept {
   return architecture == Architecture::granite || architecture == Architecture::granitemoe;
 }
 
+/// The activation function of a field, or the fallback if it is absent. Throws UnsupportedError for an unknown one.
+kernels::Activation read_activation(const Fields& fields, std::string_view key, kernels::Activation fallback);
+
 /// All blocks but every `period`-th; all of them if the period is 0.
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);
+/// Those with a window where one of every `period` has none: the first or the last of them, as the architecture has it.
+std::vector<bool> all_but_some(const ArchitectureFacts& row, std::size_t period, std::size_t blocks);
 
 /// The blocks with a window.
 std::vector<bool> windowed(const Traits& traits);
