@@ -141,7 +141,10 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   } else if (row.two_ropes) {
     // Scaling is for the blocks that see all of a long text.
     const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
-    traits.window_rope = {config.positive(config.either("rope_local_base_freq", "local_rope_theta"), kMaxRopeBase, base), main.rotary, {}};
+    traits.window_rope = {
+        config.positive(config.either("rope_local_base_freq", "local_rope_theta"), kMaxRopeBase, base),
+        main.rotary,
+        {}};
   }
   if (traits.window_rope == main) traits.window_rope.reset();
   if (rope && rope->has("llama_4_scaling_beta")) {
@@ -319,7 +322,8 @@ void read_windows(const ConfigFields& config, Traits& traits) {
   for_each_block(*types, "layer_types", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
     const std::string type = entry.string("an entry of layer_types");
     if (type == "sliding_attention") {
-      if (window == 0) types->fail(fmt::format("layer_types has sliding_attention, but there is no {}", row.window_key));
+      if (window == 0)
+        types->fail(fmt::format("layer_types has sliding_attention, but there is no {}", row.window_key));
       traits.block[block].window = window;
     } else if (type != "full_attention") {
       config.refuse(
@@ -432,7 +436,8 @@ Traits config_traits(const files::JsonFile& file) {
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
-  traits.tied_output = traits.has_output && config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", row.tied_by_default));
+  traits.tied_output =
+      traits.has_output && config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", row.tied_by_default));
   check_traits(traits, config,
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor", std::string(experts_key(config)),
                 "num_experts_per_tok", "n_group", "topk_group"});

@@ -47,9 +47,9 @@ Pooling read_pooling(const files::JsonFile& config);
 Traits gguf_traits(const GgufFile& file);
 
 // Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
-inline constexpr std::string_view kModelTypeKey = "imago.model_type";  // "mistral", which GGUF calls llama
+inline constexpr std::string_view kModelTypeKey = "imago.model_type";    // "mistral", which GGUF calls llama
 inline constexpr std::string_view kActivationKey = "hidden_activation";  // of modern-bert, in llama.cpp too
-inline constexpr std::string_view kOwnPrefix = "imago";                // of kHasOutput
+inline constexpr std::string_view kOwnPrefix = "imago";                  // of kHasOutput
 inline constexpr std::string_view kHasOutput = "has_output";  // false: there are no logits, and no matrix is tied
 inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.

@@ -111,6 +111,12 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::value: return v_.data();
     case Slot::hidden: return hidden_.data();
     case Slot::logits: return logits_.data();
+    case Slot::channels:
+    case Slot::input_gate:
+    case Slot::output_gate:
+    case Slot::step:
+    case Slot::step_low:
+    case Slot::scanned: break;  // of steps that run on the host alone
   }
   return nullptr;
 }

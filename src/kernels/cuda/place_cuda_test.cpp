@@ -83,7 +83,7 @@ void CudaPlace::run(const Case& c, bool two_sequences) {
     if (turned) {
       rms_norm(its_q, q_norm, 1e-6f, its_q);
       rms_norm(its_k, k_norm, 1e-6f, its_k);
-      scale(its_q, static_cast<float>(1 + 0.25 * std::log(1 + std::floor(static_cast<double>(at) / 8))));
+      kernels::scale(its_q, static_cast<float>(1 + 0.25 * std::log(1 + std::floor(static_cast<double>(at) / 8))));
     }
     const std::size_t s = two_sequences ? static_cast<std::size_t>(sequences[t]) : 0;
     append_to_cache(shape, its_k, at, keys[s]);
