@@ -62,7 +62,7 @@ TEST(Summary, AnUnknownArchitectureIsComparedWithTheNearest) {
   const auto expect = [&](const char* part) { EXPECT_NE(problem.find(part), std::string::npos) << problem; };
   expect("models of type 'unheard_of' are not supported. This one has 3 blocks and");
   expect("the nearest that imago runs is llama, which has no 'layers.N.self_attn.surprise.weight'");
-  expect(", and needs 'layers.N.post_attention_layernorm.weight'");
+  expect(", and needs 'layers.N.mlp.gate_proj.weight'");
   expect("known are llama, mistral");
   EXPECT_NE(problem_of(R"({"model_type": "strange"})", {"x.99999999999999999999.y", "x.18446744073709551615.z"}), "");
 }
