@@ -67,6 +67,11 @@ class DecoderLoader {
     }
     if (embed.norm) load(std::span<const Step>(std::initializer_list<Step>{*embed.norm}), 0);
     load(program.head.steps, last);
+    if (const auto& layers = program.embed.layers) {
+      load({.keys = {layers->table}, .multiplied = false, .looked_up = true});
+      load({.keys = {layers->projection}});
+      load({.kind = WeightUse::Kind::norm, .keys = {layers->norm}}, 0);
+    }
   }
 
   /// Which matrices did not take the type that the options ask for.

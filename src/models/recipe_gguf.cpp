@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "base/names.h"
@@ -32,6 +33,12 @@ class MetadataWriter {
     std::copy(values.begin(), values.end(), plain.get());
     add(key, GgufArray::of<bool>(std::span<const bool>(plain.get(), values.size())));
   }
+  /// One number if all are the same.
+  void sizes(std::string_view key, const std::vector<std::size_t>& values) {
+    if (std::ranges::adjacent_find(values, std::not_equal_to()) == values.end()) return size(key, values.front());
+    const std::vector<std::uint32_t> numbers(values.begin(), values.end());
+    add(key, GgufArray::of<std::uint32_t>(numbers));
+  }
   std::vector<GgufMetadata> take() { return std::move(list_); }
 
  private:
@@ -45,6 +52,9 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
   out.number("rope.freq_base", traits.rope_base);
   if (traits.window_rope && traits.window_rope->base != traits.rope_base) {
     out.number("rope.freq_base_swa", traits.window_rope->base);
+  }
+  if (traits.window_rope && traits.window_rope->rotary != traits.rotary) {
+    out.size("rope.dimension_count_swa", traits.window_rope->rotary);
   }
   if (traits.query_growth != 0) out.number("attention.temperature_scale", traits.query_growth);
   const RopeScaling& scaling = traits.rope_scaling;
@@ -89,7 +99,7 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (has_usual_windows(traits)) return;
+  if (has_usual_windows(traits) && traits.architecture != Architecture::gemma4) return;
   for (std::size_t period = 1; row.full_first && period <= traits.blocks; ++period) {
     if (windowed(traits) != all_but_some(row, period, traits.blocks)) continue;
     return out.size("attention.sliding_window_pattern", period);  // llama.cpp reads no list here
@@ -131,6 +141,18 @@ void write_embeddings(const Traits& traits, MetadataWriter& out) {
   }
 }
 
+void write_gemma4(const Traits& traits, MetadataWriter& out) {
+  std::vector<std::size_t> kv_heads;
+  for (std::size_t block = 0; block < traits.blocks; ++block) kv_heads.push_back(kv_heads_of(traits, block));
+  out.sizes("attention.head_count_kv", kv_heads);
+  out.size("attention.key_length_swa", window_head_values(traits));
+  out.size("attention.value_length_swa", window_head_values(traits));
+  const auto shares = [](const BlockTraits& one) { return one.cache.has_value(); };
+  out.size("attention.shared_kv_layers", static_cast<std::size_t>(std::ranges::count_if(traits.block, shares)));
+  out.size("embedding_length_per_layer_input", traits.layer_values);
+  if (traits.logit_cap != 0) out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+}
+
 void write_experts(const Traits& traits, MetadataWriter& out) {
   const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t width = expert_feed_forward(traits);
@@ -166,9 +188,16 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  out.size("feed_forward_length", dense);
+  const bool gemma4 = traits.architecture == Architecture::gemma4;
+  std::vector<std::size_t> widths;
+  for (const BlockTraits& one : traits.block) widths.push_back(gemma4 ? one.feed_forward : dense);
+  out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
-  out.size("attention.head_count_kv", traits.kv_heads);
+  if (gemma4) {
+    write_gemma4(traits, out);
+  } else {
+    out.size("attention.head_count_kv", traits.kv_heads);
+  }
   out.size("attention.key_length", traits.head_values);
   out.size("attention.value_length", traits.head_values);
   if (!traits.causal) out.add("attention.causal", false);
@@ -195,6 +224,9 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
+  }
+  if (traits.layer_vocabulary != 0 && traits.layer_vocabulary != traits.vocabulary) {
+    refuse("with inputs of layers for some tokens only");
   }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
@@ -261,9 +293,10 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
 }
 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
-  if (traits.rope_scaling.kind != Kind::llama3) return;
+  const bool proportional = traits.architecture == Architecture::gemma4;  // whose readers want them in any case
+  if (traits.rope_scaling.kind != Kind::llama3 && !proportional) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = llama3_divisors(main_rope(traits));
+  made->values = proportional ? proportional_divisors(main_rope(traits)) : llama3_divisors(main_rope(traits));
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;

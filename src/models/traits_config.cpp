@@ -93,13 +93,13 @@ void read_alpha(const ConfigFields& rope, const Traits& traits, Rope& made) {
 
 /// One rotation. `rope`: the object with its fields, if there is one.
 Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& rope, const Traits& traits,
-               double fallback_base) {
+               double fallback_base, std::size_t head_values) {
   Rope made;
   const std::string_view base = config.either(config.either("rope_theta", "rotary_emb_base"), "global_rope_theta");
   made.base = stated(config, rope, base, kMaxRopeBase, fallback_base);
   const double share = stated(config, rope, config.either("partial_rotary_factor", "rotary_pct"), 1,
                               facts(traits.architecture).rotary_share);
-  const auto rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
+  const auto rotary = static_cast<std::size_t>(static_cast<double>(head_values) * share);
   made.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
   if (!rope) return made;
 
@@ -112,6 +112,9 @@ Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& ro
     made.scaling = read_yarn(config, *rope, traits.context);
   } else if (type == "longrope" || type == "su") {
     refuse_longrope(config, *rope, traits.context);
+  } else if (type == "proportional") {
+    made.rotary = head_values;
+    made.scaling = {.kind = Kind::proportional, .factor = share};
   } else if (type == "dynamic" && rope->has("alpha") && traits.head_values > 2) {
     read_alpha(*rope, traits, made);
   } else if (type != "default") {
@@ -132,18 +135,18 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
     of_windows = rope->object("sliding_attention");
     rope = rope->object("full_attention");
   }
-  const Rope main = read_rope(config, rope, traits, traits.rope_base);
+  const Rope main = read_rope(config, rope, traits, traits.rope_base, traits.head_values);
   traits.rope_base = main.base;
   traits.rotary = main.rotary;
   traits.rope_scaling = main.scaling;
   if (of_windows) {
-    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base);
+    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base, window_head_values(traits));
   } else if (row.two_ropes) {
     // Scaling is for the blocks that see all of a long text.
     const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
     traits.window_rope = {
         config.positive(config.either("rope_local_base_freq", "local_rope_theta"), kMaxRopeBase, base),
-        main.rotary,
+        std::min(main.rotary, window_head_values(traits)),
         {}};
   }
   if (traits.window_rope == main) traits.window_rope.reset();
@@ -205,6 +208,7 @@ constexpr Defaults kDefaults[] = {
     {Architecture::qwen3, 128},
     {Architecture::falcon, 0, 0, 0, 0, 2048},
     {Architecture::gemma3, 256, 8, 4, 262208, 131072},
+    {Architecture::gemma4, 256, 8, 4, 262144, 131072},
 };
 Defaults defaults_of(Architecture architecture) {
   const auto* const found = std::ranges::find(kDefaults, architecture, &Defaults::architecture);
@@ -428,6 +432,10 @@ Traits config_traits(const files::JsonFile& file) {
     read_gpt2_sizes(config, traits);
   } else {
     read_sizes(config, traits);
+    if (row.architecture == Architecture::gemma4) {
+      read_windows(config, traits);
+      read_config_gemma4(config, traits);
+    }
     read_branches(config, traits);
   }
   if (!traits.learned_positions) read_config_rope(config, traits);
