@@ -49,7 +49,7 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed",
                                                              "key",    "value",  "hidden", "logits"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
-    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid"};
+    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf"};
 
 template <class... Functions>
 struct Overloaded : Functions... {

@@ -57,9 +57,10 @@ struct RopeArgs {
   RopePairs pairs;
 };
 
-/// The activation functions; docs/layers.md has their formulas and numbers.
-enum class Activation : std::uint8_t { linear, relu, relu2, leaky_relu, silu, gelu, tanh, sigmoid };
-inline constexpr int kActivationCount = 8;
+/// The activation functions; docs/layers.md has their formulas and numbers. No layer has gelu_erf, x/2 · (1 + erf(x /
+/// √2)), of which gelu is an approximation: language models tell the two apart.
+enum class Activation : std::uint8_t { linear, relu, relu2, leaky_relu, silu, gelu, tanh, sigmoid, gelu_erf };
+inline constexpr int kActivationCount = 9;
 
 /// y = f(x), or f(x) · up if `up` is given. y may be x or up.
 struct ActivateArgs {

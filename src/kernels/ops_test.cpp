@@ -230,6 +230,7 @@ constexpr Function kFunctions[] = {
      [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }},
     {Activation::tanh, [](double x) { return std::tanh(x); }},
     {Activation::sigmoid, sigmoid},
+    {Activation::gelu_erf, [](double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); }},
 };
 static_assert(std::size(kFunctions) == kActivationCount);
 
@@ -246,7 +247,7 @@ TEST_P(Ops, ActivationsFollowTheirFormulas) {
       for (std::size_t i = 0; i < x.size(); ++i) {
         const double wanted = f.value(x[i]) * (gated ? up[i] : 1);
         // The argument of exp in gelu is rounded: by 88 · 2^-24 at the most. The formula above cancels to 1e-16 · x.
-        const bool is_gelu = f.id == Activation::gelu;
+        const bool is_gelu = f.id == Activation::gelu || f.id == Activation::gelu_erf;
         const double slack = is_gelu ? 1e-6 * std::fabs(wanted) + 1e-14 : 0;
         // e^-x overflows at -89, where sigmoid is still 1e-39 and silu 1e-37: hence the last term.
         ASSERT_NEAR(y[i], wanted, bound(is_gelu ? 1e-5 : 5e-7) * std::fabs(wanted) + slack + 100 * kTiny)

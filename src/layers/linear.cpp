@@ -214,6 +214,7 @@ void activation_backward(Activation activation, std::span<const float> z, std::s
       return multiply_through(kernels::Activation::sigmoid, z, grad_y, grad_z, kIdentity,
                               [](float v, float s) { return s * (1 + bounded(v, kLimit) * (1 - s)); });
     case kernels::Activation::gelu: return gelu_backward(z, grad_y, grad_z);
+    case kernels::Activation::gelu_erf: break;  // no layer has it
   }
 }
 

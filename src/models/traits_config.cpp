@@ -142,8 +142,7 @@ kernels::Activation read_activation(const ConfigFields& config, std::string_view
     if (name == text) return activation;
     known.append(known.empty() ? "" : ", ").append(name);
   }
-  config.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}{}", text, key, known,
-                            text == "gelu" ? " (gelu alone is the form with erf)" : ""));
+  config.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}", text, key, known));
 }
 
 void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {

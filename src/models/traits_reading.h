@@ -64,6 +64,8 @@ inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNam
     {kernels::Activation::gelu, "gelu_pytorch_tanh"},
     {kernels::Activation::gelu, "gelu_new"},
     {kernels::Activation::gelu, "gelu_fast"},
+    {kernels::Activation::gelu_erf, "gelu"},
+    {kernels::Activation::gelu_erf, "gelu_python"},
     {kernels::Activation::relu, "relu"},
     {kernels::Activation::relu2, "relu2"},
 };

@@ -140,6 +140,7 @@ void activate(Activation function, const float* gate, const float* up, float* y,
     case Activation::gelu: launch_activate<Activation::gelu>(work, stream); break;
     case Activation::tanh: launch_activate<Activation::tanh>(work, stream); break;
     case Activation::sigmoid: launch_activate<Activation::sigmoid>(work, stream); break;
+    case Activation::gelu_erf: launch_activate<Activation::gelu_erf>(work, stream); break;
   }
 }
 

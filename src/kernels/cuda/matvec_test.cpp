@@ -237,6 +237,7 @@ double activation(Activation function, double x) {
     case Activation::gelu: return x * sigmoid(2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
+    case Activation::gelu_erf: return x / 2 * std::erfc(-x / std::sqrt(2.0));
   }
   return x;
 }
@@ -341,6 +342,7 @@ TEST_F(GpuProducts, GatedPairs) {
   pair(DType::float16, DType::float16, 7, {.activation = Activation::relu}, false);
   pair(DType::float16, BlockFormat::q8_0, 7, {.activation = Activation::silu, .scale = 2.0f, .accumulate = true}, true);
   pair(BlockFormat::q5_0, BlockFormat::q5_0, 1, {.activation = Activation::silu}, false);
+  pair(BlockFormat::q8_0, BlockFormat::q8_0, 5, {.activation = Activation::gelu_erf}, false);
   for (const std::size_t tokens : {1, 2, 4, 7}) {
     for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) expect_all(tokens, kCols, arithmetic);
   }

@@ -31,6 +31,7 @@ IMAGO_HD float activation_of(Activation function, float x) noexcept {
       return x * sigmoid_of(1.5957691216f * (x + 0.044715f * x * x * x));
     case Activation::tanh: return tanhf(x);
     case Activation::sigmoid: return sigmoid_of(x);
+    case Activation::gelu_erf: return 0.5f * x * erfcf(-0.70710678f * x);
   }
   return x;
 }

@@ -42,6 +42,7 @@ void run(const ActivateArgs& a) noexcept {
     case Activation::gelu: return activate<Activation::gelu>(a);
     case Activation::tanh: return activate<Activation::tanh>(a);
     case Activation::sigmoid: return activate<Activation::sigmoid>(a);
+    case Activation::gelu_erf: return activate<Activation::gelu_erf>(a);
   }
 }
 

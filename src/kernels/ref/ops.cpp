@@ -28,6 +28,7 @@ double activation_of(Activation function, double x) noexcept {
     }
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
+    case Activation::gelu_erf: return x / 2 * std::erfc(-x / std::numbers::sqrt2);
   }
   return x;
 }

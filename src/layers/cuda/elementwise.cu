@@ -41,6 +41,7 @@ __device__ float derivative(Activation function, float z) {
       const float t = tanhf(k * (x + a * x * x * x));
       return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * k * (1 + 3 * a * x * x);
     }
+    case Activation::gelu_erf: break;  // no layer has it
   }
   return 1;
 }
