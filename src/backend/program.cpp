@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "key_norm",
                                                              "attention_output",
                                                              "attention_output_bias",
+                                                             "sinks",
                                                              "feed_forward_norm",
                                                              "feed_forward_norm_bias",
                                                              "feed_forward_post_norm",
@@ -49,7 +50,7 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed",
                                                              "key",    "value",  "hidden", "logits"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
-    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf"};
+    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf", "clamped_swish"};
 
 template <class... Functions>
 struct Overloaded : Functions... {
@@ -141,7 +142,9 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [&](const NormHeads& step) {
         uses.push_back({Kind::norm, {step.weight}});
       },
-      [](const Attend&) {},
+      [&](const Attend& step) {
+        if (step.sinks) uses.push_back({Kind::norm, {*step.sinks}});
+      },
       [&](const Experts& step) {
         uses.push_back({Kind::router, {step.router}});
         for (const auto& bias : {step.router_bias, step.choice_bias}) {
@@ -195,6 +198,7 @@ std::string text(const Step& step) {
                           }
                           if (one.window != 0) made += fmt::format(", window {}", one.window);
                           if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
+                          if (one.sinks) made += fmt::format(", {}", name(one.sinks->role));
                           return made;
                         },
                         [](const Experts& one) { return text_of(one); },

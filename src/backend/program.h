@@ -38,6 +38,7 @@ enum class Role : std::uint8_t {
   key_norm,
   attention_output,  ///< [width, heads · head_values]
   attention_output_bias,
+  sinks,  ///< [heads]
   feed_forward_norm,
   feed_forward_norm_bias,
   feed_forward_post_norm,
@@ -132,6 +133,8 @@ struct Attend {
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
+  /// A score per head that takes part in the softmax of its queries and adds no value.
+  std::optional<WeightKey> sinks = {};
 };
 
 /// A dense branch that all tokens take beside their experts: what it makes is added to their sum, times

@@ -133,6 +133,9 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
           fmt::format("[attention] {} keys from row {} on in a cache of {}", range.count, range.first, rows));
     }
   }
+  if (!options.sinks.empty() && options.sinks.size() != heads) {
+    throw ShapeError(fmt::format("[attention] {} sinks for {} heads", options.sinks.size(), heads));
+  }
   if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
   if (tokens == 0) return;
 
@@ -165,6 +168,7 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
                 .ranges = ranges.data() + token,
                 .scale = options.scale,
                 .cap = options.cap,
+                .sinks = options.sinks.empty() ? nullptr : options.sinks.data() + head * group,
                 .scratch = sized(memory, attention_scratch_lines(shape.head_values)).data()});
   };
   parallel_rows(shape.heads * parts, 1, attend, 1);

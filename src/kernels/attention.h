@@ -44,6 +44,8 @@ struct AttentionOptions {
   /// but 8 bits.
   bool fast = false;
   bool many = false;  ///< few tokens are treated likewise
+  /// One score per query head that takes part in the softmax of its tokens and adds no value; empty: none.
+  std::span<const float> sinks = {};
 };
 
 /// The keys that token t of `tokens` sees when all of them and `past` tokens before them are in the cache: those up to

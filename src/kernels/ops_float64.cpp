@@ -56,6 +56,8 @@ double value_of(Activation function, double x) {
     case Activation::gelu: return std::isinf(x) && x < 0 ? 0 : gelu(x);
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
+    case Activation::gelu_erf:
+    case Activation::clamped_swish: break;  // no layer has them
   }
   return x;
 }

@@ -22,7 +22,7 @@ constexpr std::size_t kPieceWeights = std::size_t{1} << 19;
 std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
   const std::size_t rows = tensor.rows();
-  if (slice.transposed || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
+  if (slice.transposed || slice.row_step != 1 || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
   const std::size_t row_bytes = tensor.bytes.size() / rows;
   if (slice.first_row > rows || slice.rows > rows - slice.first_row) return tensor.bytes;
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
@@ -44,7 +44,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
     const std::size_t count = std::min(piece_rows, rows - row);
     const std::span<float> weights = std::span(piece).first(count * cols);
     WeightSlice part = slice;
-    part.first_row += row;
+    part.first_row += row * slice.row_step;
     part.rows = count;
     models::decode_slice(part, weights);
     const std::span<std::byte> packed =
@@ -63,9 +63,22 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   return encoded;
 }
 
+/// Rows that take turns with others, as they are. REQUIRES: they begin at whole bytes and blocks.
+EncodedWeights gather(const WeightSlice& slice) {
+  const Format format = *slice.tensor->format;
+  const std::size_t row_bytes = packed_bytes(format, slice.cols);
+  EncodedWeights gathered{.format = format, .packed = host_device()->allocate(slice.rows * row_bytes)};
+  for (std::size_t r = 0; r < slice.rows; ++r) {
+    const std::size_t row = slice.first_row + r * slice.row_step;
+    std::ranges::copy(slice.tensor->bytes.subspan(row * row_bytes, row_bytes),
+                      gathered.packed.host().subspan(r * row_bytes).begin());
+  }
+  return gathered;
+}
+
 /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
 bool rows_are_apart(const WeightSlice& slice) {
-  if (slice.transposed || slice.first_row != 0 || !slice.tensor->format) return false;
+  if (slice.transposed || slice.row_step != 1 || slice.first_row != 0 || !slice.tensor->format) return false;
   const Format format = *slice.tensor->format;
   if (slice.cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
   return 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
@@ -124,7 +137,12 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (slice.transposed || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
+  if (slice.transposed || slice.tensor->format != format) {
+    prepared.encoded.emplace(encode(slice, format));
+  } else if (slice.row_step != 1) {
+    const bool whole = !format.has_scales() && 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
+    prepared.encoded.emplace(whole ? gather(slice) : encode(slice, format));
+  }
   return prepared;
 }
 

@@ -10,7 +10,7 @@ namespace {
 using kernels::Activation;
 
 // In the order of the enum.
-constexpr std::array<ArchitectureFacts, 18> kArchitectures = {{
+constexpr std::array<ArchitectureFacts, 19> kArchitectures = {{
     {.architecture = Architecture::llama,
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -153,6 +153,18 @@ constexpr std::array<ArchitectureFacts, 18> kArchitectures = {{
      .expert_scores = ExpertScores::sigmoid,
      .choice_bias = true,
      .rope_base = 5e6},
+    {.architecture = Architecture::gpt_oss,
+     .model_type = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .gguf = "gpt-oss",
+     .activation = Activation::clamped_swish,
+     .experts = true,
+     .feed_forward_bias = true,
+     .attention_sinks = true,
+     .rope_base = 1.5e5,
+     .windows = Windows::always,
+     .lists_layer_types = true,
+     .full_period = 2},
 }};
 
 const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {
@@ -202,6 +214,7 @@ Traits traits_of(Architecture architecture) {
   if (row.adjacent) traits.rope_pairs = kernels::RopePairs::adjacent;
   traits.expert_scores = row.expert_scores;
   traits.choice_bias = row.choice_bias;
+  traits.attention_sinks = row.attention_sinks;
   traits.two_judge_group = row.two_judge_group;
   traits.learned_positions = row.rope_base == 0;
   if (!traits.learned_positions) traits.rope_base = row.rope_base;

@@ -34,6 +34,8 @@ struct ArchitectureFacts {
   bool two_judge_group = false;
   bool norm_experts = true;          ///< what a config.json without `norm_topk_prob` means
   bool norm_experts_in_gguf = true;  ///< likewise without `expert_weights_norm`
+  bool feed_forward_bias = false;     ///< of experts and routers too
+  bool attention_sinks = false;
   bool states_routing = false;       ///< GGUF has the dense blocks, groups, norm and scale of experts
   bool adjacent_in_gguf = false;     ///< GGUF has the rows of q and k reordered so that neighbours turn together
   bool tied_by_default = false;      ///< what a config.json without `tie_word_embeddings` means

@@ -51,22 +51,23 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
   if (rows == 0 || cols == 0) return;
   const std::size_t unit = tensor.format ? static_cast<std::size_t>(tensor.format->block_values()) : 1;
   const std::size_t begin = slice.first_row / unit * unit;
-  const std::size_t end = std::min((slice.first_row + rows + unit - 1) / unit * unit, stored);
+  const std::size_t last = slice.first_row + (rows - 1) * slice.row_step;
+  const std::size_t end = std::min(last / unit * unit + unit, stored);
   const std::size_t width = end - begin, skip = slice.first_row - begin;
   // Sixteen columns are a cache line of each row that is written.
   constexpr std::size_t kStep = 16;
   std::vector<float> piece(std::min(kStep, cols) * width);
   for (std::size_t first = 0; first < cols; first += kStep) {
-    const std::size_t count = std::min(kStep, cols - first);
+    const std::size_t count = std::min(kStep, cols - first), row = slice.first_col + first;
     if (width == stored) {
-      files::decode_tensor(tensor, first * stored, std::span(piece).first(count * stored));
+      files::decode_tensor(tensor, row * stored, std::span(piece).first(count * stored));
     } else {
       for (std::size_t c = 0; c < count; ++c) {
-        files::decode_tensor(tensor, (first + c) * stored + begin, std::span(piece).subspan(c * width, width));
+        files::decode_tensor(tensor, (row + c) * stored + begin, std::span(piece).subspan(c * width, width));
       }
     }
     for (std::size_t r = 0; r < rows; ++r) {
-      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + skip + r];
+      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + skip + r * slice.row_step];
     }
   }
 }
@@ -90,13 +91,22 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     }
     check_shape(*tensor, wanted, traits, naming.gguf);
     used.insert(tensor);
-    std::size_t row = 0;
+    std::size_t row = 0, col = 0;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
-      for (const Role role : wanted.roles) {
-        const RoleExtent extent = extent_of(traits, role, block);
-        entries_.push_back(
-            {{role, block, wanted.first_expert + expert}, {tensor, row, extent.rows, extent.cols, wanted.transposed}});
+      const std::size_t first_row = row;
+      for (std::size_t i = 0; i < wanted.roles.size(); ++i) {
+        const RoleExtent extent = extent_of(traits, wanted.roles[i], block);
+        WeightSlice slice{tensor, row, extent.rows, extent.cols, wanted.transposed, col};
+        if (wanted.interleaved) {
+          slice.first_row = first_row + i;
+          slice.row_step = wanted.roles.size();
+        }
+        entries_.push_back({{wanted.roles[i], block, wanted.first_expert + expert}, slice});
         row += extent.rows;
+      }
+      if (wanted.transposed) {
+        row = first_row;
+        col += extent_of(traits, wanted.roles[0], block).cols;
       }
     }
   });
@@ -131,8 +141,18 @@ void decode_slice(const WeightSlice& slice, std::span<float> out) {
     throw ShapeError(
         fmt::format("tensor '{}': {} x {} values into a span of {}", slice.tensor->name, rows, cols, out.size()));
   }
-  if (!slice.transposed) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
-  decode_transposed(slice, out);
+  if (slice.transposed) return decode_transposed(slice, out);
+  if (slice.row_step == 1) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  // A vector's values are rows of one column: cheaper to decode with those in between.
+  if (cols == 1) {
+    std::vector<float> all((rows - 1) * slice.row_step + 1);
+    files::decode_tensor(*slice.tensor, slice.first_row, all);
+    for (std::size_t r = 0; r < rows; ++r) out[r] = all[r * slice.row_step];
+    return;
+  }
+  for (std::size_t r = 0; r < rows; ++r) {
+    files::decode_tensor(*slice.tensor, (slice.first_row + r * slice.row_step) * cols, out.subspan(r * cols, cols));
+  }
 }
 
 }  // namespace imago::models

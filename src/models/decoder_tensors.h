@@ -24,8 +24,10 @@ struct WeightSlice {
   const files::StoredTensor* tensor = nullptr;
   std::size_t first_row = 0, rows = 0, cols = 0;
   /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
-  /// first_row + r.
+  /// first_row + r · row_step, from row first_col on.
   bool transposed = false;
+  std::size_t first_col = 0;
+  std::size_t row_step = 1;  ///< row r is row first_row + r · row_step: gate and up of gpt_oss take turns
 };
 
 /// All roles of a model, found and checked once: shapes against the traits, nothing missing (threats.md 54).

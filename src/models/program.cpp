@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/architectures.h"
+
 namespace imago::models {
 
 namespace {
@@ -86,7 +88,8 @@ class Writer {
                                      .pairs = traits_.rope_pairs,
                                      .window = traits_.block[block_].window,
                                      .scale = traits_.attention_scale,
-                                     .cap = traits_.attention_cap});
+                                     .cap = traits_.attention_cap,
+                                     .sinks = traits_.attention_sinks ? std::optional(key(Role::sinks)) : std::nullopt});
     products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
   }
 
@@ -123,6 +126,12 @@ class Writer {
                           .normalize = traits_.norm_expert_weights,
                           .scale = traits_.expert_scale};
     if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (facts(traits_.architecture).feed_forward_bias) {
+      step.router_bias = key(Role::router_bias);
+      step.hidden.bias = key(Role::gate_bias);
+      step.hidden.up_bias = key(Role::up_bias);
+      step.down.bias = key(Role::down_bias);
+    }
     if (traits_.shared_feed_forward != 0) {
       backend::SharedExpert& shared = step.shared.emplace();
       shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);

@@ -52,6 +52,7 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
     if (scaling.attention_factor != 0) {
       out.number("rope.scaling.attn_factor", scaling.attention_factor / yarn_attention_factor(scaling.factor));
       out.number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
@@ -101,9 +102,7 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
   if (width == 0) return;
   out.size("expert_count", traits.experts);
   out.size("expert_used_count", traits.experts_used);
-  if (row.own_expert_width || row.architecture == Architecture::minimax_m2) {
-    out.size("expert_feed_forward_length", width);
-  }
+  out.size("expert_feed_forward_length", width);
   if (traits.norm_expert_weights != row.norm_experts_in_gguf) {
     out.add("expert_weights_norm", traits.norm_expert_weights);
   }
@@ -193,7 +192,7 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
         "others");
   }
   if (traits.rope_scaling.kind == Kind::yarn && !traits.rope_scaling.truncate) {
-    notes.push_back("yarn without rounding ('truncate' false) has no key in GGUF and is left out");
+    notes.push_back("yarn without rounding ('truncate' false) is stated, but llama.cpp rounds");
   }
   return notes;
 }

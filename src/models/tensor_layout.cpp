@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "models/architectures.h"
+
 namespace imago::models {
 
 namespace {
@@ -36,6 +38,7 @@ constexpr std::array kNames = {
     RoleNames{Role::key_norm, "self_attn.k_norm.weight", "", "attn_k_norm.weight"},
     RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
     RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
+    RoleNames{Role::sinks, "self_attn.sinks", "", "attn_sinks.weight"},
     RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
     RoleNames{Role::feed_forward_norm_bias, "", "ln_2.bias", "ffn_norm.bias"},
     RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
@@ -45,6 +48,7 @@ constexpr std::array kNames = {
     RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
     RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
     RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
+    RoleNames{Role::router_bias, "", "", "ffn_gate_inp.bias"},
     RoleNames{Role::choice_bias, "mlp.gate.e_score_correction_bias", "", "exp_probs_b.bias"},
     RoleNames{Role::shared_router, "mlp.shared_expert_gate.weight", "", "ffn_gate_inp_shexp.weight"},
     RoleNames{Role::shared_gate, "mlp.shared_experts.gate_proj.weight", "", "ffn_gate_shexp.weight"},
@@ -68,6 +72,9 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
     OtherNames{Architecture::minimax_m2, Role::router, "block_sparse_moe.gate.weight", ""},
     OtherNames{Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias", ""},
+    OtherNames{Architecture::gpt_oss, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::gpt_oss, Role::router, "mlp.router.weight", ""},
+    OtherNames{Architecture::gpt_oss, Role::router_bias, "mlp.router.bias", ""},
 };
 
 std::string_view table_name(const Traits& traits, const Naming& naming, Role role) {
@@ -90,7 +97,13 @@ std::string in_block(const Traits& traits, const Naming& naming, std::size_t blo
 }
 
 std::string_view feed_forward_name(Role role) noexcept {
-  return role == Role::gate ? "gate" : role == Role::down ? "down" : "up";
+  switch (role) {
+    case Role::gate:
+    case Role::gate_bias: return "gate";
+    case Role::down:
+    case Role::down_bias: return "down";
+    default: return "up";
+  }
 }
 
 /// The name of one expert's matrix in a folder.
@@ -128,10 +141,20 @@ class Lister {
   }
 
   /// All experts in one tensor.
-  void add_stacked(std::string name, std::vector<Role> roles) {
+  LayoutTensor& add_stacked(std::string name, std::vector<Role> roles) {
     LayoutTensor& tensor = add_named(std::move(name), std::move(roles));
-    tensor.shape = {traits_.experts, tensor.shape[0], tensor.shape[1]};
+    tensor.shape = tensor.shape.rank() == 1 ? Shape{traits_.experts, tensor.shape[0]}
+                                            : Shape{traits_.experts, tensor.shape[0], tensor.shape[1]};
     tensor.experts = traits_.experts;
+    return tensor;
+  }
+
+  /// The same, [columns][rows] for each expert.
+  LayoutTensor& add_stacked_transposed(std::string name, std::vector<Role> roles) {
+    LayoutTensor& tensor = add_stacked(std::move(name), std::move(roles));
+    tensor.shape = {tensor.shape[0], tensor.shape[2], tensor.shape[1]};
+    tensor.transposed = true;
+    return tensor;
   }
 
   std::vector<LayoutTensor> take() { return std::move(list_); }
@@ -161,6 +184,19 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
   }
   list.add(Role::attention_output);
   list.add(Role::attention_output_bias, !gpt2);
+  if (traits.attention_sinks) list.add(Role::sinks);
+}
+
+/// Folders of gpt_oss have gate and up row by row in turns.
+void list_woven_experts(const Naming& naming, Lister& list) {
+  const auto add = [&](std::string name, std::vector<Role> roles) -> LayoutTensor& {
+    return naming.mxfp4_experts ? list.add_stacked(std::move(name), std::move(roles))
+                                : list.add_stacked_transposed(std::move(name), std::move(roles));
+  };
+  add("mlp.experts.gate_up_proj", {Role::gate, Role::up}).interleaved = true;
+  list.add_stacked("mlp.experts.gate_up_proj_bias", {Role::gate_bias, Role::up_bias}).interleaved = true;
+  add("mlp.experts.down_proj", {Role::down});
+  list.add_stacked("mlp.experts.down_proj_bias", {Role::down_bias});
 }
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
@@ -170,6 +206,8 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   } else {
     list.add(Role::router);
   }
+  const bool biased = facts(traits.architecture).feed_forward_bias;
+  if (biased) list.add(Role::router_bias);
   if (traits.choice_bias) list.add(Role::choice_bias);
   if (traits.shared_feed_forward != 0) {
     if (traits.shared_router) list.add(Role::shared_router);
@@ -179,6 +217,11 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
+    for (const Role role : {Role::gate_bias, Role::up_bias, Role::down_bias}) {
+      if (biased) list.add_stacked(fmt::format("ffn_{}_exps.bias", feed_forward_name(role)), {role});
+    }
+  } else if (traits.architecture == Architecture::gpt_oss) {
+    list_woven_experts(naming, list);
   } else if (traits.architecture == Architecture::granitemoe) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
@@ -227,7 +270,9 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
   } else if (traits.experts > 0) {
     const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
-    naming.stacked_experts = find_weight(file, name) != nullptr;
+    const files::StoredTensor* const stacked = find_weight(file, name);
+    naming.stacked_experts = stacked != nullptr;
+    naming.mxfp4_experts = stacked != nullptr && stacked->format && stacked->format->is_block();
   }
   return naming;
 }
@@ -294,6 +339,7 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::query_norm: return {whole_row ? query : traits.head_values, 1, true};
     case Role::key_norm: return {whole_row ? key : traits.head_values, 1, true};
     case Role::attention_output: return {width, query};
+    case Role::sinks: return {traits.heads, 1, true};
     case Role::gate:
     case Role::up: return {feed_forward, width};
     case Role::gate_bias:

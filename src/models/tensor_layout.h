@@ -21,7 +21,8 @@ struct LayoutTensor {
   Shape shape;
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
-  bool transposed = false;  ///< it holds [columns][rows]
+  bool transposed = false;   ///< it holds [columns][rows], that for each expert
+  bool interleaved = false;  ///< rows of the roles take turns
   bool optional = false;
 };
 
@@ -30,6 +31,7 @@ struct Naming {
   bool gguf = false;
   bool fused_qkv = false;        ///< q, k and v are one tensor
   bool fused_gate_up = false;    ///< gate and up are one tensor
+  bool mxfp4_experts = false;    ///< experts of gpt_oss as they are published; else their transposes
   bool stacked_experts = false;  ///< all experts are one tensor: GGUF; with gate and up fused: some folders
 };
 

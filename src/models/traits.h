@@ -34,6 +34,7 @@ enum class Architecture : std::uint8_t {
   glm4,
   glm4_moe,
   minimax_m2,
+  gpt_oss,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -98,6 +99,7 @@ struct Traits {
 
   float attention_scale = 1;  ///< on q · k
   float attention_cap = 0;    ///< 0: none
+  bool attention_sinks = false;
   float logit_cap = 0;        ///< 0: none
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it

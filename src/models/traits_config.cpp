@@ -121,8 +121,12 @@ const ArchitectureFacts& read_architecture(const ConfigFields& config) {
 }
 
 void refuse_unsupported(const ConfigFields& config) {
+  if (config.positive("swiglu_limit", kMaxFactor, kernels::kSwishLimit) != static_cast<double>(kernels::kSwishLimit)) {
+    config.refuse(fmt::format("'swiglu_limit' other than {} is not supported", kernels::kSwishLimit));
+  }
   if (config.has("clip_qkv")) config.refuse("'clip_qkv' (limits of queries, keys and values) is not supported");
-  if (const std::optional<ConfigFields> quantization = config.object("quantization_config")) {
+  const std::optional<ConfigFields> quantization = config.object("quantization_config");
+  if (quantization && quantization->text("quant_method", "") != "mxfp4") {  // which gpt_oss is published in
     config.refuse(
         fmt::format("the weights are quantized by '{}', which is not supported; take the original model and let imago "
                     "quantize it",
@@ -184,7 +188,9 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   read_config_feed_forward(config, traits);
   traits.context = config.size("max_position_embeddings", kMaxContext);
   traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
-  traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
+  if (traits.activation != kernels::Activation::clamped_swish) {  // which has no name of its own
+    traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
+  }
   traits.attention_scale = usual_attention_scale(traits);
 }
 

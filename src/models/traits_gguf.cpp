@@ -93,6 +93,8 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
         static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
     scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
     scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
+    // All of gpt_oss are trained without rounding; llama.cpp rounds all the same.
+    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", traits.architecture != Architecture::gpt_oss);
     // llama.cpp multiplies this one with the usual factor.
     const double on_top = fields.positive("rope.scaling.attn_factor", kMaxFactor, 1);
     if (on_top != 1) {

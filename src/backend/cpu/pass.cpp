@@ -23,6 +23,7 @@ struct SegmentAttention {
   const kernels::RopeTable* rope;
   std::span<float> q, k, v;             // all tokens of the batch; q only those that are read
   std::span<kernels::KeyRange> ranges;  // like q
+  std::span<const float> sinks;
   RowRange all_read;                    // tokens of the batch
   bool fast;                            // results are rounded to int8 or bfloat16 next
   std::optional<std::size_t> singles;
@@ -53,7 +54,8 @@ struct SegmentAttention {
                        {.scale = step.scale,
                         .cap = step.cap,
                         .fast = fast && !(singles && first < *singles),
-                        .many = singles.has_value()},
+                        .many = singles.has_value(),
+                        .sinks = sinks},
                        segment.pages);
   }
 };
@@ -198,6 +200,7 @@ void CpuPass::run(const Attend& step) {
                                    .k = values(Slot::key),
                                    .v = values(Slot::value),
                                    .ranges = sized(work_.ranges, read_.count),
+                                   .sinks = vector(step.sinks),
                                    .all_read = read_,
                                    .fast = next_ != nullptr && reads_fast(runner_, *next_),
                                    .singles = singles_};
