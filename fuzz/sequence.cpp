@@ -12,13 +12,16 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace imago;
   backend::Program program;
-  program.blocks.assign(2, {.sizes = {.kv_heads = 2, .head_values = 4}, .steps = {}});
+  program.blocks.assign(2, {.sizes = {.kv_heads = 2, .head_values = 4}, .steps = {}, .state = 0});
   const lm::KvCache cache(program, CacheKind::float16, 8);
   const lm::SequenceOwner owner{1, CacheKind::float16, 100};
   const auto try_bytes = [&](std::span<const std::byte> bytes) {
     try {
       const lm::SequenceView view = lm::parse_sequence(bytes, "fuzz", owner, cache, 8);
-      if (view.tokens.size() > 8 || view.rows.size() != view.tokens.size() * cache.token_bytes()) std::abort();
+      if (view.tokens.size() > 8 || view.rows.size() != view.tokens.size() * cache.token_bytes() ||
+          view.states.size() != (view.tokens.empty() ? 0 : cache.state_bytes())) {
+        std::abort();
+      }
       for (const TokenId id : view.tokens) {
         if (id < 0 || id >= 100) std::abort();
       }

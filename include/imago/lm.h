@@ -268,7 +268,8 @@ class Sequence {
   std::span<const float> append(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on);
   /// As above, with the logits after each of them: [ids.size()][vocabulary].
   void append(std::span<const TokenId> ids, std::span<float> logits);
-  /// Forgets all tokens from `size` on. Throws UsageError if there are fewer.
+  /// Forgets all tokens from `size` on. Throws UsageError if there are fewer. Models with states (convolutions, scans)
+  /// cannot go back: what comes next first computes the tokens that stay once more, and throws as `append`.
   void truncate(std::size_t size);
 
   /// Keys, values and tokens to a file, and back. The file names the model by a fingerprint; another model, cache kind

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace imago::backend {
 
@@ -44,10 +45,24 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "shared_gate",
                                                              "shared_up",
                                                              "shared_down",
+                                                             "attention_gate",
+                                                             "channels",
+                                                             "input_gate",
+                                                             "output_gate",
+                                                             "step",
+                                                             "step_bias",
+                                                             "step_low",
+                                                             "taps",
+                                                             "taps_bias",
+                                                             "decay_rate",
+                                                             "skip",
+                                                             "scan_norm",
+                                                             "scan_output",
                                                              "rope_factors"};
 
-constexpr std::array<std::string_view, kSlots> kSlotNames = {"stream", "normed", "branch", "query",
-                                                             "key",    "value",  "hidden", "logits"};
+constexpr std::array<std::string_view, kSlots> kSlotNames = {
+    "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
+    "logits", "channels", "input_gate", "output_gate", "step", "step_low", "scanned"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
     "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf", "clamped_swish"};
@@ -68,17 +83,79 @@ void list_product(const Product& product, std::size_t expert, std::vector<Weight
   }
 }
 
+std::string in_activation(kernels::Activation activation, std::string text) {
+  if (activation == kernels::Activation::linear) return text;
+  return fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(activation)], text);
+}
+
 std::string text_of(const Product& product) {
   std::string made(name(product.matrix.role));
   if (product.bias) made += fmt::format(" + {}", name(product.bias->role));
-  if (product.activation != kernels::Activation::linear) {
-    made = fmt::format("{}({})", kActivationNames[static_cast<std::size_t>(product.activation)], made);
-  }
+  made = in_activation(product.activation, std::move(made));
   if (product.up) {
     const std::string up = fmt::format("{}", name(product.up->role));
     made += product.up_bias ? fmt::format(" * ({} + {})", up, name(product.up_bias->role)) : " * " + up;
   }
   return fmt::format("{} -> {}", made, name(product.out));
+}
+
+std::string text_of(const Norm& step) {
+  return fmt::format("{} norm {} by {}{} -> {}", step.kind == NormKind::rms ? "rms" : "layer", name(step.in),
+                     name(step.weight.role), step.bias ? fmt::format(" + {}", name(step.bias->role)) : "",
+                     name(step.out));
+}
+
+std::string text_of(const Products& step) {
+  std::string made = fmt::format("products {}:", name(step.in));
+  for (const Product& product : step.list) {
+    made += fmt::format("{} {}", &product == step.list.data() ? "" : ",", text_of(product));
+  }
+  return made;
+}
+
+std::string text_of(const NormHeads& step) {
+  return fmt::format("rms norm heads of {} by {}{}", name(step.at), name(step.weight.role),
+                     step.groups == 1 ? "" : fmt::format(" of {} groups", step.groups));
+}
+
+std::string text_of(const Attend& step) {
+  std::string made = fmt::format("attend * {:g}", step.scale);
+  if (step.rotary != 0) {
+    made +=
+        fmt::format(", rotary {} {}", step.rotary, step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
+  }
+  if (step.window != 0) made += fmt::format(", window {}", step.window);
+  if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
+  if (step.sinks) made += fmt::format(", {}", name(step.sinks->role));
+  return made;
+}
+
+std::string text_of(const Add& step) {
+  return step.factor == 1 ? std::string("add branch") : fmt::format("add branch * {:g}", step.factor);
+}
+
+std::string text_of(const AdjustLogits& step) {
+  return fmt::format("adjust logits * {:g}{}", step.scale, step.cap == 0 ? "" : fmt::format(", cap {:g}", step.cap));
+}
+
+std::string text_of(const ShortConv& step) {
+  std::string made = fmt::format("{} * channels", name(step.taps.role));
+  if (step.bias) made += fmt::format(" + {}", name(step.bias->role));
+  return fmt::format("{} -> {}", in_activation(step.activation, made), name(step.out));
+}
+
+std::string text_of(const LinearScan& step) {
+  const kernels::LinearScanShape& shape = step.shape;
+  return fmt::format("{} scan of {} heads of {} x {} in {} groups{} -> scanned", shape.delta ? "delta rule" : "linear",
+                     shape.heads, shape.keys, shape.values, shape.groups, shape.tiled ? ", tiled" : "");
+}
+
+std::string text_of(const ChannelScan& step) {
+  return fmt::format("scan of channels with {} states -> scanned", step.states);
+}
+
+std::string text_of(const Gate& step) {
+  return fmt::format("{} *= {}", name(step.at), in_activation(step.activation, std::string(name(step.by))));
 }
 
 std::string text_of(const Experts& step) {
@@ -116,6 +193,12 @@ std::size_t Sizes::of(Slot slot) const noexcept {
     case Slot::value: return kv_heads * head_values;
     case Slot::hidden: return feed_forward;
     case Slot::logits: return vocabulary;
+    case Slot::channels: return channels;
+    case Slot::input_gate: return input_gate;
+    case Slot::output_gate: return output_gate;
+    case Slot::step: return step;
+    case Slot::step_low: return step_low;
+    case Slot::scanned: return scanned;
   }
   return 0;
 }
@@ -123,7 +206,8 @@ std::size_t Sizes::of(Slot slot) const noexcept {
 void Sizes::include(const Sizes& other) noexcept {
   for (std::size_t Sizes::*const one :
        {&Sizes::width, &Sizes::heads, &Sizes::kv_heads, &Sizes::head_values, &Sizes::feed_forward, &Sizes::vocabulary,
-        &Sizes::experts, &Sizes::experts_used, &Sizes::shared_feed_forward}) {
+        &Sizes::experts, &Sizes::experts_used, &Sizes::shared_feed_forward, &Sizes::channels, &Sizes::input_gate,
+        &Sizes::output_gate, &Sizes::step, &Sizes::step_low, &Sizes::scanned}) {
     this->*one = std::max(this->*one, other.*one);
   }
 }
@@ -162,6 +246,18 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       },
       [](const Add&) {},
       [](const AdjustLogits&) {},
+      [&](const ShortConv& step) {
+        uses.push_back({Kind::norm, {step.taps}});
+        if (step.bias) uses.push_back({Kind::bias, {*step.bias}});
+      },
+      [&](const LinearScan& step) {
+        for (const WeightKey& key : {step.decay_rate, step.step_bias}) uses.push_back({Kind::norm, {key}});
+        if (step.skip) uses.push_back({Kind::norm, {*step.skip}});
+      },
+      [&](const ChannelScan& step) {
+        for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
+      },
+      [](const Gate&) {},
   };
   for (const Step& step : steps) std::visit(list, step);
   return uses;
@@ -174,44 +270,7 @@ std::string text(const Embed& step) {
 }
 
 std::string text(const Step& step) {
-  return std::visit(Overloaded{
-                        [](const Norm& one) {
-                          return fmt::format("{} norm {} by {}{} -> {}", one.kind == NormKind::rms ? "rms" : "layer",
-                                             name(one.in), name(one.weight.role),
-                                             one.bias ? fmt::format(" + {}", name(one.bias->role)) : "", name(one.out));
-                        },
-                        [](const Products& one) {
-                          std::string made = fmt::format("products {}:", name(one.in));
-                          for (const Product& product : one.list) {
-                            made += fmt::format("{} {}", &product == one.list.data() ? "" : ",", text_of(product));
-                          }
-                          return made;
-                        },
-                        [](const NormHeads& one) {
-                          return fmt::format("rms norm heads of {} by {}", name(one.at), name(one.weight.role));
-                        },
-                        [](const Attend& one) {
-                          std::string made = fmt::format("attend * {:g}", one.scale);
-                          if (one.rotary != 0) {
-                            made += fmt::format(", rotary {} {}", one.rotary,
-                                                one.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
-                          }
-                          if (one.window != 0) made += fmt::format(", window {}", one.window);
-                          if (one.cap != 0) made += fmt::format(", cap {:g}", one.cap);
-                          if (one.sinks) made += fmt::format(", {}", name(one.sinks->role));
-                          return made;
-                        },
-                        [](const Experts& one) { return text_of(one); },
-                        [](const Add& one) {
-                          return one.factor == 1 ? std::string("add branch")
-                                                 : fmt::format("add branch * {:g}", one.factor);
-                        },
-                        [](const AdjustLogits& one) {
-                          return fmt::format("adjust logits * {:g}{}", one.scale,
-                                             one.cap == 0 ? "" : fmt::format(", cap {:g}", one.cap));
-                        },
-                    },
-                    step);
+  return std::visit([](const auto& one) { return text_of(one); }, step);
 }
 
 std::string text(std::span<const Step> steps) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "kernels/ops_args.h"
+#include "kernels/recurrent.h"
 
 namespace imago::backend {
 
@@ -54,7 +56,20 @@ enum class Role : std::uint8_t {
   shared_router,  ///< [1, width]
   shared_gate,    ///< [shared_feed_forward, width]
   shared_up,
-  shared_down,   ///< [width, shared_feed_forward]
+  shared_down,     ///< [width, shared_feed_forward]
+  attention_gate,  ///< [heads · head_values, width]
+  channels,        ///< [channels, width], into what convolutions and scans run over
+  input_gate,      ///< what decides what goes into a state
+  output_gate,     ///< [results, width], by which the results of a scan are multiplied
+  step,            ///< how large the steps of a scan are
+  step_bias,
+  step_low,  ///< [rank, channels], steps before they are spread over the channels
+  taps,      ///< [channels][kernel] in files, [kernel][channels] in steps
+  taps_bias,
+  decay_rate,
+  skip,
+  scan_norm,
+  scan_output,   ///< [width, results]
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
 };
 inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
@@ -80,10 +95,16 @@ enum class Slot : std::uint8_t {
   query,   ///< [heads][head_values]; after attention its results
   key,     ///< [kv_heads][head_values]
   value,
-  hidden,  ///< [feed_forward]
-  logits,  ///< [vocabulary]
+  hidden,       ///< [feed_forward]
+  logits,       ///< [vocabulary]
+  channels,     ///< what short convolutions and scans run over
+  input_gate,   ///< what decides what goes into their states
+  output_gate,  ///< what results of attention or of a scan are multiplied by
+  step,         ///< sizes of steps, before their bias
+  step_low,     ///< [rank]
+  scanned,      ///< results of a scan, or of a convolution that is the whole mixer
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::logits) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::scanned) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -119,11 +140,13 @@ struct Products {
   std::vector<Product> list;
 };
 
-/// RMS norm in place, over each run of as many values as there are weights: a head or the whole row.
+/// RMS norm in place, over each run of as many values as there are weights: a head or the whole row. With `groups`, the
+/// weights are those of so many runs.
 struct NormHeads {
   Slot at = Slot::query;
   WeightKey weight;
   float eps = 0;
+  std::size_t groups = 1;
 };
 
 /// Rotates queries and keys, stores keys and values in the cache and attends to it. Results replace the queries.
@@ -135,6 +158,41 @@ struct Attend {
   float cap = 0;           ///< soft cap of scores; 0: none
   /// A score per head that takes part in the softmax of its queries and adds no value.
   std::optional<WeightKey> sinks = {};
+};
+
+// Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
+// of them from `state` on; before the first token they are zeros. kernels/ops_args.h has the formulas.
+
+/// channels → out, which is the channels themselves or `scanned`.
+struct ShortConv {
+  Slot out = Slot::channels;
+  WeightKey taps;
+  std::optional<WeightKey> bias = {};
+  kernels::Activation activation = kernels::Activation::linear;
+  std::size_t kernel = 0, state = 0;
+};
+
+/// channels → scanned. With the delta rule queries and keys are normalized, the strength is the sigmoid of `input_gate`
+/// and the step only decides the decay; without it the strength is the step.
+struct LinearScan {
+  kernels::LinearScanShape shape;
+  WeightKey decay_rate, step_bias;
+  std::optional<WeightKey> skip = {};
+  float low_step = 0, high_step = std::numeric_limits<float>::infinity();
+  std::size_t state = 0;
+};
+
+/// channels → scanned, by a decay of its own for each channel and state. `input_gate` has what the states take in and
+/// what reads them.
+struct ChannelScan {
+  WeightKey decay_rate, step_bias, skip;
+  std::size_t states = 0, state = 0;
+};
+
+/// at *= f(by).
+struct Gate {
+  Slot at = Slot::query, by = Slot::output_gate;
+  kernels::Activation activation = kernels::Activation::linear;
 };
 
 /// A dense branch that all tokens take beside their experts: what it makes is added to their sum, times
@@ -176,13 +234,15 @@ struct AdjustLogits {
   float scale = 1, cap = 0;
 };
 
-using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits>;
+using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
+                          ChannelScan, Gate>;
 
 /// Widths of activations.
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
+  std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
 
   std::size_t of(Slot slot) const noexcept;
   /// The larger of each.
@@ -194,6 +254,7 @@ struct Sizes {
 struct Block {
   Sizes sizes;
   std::vector<Step> steps;
+  std::size_t state = 0;  ///< values that each sequence has besides its keys and values
 };
 
 struct Program {

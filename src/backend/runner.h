@@ -23,8 +23,8 @@ using Token = std::int32_t;
 
 enum class CachePart : std::uint8_t { keys, values };
 
-/// Pages of keys and values in the blocks of one runner, which must outlive it. Sequences use them as
-/// kernels::CacheShape says; which pages are whose is for the caller to know.
+/// Pages of keys and values in the blocks of one runner, which must outlive it, and slots of states. Sequences use
+/// pages as kernels::CacheShape says, and one slot each; which pages and slots are whose is for the caller to know.
 class Cache {
  public:
   virtual ~Cache() = default;
@@ -38,6 +38,12 @@ class Cache {
   /// Copies the rows of the first `tokens` tokens of a page to another one, in all blocks. Throws DeviceError.
   virtual void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) = 0;
 
+  /// The states of a sequence in a block, Block::state values. Throw DeviceError.
+  virtual void read_state(std::size_t block, std::uint32_t slot, std::span<float> to) const = 0;
+  virtual void write_state(std::size_t block, std::uint32_t slot, std::span<const float> from) = 0;
+  /// Copies the states of all blocks. Throws DeviceError.
+  virtual void copy_state(std::uint32_t from, std::uint32_t to) = 0;
+
  protected:
   Cache() = default;
   Cache(const Cache&) = default;
@@ -50,6 +56,10 @@ struct Segment {
   std::span<const std::uint32_t> pages = kernels::kOnePage;  ///< of the sequence; room for all of its tokens
   std::size_t past = 0;                                      ///< tokens in the pages before them
   std::size_t tokens = 0;                                    ///< in the batch, after those of the segments before
+  /// The slot of its states, which those of `past` tokens are in; it does not matter what is there if that is 0.
+  std::uint32_t state = 0;
+  std::size_t kept_tokens = 0;   ///< after so many of the tokens, states are copied; 0: they are not
+  std::uint32_t kept_state = 0;  ///< to this slot
 };
 
 /// Calls each(offset in a memory of pages, offset in a file, bytes) for the rows of the first `tokens` tokens of a
@@ -79,6 +89,13 @@ inline std::vector<kernels::CacheShape> page_shapes(const Program& program, Bloc
     shapes.push_back({.type = type, .heads = sizes.kv_heads, .rows = rows, .head_values = sizes.head_values});
   }
   return shapes;
+}
+
+/// Block::state of each of these blocks.
+inline std::vector<std::size_t> state_values(const Program& program, BlockRange blocks) {
+  std::vector<std::size_t> values;
+  for (std::size_t i = blocks.begin; i < blocks.end; ++i) values.push_back(program.blocks[i].state);
+  return values;
 }
 
 /// Tokens of a batch.
@@ -178,9 +195,10 @@ class Runner {
   virtual std::uint64_t bytes(const WeightKey& matrix) const = 0;  ///< of one of them, or of the rows of the embedding
   virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them
 
-  /// Pages of `rows` tokens. Throws DeviceError if they do not fit, saying how many tokens would; std::bad_alloc on the
-  /// host.
-  virtual std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) = 0;
+  /// Pages of `rows` tokens, and slots for the states of so many sequences. Throws DeviceError if they do not fit,
+  /// saying how many tokens would; std::bad_alloc on the host.
+  virtual std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages,
+                                            std::size_t states) = 0;
   /// REQUIRES: all caches are of this runner, ids are in the vocabulary, segments have room. Throws DeviceError.
   virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].

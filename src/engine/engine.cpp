@@ -29,11 +29,13 @@ constexpr std::size_t kMostParallel = 256;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 engine::Limits limits_of(const engine::ModelRunner& runner, const EngineOptions& options) {
-  const std::size_t parallel = options.parallel != 0 ? options.parallel : std::min(kMostParallel, runner.pages());
+  std::size_t parallel = options.parallel != 0 ? options.parallel : std::min(kMostParallel, runner.pages());
+  if (options.parallel == 0 && runner.states() != 0) parallel = std::min(parallel, runner.states() / 2);
   return {.context = runner.context(),
           .page_tokens = engine::kPageTokens,
           .pages = runner.pages(),
           .parallel = parallel,
+          .states = runner.states(),
           .prompt_tokens = options.prompt_tokens.value_or(runner.usual_prompt_tokens()),
           .prefix_cache = options.prefix_cache};
 }
@@ -334,7 +336,8 @@ std::size_t Engine::save_prefix(std::span<const TokenId> ids, const std::string&
     engine::CachedPrefix found = state_->scheduler.find(ids);
     if (found.more != 0) found.pages.push_back(found.partial);
     const std::size_t tokens = found.tokens + found.more;
-    lm::save_sequence(path, state_->runner.owner(), ids.first(tokens), state_->runner.cache(), found.pages);
+    lm::save_sequence(path, state_->runner.owner(), ids.first(tokens), state_->runner.cache(), found.pages,
+                      found.state.value_or(0));
     return tokens;
   });
 }
@@ -349,13 +352,18 @@ std::vector<TokenId> Engine::load_prefix(const std::string& path) {
     const std::size_t most = unreadable ? 0 : bytes / (sizeof(TokenId) + cache.token_bytes());
     const std::size_t room = std::min(most, state_->limits.context);
     const std::vector<Page> pages = scheduler.take_pages((room + engine::kPageTokens - 1) / engine::kPageTokens);
+    const std::optional<Page> slot = scheduler.take_state();
     struct Drop {
       engine::Scheduler& scheduler;
       std::span<const Page> pages;
-      ~Drop() { scheduler.drop_pages(pages); }
-    } const drop{scheduler, pages};
-    std::vector<TokenId> ids = lm::restore_sequence(path, state_->runner.owner(), cache, pages);
-    scheduler.keep(ids, pages);
+      std::optional<Page> slot;
+      ~Drop() {
+        scheduler.drop_pages(pages);
+        scheduler.drop_state(slot);
+      }
+    } const drop{scheduler, pages, slot};
+    std::vector<TokenId> ids = lm::restore_sequence(path, state_->runner.owner(), cache, pages, slot.value_or(0));
+    scheduler.keep(ids, pages, slot);
     return ids;
   });
 }

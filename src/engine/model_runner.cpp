@@ -14,6 +14,11 @@ namespace {
 constexpr std::size_t kHostPromptTokens = 512;
 constexpr std::size_t kUsualRequests = 256;  // that memory is asked for, if the caller does not say
 
+// States are large: a quarter of what is given to pages holds them.
+constexpr std::size_t kStateShare = 4;
+// Each running request has one slot, and cached prefixes have the others.
+constexpr std::size_t kStatesOfRequest = 4;
+
 /// What half of the free memory holds, on the device that has least.
 std::size_t pages_that_fit(const lm::LoadedModel& model, const lm::KvCache& sizes, std::size_t page_bytes) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -37,7 +42,9 @@ std::size_t pages_of(const lm::LoadedModel& model, const EngineOptions& options,
   const lm::KvCache sizes(*model.weights.program, options.cache, kPageTokens);
   const std::size_t page_bytes = kPageTokens * sizes.token_bytes();
   std::size_t pages = 0;
-  if (options.cache_bytes) {
+  if (page_bytes == 0) {  // nothing but states
+    pages = least * kUsualRequests;
+  } else if (options.cache_bytes) {
     pages = static_cast<std::size_t>(*options.cache_bytes / page_bytes);
   } else {
     // One more than requests need: a prefix that ends within a page is copied from there.
@@ -48,6 +55,17 @@ std::size_t pages_of(const lm::LoadedModel& model, const EngineOptions& options,
   return std::clamp<std::size_t>(pages, least, std::numeric_limits<Page>::max());
 }
 
+std::size_t states_of(const lm::LoadedModel& model, const EngineOptions& options) {
+  const lm::KvCache sizes(*model.weights.program, options.cache, kPageTokens);
+  const std::size_t bytes = sizes.state_bytes();
+  if (bytes == 0) return 0;
+  const std::size_t fitting = options.cache_bytes ? static_cast<std::size_t>(*options.cache_bytes / bytes)
+                                                  : pages_that_fit(model, sizes, bytes);
+  const std::size_t requests = options.parallel != 0 ? options.parallel : kUsualRequests;
+  const std::size_t least = options.parallel != 0 ? requests + 1 : 2;
+  return std::max(least, std::min(fitting / kStateShare, kStatesOfRequest * requests));
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const LanguageModel& model, const EngineOptions& options)
@@ -55,7 +73,8 @@ ModelRunner::ModelRunner(const LanguageModel& model, const EngineOptions& option
       kind_(options.cache),
       context_(context_of(model_, options)),
       pages_(pages_of(model_, options, context_)),
-      cache_(*model_.weights.program, kind_, kPageTokens, model_.weights.runners, pages_) {
+      states_(states_of(model_, options)),
+      cache_(*model_.weights.program, kind_, kPageTokens, model_.weights.runners, pages_, states_ + 1) {
   if (options.prompt_tokens == std::size_t{0}) throw UsageError("a step of 0 prompt tokens; it needs at least 1");
 }
 
@@ -68,7 +87,13 @@ void ModelRunner::run(const Step& step) {
   std::size_t positions = 0, singles = 0;
   for (const StepSegment& part : step.segments) {
     if (part.answer) singles += part.tokens;
-    segments_.push_back({.cache = &cache_, .past = part.past, .tokens = part.tokens, .pages = part.pages});
+    segments_.push_back({.cache = &cache_,
+                         .past = part.past,
+                         .tokens = part.tokens,
+                         .pages = part.pages,
+                         .state = part.state,
+                         .kept_tokens = part.kept_tokens,
+                         .kept_state = part.kept_state});
     positions = std::max(positions, part.past + part.tokens);
   }
   lm::run_model(model_, segments_, positions,
@@ -86,9 +111,17 @@ void ModelRunner::copy(Page from, Page to, std::size_t tokens) {
   for (const auto& part : cache_.parts) part->copy(from, to, tokens);
 }
 
+void ModelRunner::copy_state(Page from, Page to) {
+  for (const auto& part : cache_.parts) part->copy_state(from, to);
+}
+
 void ModelRunner::add_hidden(std::span<const TokenId> ids, std::size_t past, std::span<const Page> pages,
                              std::span<double> sum) {
-  const lm::Segment segment{.cache = &cache_, .past = past, .tokens = ids.size(), .pages = pages};
+  const lm::Segment segment{.cache = &cache_,
+                            .past = past,
+                            .tokens = ids.size(),
+                            .pages = pages,
+                            .state = static_cast<std::uint32_t>(states_)};
   lm::run_model(model_, {&segment, 1}, past + ids.size(),
                 {.ids = ids, .segments = {}, .work = work_, .all_rows = true, .singles = 0});
   const std::span<float> hidden = sized(hidden_, ids.size() * width());

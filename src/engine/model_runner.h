@@ -25,6 +25,8 @@ class ModelRunner final : public StepRunner {
 
   std::size_t context() const noexcept { return context_; }
   std::size_t pages() const noexcept { return pages_; }
+  /// Slots of states for requests and cached prefixes; 0: the model has none. One more is for add_hidden.
+  std::size_t states() const noexcept { return states_; }
   /// Prompt tokens of a step unless the caller says otherwise.
   std::size_t usual_prompt_tokens() const noexcept;
 
@@ -33,6 +35,7 @@ class ModelRunner final : public StepRunner {
   bool chooses() const override { return model_.chooses(); }
   void run(const Step& step) override;
   void copy(Page from, Page to, std::size_t tokens) override;
+  void copy_state(Page from, Page to) override;
   /// Runs tokens that follow `past` others in these pages, and adds what the output matrix reads of each to `sum`.
   /// Throws DeviceError.
   void add_hidden(std::span<const TokenId> ids, std::size_t past, std::span<const Page> pages, std::span<double> sum);
@@ -44,7 +47,7 @@ class ModelRunner final : public StepRunner {
  private:
   const lm::LoadedModel& model_;
   CacheKind kind_;
-  std::size_t context_, pages_;
+  std::size_t context_, pages_, states_;
   lm::KvCache cache_;
   backend::Workspace work_;
   std::vector<lm::Segment> segments_;

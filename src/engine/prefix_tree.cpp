@@ -9,7 +9,8 @@ std::size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-PrefixTree::PrefixTree(PagePool& pool, std::size_t page_tokens) : pool_(pool), page_tokens_(page_tokens), nodes_(1) {}
+PrefixTree::PrefixTree(PagePool& pool, std::size_t page_tokens, PagePool* states)
+    : pool_(pool), states_(states), page_tokens_(page_tokens), nodes_(1) {}
 
 PrefixTree::Place PrefixTree::locate(Node parent, std::span<const TokenId> tokens) const {
   const std::vector<Node>& children = nodes_[parent].children;
@@ -31,6 +32,7 @@ PrefixTree::Place PrefixTree::locate(Node parent, std::span<const TokenId> token
 CachedPrefix PrefixTree::find(std::span<const TokenId> tokens) {
   CachedPrefix found;
   Node node = kRoot;
+  std::size_t kept = 0;
   for (;;) {
     const std::span<const TokenId> rest = tokens.subspan(found.tokens);
     const Place place = locate(node, rest.first(std::min(rest.size(), page_tokens_)));
@@ -44,8 +46,48 @@ CachedPrefix PrefixTree::find(std::span<const TokenId> tokens) {
     node = place.closest;
     found.pages.push_back(nodes_[node].page);
     found.tokens += page_tokens_;
+    if (!nodes_[node].state) continue;
+    found.state = nodes_[node].state;
+    kept = found.tokens;
+  }
+  if (states_ != nullptr) {
+    found.alike = found.tokens;
+    found.tokens = kept;
+    found.pages.resize(kept / page_tokens_);
+    found.more = 0;
   }
   return found;
+}
+
+void PrefixTree::keep_state(std::span<const TokenId> tokens, Page slot) {
+  Node node = kRoot;
+  for (std::size_t i = 0; i < tokens.size(); i += page_tokens_) {
+    const Place place = locate(node, tokens.subspan(i, std::min(page_tokens_, tokens.size() - i)));
+    if (place.common != page_tokens_) return;
+    node = place.closest;
+  }
+  if (node == kRoot || nodes_[node].state) return;
+  states_->keep(slot);
+  nodes_[node].state = slot;
+  with_state_.push_back(node);
+}
+
+void PrefixTree::release_state(Node node) {
+  if (!nodes_[node].state) return;
+  states_->keep_no_longer(*nodes_[node].state);
+  nodes_[node].state.reset();
+  std::erase(with_state_, node);
+}
+
+bool PrefixTree::drop_state() {
+  Node oldest = kRoot;
+  for (const Node node : with_state_) {
+    if (states_->is_held(*nodes_[node].state)) continue;
+    if (oldest == kRoot || nodes_[node].used < nodes_[oldest].used) oldest = node;
+  }
+  if (oldest == kRoot) return false;
+  release_state(oldest);
+  return true;
 }
 
 void PrefixTree::insert(std::span<const TokenId> tokens, std::span<const Page> pages) {
@@ -93,6 +135,7 @@ void PrefixTree::remove(Node node) {
   std::erase(nodes_[parent].children, node);
   leaves_.erase(entry.used);
   pool_.keep_no_longer(entry.page);
+  release_state(node);
   entry = {};
   spare_.push_back(node);
   if (parent != kRoot && nodes_[parent].children.empty()) leaves_.emplace(nodes_[parent].used, parent);
@@ -119,6 +162,7 @@ void PrefixTree::clear() {
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     if (!nodes_[i].tokens.empty()) pool_.keep_no_longer(nodes_[i].page);
   }
+  while (!with_state_.empty()) release_state(with_state_.back());
   nodes_.assign(1, {});
   spare_.clear();
   leaves_.clear();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,14 +23,22 @@ struct CachedPrefix {
   std::size_t tokens = 0;   ///< in them
   std::size_t more = 0;     ///< tokens at the start of `partial` that go on from there; 0: no such page
   Page partial = 0;
+  /// Where there are states: the slot of those after `tokens`, none for no tokens; and with how many tokens in full
+  /// pages the text begins like a cached one, whose states were not kept there.
+  std::optional<Page> state = {};
+  std::size_t alike = 0;
 };
 
 /// A tree of pages. Each node is a page of up to `page_tokens` tokens that continue its parent's; only full pages have
 /// children. The tree holds its pages in the pool, and gives up those that nobody else holds, least recently used
 /// first. Lookups take time linear in the tokens but for a logarithm. Not thread-safe.
+///
+/// A model with states can go on only from where they were kept: some nodes hold a slot of `states` with those after
+/// their last token, and a prefix ends at such a node.
 class PrefixTree {
  public:
-  PrefixTree(PagePool& pool, std::size_t page_tokens);
+  /// `states`: null for models without them.
+  PrefixTree(PagePool& pool, std::size_t page_tokens, PagePool* states = nullptr);
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
   ~PrefixTree() { clear(); }
@@ -39,6 +48,10 @@ class PrefixTree {
   /// Keeps pages of `tokens`, of which the last may be partly filled. Those whose tokens are there already stay the
   /// caller's alone. REQUIRES: as many pages as tokens need.
   void insert(std::span<const TokenId> tokens, std::span<const Page> pages);
+  /// Keeps a slot with the states after `tokens`, whole pages, unless there are such or their pages are not cached.
+  void keep_state(std::span<const TokenId> tokens, Page slot);
+  /// Gives up the least recently used slot that nobody else holds. False if there is none.
+  bool drop_state();
   /// Drops the least recently used page that nobody else holds and that no cached page continues. False if there is
   /// none.
   bool drop_one();
@@ -56,6 +69,7 @@ class PrefixTree {
     Node parent = kRoot;
     std::vector<Node> children = {};  ///< in the order of their tokens; no two begin one with the other
     std::uint64_t used = 0;
+    std::optional<Page> state = {};
   };
   struct Place {
     std::size_t index;   ///< among the children: where the tokens are or would be
@@ -67,12 +81,15 @@ class PrefixTree {
   Node add(Node parent, std::size_t index, std::span<const TokenId> tokens, Page page);
   void remove(Node node);
   void touch(Node node);
+  void release_state(Node node);
 
   PagePool& pool_;
+  PagePool* states_;
   std::size_t page_tokens_;
   std::vector<Entry> nodes_;  // numbers instead of pointers: a chain of any length is freed without recursion
   std::vector<Node> spare_;
   std::map<std::uint64_t, Node> leaves_;  // by their last use
+  std::vector<Node> with_state_;
   std::uint64_t clock_ = 0;
 };
 

@@ -81,6 +81,40 @@ TEST(PrefixTree, FindsWhatTextsHaveInCommonToTheToken) {
   EXPECT_EQ(prefix.partial, pages[1]);
 }
 
+TEST(PrefixTree, WithStatesAPrefixEndsWhereTheyWereKept) {
+  PagePool pages(20), states(2);
+  PrefixTree tree(pages, kTokens, &states);
+  std::vector<Page> held;
+  for (int i = 0; i < 4; ++i) held.push_back(*pages.take());
+  tree.insert(text(14), held);
+  EXPECT_EQ(tree.find(text(14)).tokens, 0u);
+  EXPECT_EQ(tree.find(text(14)).alike, 12u);
+
+  const Page first = *states.take(), second = *states.take();
+  tree.keep_state(std::span<const TokenId>(text(14)).first(8), first);
+  tree.keep_state(text(12, 5), second);  // not there
+  states.drop(first);
+  states.drop(second);
+  EXPECT_EQ(states.free(), 1u);
+  const CachedPrefix found = tree.find(text(14));
+  EXPECT_EQ(found.tokens, 8u);
+  EXPECT_EQ(found.pages, (std::vector<Page>{held[0], held[1]}));
+  EXPECT_EQ(found.state, first);
+  EXPECT_EQ(found.more, 0u);
+
+  EXPECT_TRUE(tree.drop_state());
+  EXPECT_FALSE(tree.drop_state());
+  EXPECT_EQ(tree.find(text(14)).tokens, 0u);
+  EXPECT_EQ(states.free(), 2u);
+  const Page again = *states.take();
+  tree.keep_state(text(4), again);
+  states.drop(again);
+  for (const Page page : held) pages.drop(page);
+  while (tree.drop_one()) {
+  }
+  EXPECT_EQ(states.free(), 2u) << "states go with their pages";
+}
+
 TEST(PrefixTree, ALongerTextTakesThePlaceOfItsStart) {
   Store store(16);
   store.keep(text(6));

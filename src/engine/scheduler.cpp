@@ -38,8 +38,10 @@ Scheduler::Scheduler(StepRunner& runner, const Limits& limits, std::function<voi
       limits_(limits),
       before_ends_(std::move(before_ends)),
       pool_(limits.pages),
-      tree_(pool_, limits.page_tokens) {
+      states_(limits.states),
+      tree_(pool_, limits.page_tokens, limits.states != 0 ? &states_ : nullptr) {
   assert(limits.pages * limits.page_tokens >= limits.context);
+  assert(limits.states == 0 || limits.states > limits.parallel);
 }
 
 void Scheduler::add(std::unique_ptr<Task> task) {
@@ -153,8 +155,33 @@ bool Scheduler::find_room(Task& task, bool use_partial) {
     task.done += found.more;
   }
   if (found.more != 0) pool_.drop(found.partial);
+  if (fits && limits_.states != 0) {
+    if (found.state) states_.hold(*found.state);
+    task.state = take_state();
+    if (found.state) {
+      runner_.copy_state(*found.state, *task.state);
+      states_.drop(*found.state);
+    }
+    task.fork = found.alike;
+  }
   if (!fits) release(task);
   return fits;
+}
+
+std::optional<Page> Scheduler::take_state() {
+  for (;;) {
+    if (const std::optional<Page> slot = states_.take()) return slot;
+    if (!tree_.drop_state()) return std::nullopt;
+  }
+}
+
+void Scheduler::drop_state(std::optional<Page> slot) {
+  if (slot) states_.drop(*slot);
+}
+
+void Scheduler::keep(std::span<const TokenId> tokens, std::span<const Page> pages, std::optional<Page> state) {
+  tree_.insert(tokens, pages);
+  if (state) tree_.keep_state(tokens, *state);
 }
 
 std::vector<Page> Scheduler::take_pages(std::size_t count) {
@@ -221,12 +248,35 @@ void Scheduler::plan() {
     if (left == 0) break;
     if (task->is_single() || task->stream->is_full()) continue;
     // Generated tokens that are computed again go apart from the prompt, as they did before.
-    const std::size_t end = task->in_prompt() ? task->prompt : task->tokens.size();
+    std::size_t end = task->in_prompt() ? task->prompt : task->tokens.size();
+    if (task->done < task->fork) end = std::min(end, task->fork);
     const std::size_t count = std::min(left, end - task->done);
     parts_.push_back({task.get(), count});
     left -= count;
   }
   std::stable_partition(parts_.begin(), parts_.end(), [](const Part& part) { return !part.task->in_prompt(); });
+  if (limits_.states != 0 && limits_.prefix_cache) plan_kept_states();
+}
+
+/// States are kept at the end of the last page that each part fills.
+void Scheduler::plan_kept_states() {
+  for (Part& part : parts_) {
+    const std::size_t end = (part.task->done + part.tokens) / limits_.page_tokens * limits_.page_tokens;
+    if (end <= part.task->done || !part.task->current) continue;
+    part.kept = take_state();
+    if (part.kept) part.kept_tokens = end - part.task->done;
+  }
+}
+
+/// After a step: those that were kept go into the tree.
+void Scheduler::keep_states() {
+  for (Part& part : parts_) {
+    if (!part.kept) continue;
+    const std::size_t tokens = part.task->done + part.kept_tokens;
+    keep(std::span(part.task->tokens).first(tokens), std::span(part.task->pages).first(tokens / limits_.page_tokens),
+         part.kept);
+    drop_state(part.kept);
+  }
 }
 
 /// The arguments of a step that computes these parts.
@@ -239,7 +289,13 @@ void Scheduler::lay_out() {
     Task& task = *part.task;
     const std::span<const TokenId> ids = std::span(task.tokens).subspan(task.done, part.tokens);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
-    segments_.push_back({.pages = task.pages, .past = task.done, .tokens = part.tokens, .answer = !task.in_prompt()});
+    segments_.push_back({.pages = task.pages,
+                         .past = task.done,
+                         .tokens = part.tokens,
+                         .answer = !task.in_prompt(),
+                         .state = task.state.value_or(0),
+                         .kept_tokens = part.kept_tokens,
+                         .kept_state = part.kept.value_or(0)});
     if (part.tokens != task.remaining() || task.answer.enough()) continue;
     rows_.push_back(static_cast<std::uint32_t>(ids_.size() - 1));
     row_tasks_.push_back(&task);
@@ -263,9 +319,13 @@ void Scheduler::compute() {
   try {
     runner_.run(step);
   } catch (...) {
-    for (const Part& part : parts_) end(*part.task, std::current_exception());
+    for (const Part& part : parts_) {
+      drop_state(part.kept);
+      end(*part.task, std::current_exception());
+    }
     return;
   }
+  keep_states();
 
   const Clock::time_point now = Clock::now();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -335,7 +395,8 @@ void Scheduler::publish(const Task& task) {
 void Scheduler::release(Task& task) {
   drop_pages(task.pages);
   task.pages.clear();
-  task.done = 0;
+  drop_state(std::exchange(task.state, std::nullopt));
+  task.done = task.fork = 0;
 }
 
 void Scheduler::end(Task& task, std::exception_ptr error) {

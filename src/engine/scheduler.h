@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Limits {
   std::size_t page_tokens = 64;   ///< of a page
   std::size_t pages = 0;          ///< at least one request of `context` tokens has room
   std::size_t parallel = 1;       ///< requests that run
+  std::size_t states = 0;         ///< slots of states, more than run; 0: the model has none
   std::size_t prompt_tokens = 0;  ///< of a step
   bool prefix_cache = true;
 };
@@ -50,8 +52,11 @@ class Scheduler {
   /// The same, at the expense of requests too.
   std::vector<Page> claim_pages(std::size_t count);
   void drop_pages(std::span<const Page> pages);
+  /// A slot of states that nobody uses, at the expense of a cached one; none if all are in use. The caller drops it.
+  std::optional<Page> take_state();
+  void drop_state(std::optional<Page> slot);
   /// Caches a text whose pages the caller has filled and still holds.
-  void keep(std::span<const TokenId> tokens, std::span<const Page> pages) { tree_.insert(tokens, pages); }
+  void keep(std::span<const TokenId> tokens, std::span<const Page> pages, std::optional<Page> state);
   /// Counts tokens that the caller has run as a step of a prompt.
   void count_step(std::size_t tokens, double seconds) noexcept;
   /// Drops what is cached. `model_changed`: what runs is not cached either.
@@ -68,6 +73,8 @@ class Scheduler {
   struct Part {
     Task* task;
     std::size_t tokens;
+    std::size_t kept_tokens = 0;  ///< after so many of them states are kept
+    std::optional<Page> kept = {};
   };
 
   void end_cancelled();
@@ -77,6 +84,8 @@ class Scheduler {
   bool grow(Task& task);
   void preempt(std::size_t index);
   void plan();
+  void plan_kept_states();
+  void keep_states();
   void lay_out();
   void compute();
   void follow(std::size_t row, Task& task);
@@ -96,7 +105,7 @@ class Scheduler {
   StepRunner& runner_;
   const Limits limits_;
   const std::function<void()> before_ends_;
-  PagePool pool_;
+  PagePool pool_, states_;
   PrefixTree tree_;
   std::deque<std::unique_ptr<Task>> waiting_;
   std::vector<std::unique_ptr<Task>> running_;  // in the order of arrival

@@ -16,10 +16,11 @@ namespace {
 
 constexpr std::size_t kPage = 4, kVocabulary = 50;
 
-/// Keeps the ids themselves in its cache. The next token is a hash of all ids before it.
+/// Keeps the ids themselves in its cache. The next token is a hash of all ids before it: of those in the pages, or with
+/// states of those in the state.
 class FakeRunner final : public StepRunner {
  public:
-  explicit FakeRunner(std::size_t pages) : cells_(pages * kPage, -1) {}
+  explicit FakeRunner(const Limits& limits) : cells_(limits.pages * kPage, -1), states_(limits.states) {}
 
   std::size_t vocabulary() const override { return kVocabulary; }
   bool chooses() const override { return false; }
@@ -39,9 +40,13 @@ class FakeRunner final : public StepRunner {
       (segment.answer ? answer_tokens : prompt_tokens) += segment.tokens;
       for (std::size_t i = 0; i < segment.tokens; ++i) {
         cell(segment.pages, segment.past + i) = step.ids[first + i];
+        if (!states_.empty()) pass_state(segment, i, step.ids[first + i]);
         if (row == step.rows.size() || step.rows[row] != first + i) continue;
         std::vector<TokenId> before;
         for (std::size_t u = 0; u <= segment.past + i; ++u) before.push_back(cell(segment.pages, u));
+        if (!states_.empty()) {
+          EXPECT_EQ(states_[segment.state], before);
+        }
         const std::span<float> logits = step.logits.subspan(row++ * kVocabulary, kVocabulary);
         std::ranges::fill(logits, 0.0f);
         logits[static_cast<std::size_t>(next(before))] = 1;
@@ -55,11 +60,21 @@ class FakeRunner final : public StepRunner {
     std::copy_n(cells_.begin() + from * kPage, tokens, cells_.begin() + to * kPage);
   }
 
+  void copy_state(Page from, Page to) override { states_.at(to) = states_.at(from); }
+
   std::size_t steps = 0, fails_at = 0, widest = 0, prompt_tokens = 0, answer_tokens = 0;
 
  private:
+  void pass_state(const StepSegment& segment, std::size_t i, TokenId id) {
+    std::vector<TokenId>& state = states_.at(segment.state);
+    if (segment.past + i == 0) state.clear();
+    EXPECT_EQ(state.size(), segment.past + i);
+    state.push_back(id);
+    if (i + 1 == segment.kept_tokens) states_.at(segment.kept_state) = state;
+  }
   TokenId& cell(std::span<const Page> pages, std::size_t at) { return cells_[pages[at / kPage] * kPage + at % kPage]; }
   std::vector<TokenId> cells_;
+  std::vector<std::vector<TokenId>> states_;
 };
 
 std::vector<TokenId> prompt_of(std::size_t size, TokenId seed = 0) {
@@ -79,7 +94,7 @@ std::vector<TokenId> continuation(std::vector<TokenId> tokens, std::size_t count
 }
 
 struct Bench {
-  explicit Bench(Limits given) : limits(given), runner(given.pages), scheduler(runner, given) {}
+  explicit Bench(Limits given) : limits(given), runner(given), scheduler(runner, given) {}
 
   std::shared_ptr<Stream> submit(std::vector<TokenId> prompt, std::size_t tokens,
                                  const std::function<void(Request&)>& with = {}) {
@@ -130,6 +145,71 @@ TEST(Scheduler, EveryRequestGetsWhatItGetsAlone) {
   }
   EXPECT_EQ(bench.runner.widest, 8u);
   EXPECT_EQ(bench.scheduler.pool().held(), 0u);
+}
+
+Limits with_states(Limits limits, std::size_t states) {
+  limits.states = states;
+  return limits;
+}
+
+TEST(Scheduler, PrefixesOfModelsWithStatesEndWhereStatesWereKept) {
+  Bench bench(with_states(limits(100), 20));
+  const auto first = bench.submit(prompt_of(15), 10);
+  bench.run();
+  EXPECT_EQ(Bench::result(*first).ids, continuation(prompt_of(15), 10));
+
+  // The last page that the prompt filled; then the last that the answer did.
+  const auto again = bench.submit(prompt_of(15), 10);
+  bench.run();
+  EXPECT_EQ(Bench::result(*again).cached_tokens, 12u);
+  EXPECT_EQ(Bench::result(*again).ids, continuation(prompt_of(15), 10));
+  std::vector<TokenId> longer = prompt_of(15);
+  for (const TokenId id : continuation(prompt_of(15), 10)) longer.push_back(id);
+  const auto next = bench.submit(longer, 4);
+  bench.run();
+  EXPECT_EQ(Bench::result(*next).cached_tokens, 24u);
+  EXPECT_EQ(Bench::result(*next).ids, continuation(longer, 4));
+}
+
+TEST(Scheduler, StatesAreKeptWhereTextsBeginToDiffer) {
+  Bench bench(with_states(limits(100), 20));
+  const auto fork_at_9 = [&](TokenId seed) {
+    std::vector<TokenId> tokens = prompt_of(9);
+    for (const TokenId id : prompt_of(6, seed)) tokens.push_back(id);
+    const auto stream = bench.submit(tokens, 3);
+    bench.run();
+    EXPECT_EQ(Bench::result(*stream).ids, continuation(tokens, 3));
+    return Bench::result(*stream).cached_tokens;
+  };
+  EXPECT_EQ(fork_at_9(1), 0u);
+  EXPECT_EQ(fork_at_9(2), 0u) << "the first had no reason to keep them there";
+  EXPECT_EQ(fork_at_9(3), 8u);
+}
+
+TEST(Scheduler, RequestsWithStatesGetWhatTheyGetAloneWhateverIsKept) {
+  for (const std::size_t states : {4U, 6U, 40U}) {
+    Bench bench(with_states(limits(24, 3), states));
+    std::mt19937 random(static_cast<unsigned>(states));
+    std::vector<std::pair<std::vector<TokenId>, std::shared_ptr<Stream>>> all;
+    for (int i = 0; i < 60; ++i) {
+      std::vector<TokenId> tokens = prompt_of(1 + random() % 20, static_cast<TokenId>(random() % 3));
+      for (const TokenId id : prompt_of(random() % 9, static_cast<TokenId>(random() % 3))) tokens.push_back(id);
+      const auto stream = bench.submit(tokens, random() % 12);
+      all.emplace_back(std::move(tokens), stream);
+      if (random() % 2 == 0) bench.scheduler.step();
+      if (random() % 8 == 0) all[random() % all.size()].second->cancel();
+    }
+    bench.run();
+    for (const auto& [tokens, stream] : all) {
+      const RequestResult result = Bench::result(*stream);
+      EXPECT_EQ(result.ids, continuation(tokens, result.ids.size()));
+    }
+    EXPECT_EQ(bench.scheduler.pool().held(), 0u);
+    std::vector<Page> free;
+    while (const auto slot = bench.scheduler.take_state()) free.push_back(*slot);
+    EXPECT_EQ(free.size(), states) << "none is lost";
+    for (const Page slot : free) bench.scheduler.drop_state(slot);
+  }
 }
 
 TEST(Scheduler, ALongPromptDoesNotStopTheTokensOfOthers) {

@@ -16,7 +16,10 @@ namespace imago::engine {
 struct StepSegment {
   std::span<const Page> pages;
   std::size_t past = 0, tokens = 0;
-  bool answer = false;  ///< generated tokens: computed as if each came alone, however many there are
+  bool answer = false;          ///< generated tokens: computed as if each came alone, however many there are
+  Page state = 0;               ///< slot of the states of the request
+  std::size_t kept_tokens = 0;  ///< after so many of the tokens the states are copied; 0: they are not
+  Page kept_state = 0;          ///< to this slot
 };
 
 struct Step {
@@ -38,6 +41,8 @@ class StepRunner {
   virtual void run(const Step& step) = 0;
   /// Copies the first tokens of a page to another. Throws DeviceError.
   virtual void copy(Page from, Page to, std::size_t tokens) = 0;
+  /// Copies the states of a slot to another. Throws DeviceError.
+  virtual void copy_state(Page from, Page to) = 0;
 
  protected:
   StepRunner() = default;

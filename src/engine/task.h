@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/page_pool.h"
@@ -39,8 +40,10 @@ struct Task {
 
   // What the cache has of it.
   std::vector<Page> pages = {};
-  std::size_t done = 0;  ///< tokens
-  bool current = true;   ///< all of them were computed by the model as it is
+  std::optional<Page> state = {};  ///< slot of its states, where the model has them
+  std::size_t fork = 0;            ///< where another text may begin to differ: states are kept there
+  std::size_t done = 0;            ///< tokens
+  bool current = true;             ///< all of them were computed by the model as it is
 
   bool ended = false;
 

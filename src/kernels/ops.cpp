@@ -56,6 +56,10 @@ template std::span<const OpKernel<AddScaledArgs>> all_ops();
 template std::span<const OpKernel<ScaleArgs>> all_ops();
 template std::span<const OpKernel<QuantizeArgs>> all_ops();
 template std::span<const OpKernel<AttentionArgs>> all_ops();
+template std::span<const OpKernel<ShortConvArgs>> all_ops();
+template std::span<const OpKernel<StepSizeArgs>> all_ops();
+template std::span<const OpKernel<LinearScanArgs>> all_ops();
+template std::span<const OpKernel<ChannelScanArgs>> all_ops();
 template std::span<const OpKernel<UpdateArgs>> all_ops();
 template std::span<const OpKernel<SquaresArgs>> all_ops();
 

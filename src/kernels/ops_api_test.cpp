@@ -41,6 +41,10 @@ TEST(OpsTable, RowsStandBestFirstAndRefLast) {
   expect_rows<ScaleArgs>("scale");
   expect_rows<QuantizeArgs>("quantize_tokens");
   expect_rows<AttentionArgs>("attention");
+  expect_rows<ShortConvArgs>("short_conv");
+  expect_rows<StepSizeArgs>("step_size");
+  expect_rows<LinearScanArgs>("linear_scan");
+  expect_rows<ChannelScanArgs>("channel_scan");
   expect_rows<UpdateArgs>("update");
   expect_rows<SquaresArgs>("squares");
 }

@@ -186,4 +186,78 @@ struct AttentionArgs {
   ScratchLine* scratch;  // attention_scratch_lines(head_values)
 };
 
+/// A convolution of each channel along the tokens, each seeing itself and those before it:
+/// y[t][c] = f(bias[c] + Σ_k taps[k][c] · x[t + k - (kernel - 1)][c]). Rows before the first are those of the state,
+/// the oldest first; afterwards it holds the last kernel - 1 rows of x. Rows are `stride` floats apart, those of taps
+/// and state too.
+struct ShortConvArgs {
+  static constexpr const char* kName = "short_conv";
+  const float* x;
+  float* y;  // of token t at y + (t - first_result) · stride; may be x if all are wanted
+  const float* taps;
+  const float* bias;  // null: zeros
+  float* state;
+  std::size_t tokens, first_result, channels, stride;
+  std::size_t kernel;     // from 1 to kMaxTaps
+  Activation activation;  // linear or silu
+};
+inline constexpr std::size_t kMaxTaps = 8;
+
+/// How large a step of a scan is, and what a state keeps over it: step = clamp(ln(1 + e^(x + bias)), low, high),
+/// decay = e^(step · rate).
+struct StepSizeArgs {
+  static constexpr const char* kName = "step_size";
+  const float* x;  // [rows][cols]
+  std::size_t rows, cols;
+  const float* bias;  // [cols]
+  const float* rate;  // [cols]
+  float* step;        // [rows][cols], may be x; null: not wanted
+  float* decay;       // likewise
+  float low, high;
+};
+
+/// Columns of a state that lie together: [keys][32] for the first 32 values, and so on, the last of them narrower.
+/// With 128 keys they fill a third of a first-level cache.
+inline constexpr std::size_t kStateColumns = 32;
+
+/// A state of [keys][values] decays, takes in each token and is read by it:
+/// S = decay · S + k ⊗ δ, y = Sᵀ q + skip · v, where δ = strength · v, or by the delta rule, which replaces what the
+/// state has under a key, δ = strength · (v - decay · Sᵀ k). Token by token: results do not depend on how a text is
+/// cut.
+struct LinearScanArgs {
+  static constexpr const char* kName = "linear_scan";
+  const float* q;  // [keys], of token t at q + t · stride, and so on
+  const float* k;
+  const float* v;  // [values]
+  std::size_t stride;
+  float* y;  // of token t at y + (t - first_result) · y_stride
+  std::size_t y_stride;
+  const float* decay;  // of token t at decay + t · scalar_stride
+  const float* strength;
+  std::size_t scalar_stride;
+  std::size_t tokens, first_result, keys;
+  std::size_t values;  // up to kStateColumns: the columns of a state are independent
+  float* state;        // [keys][values]
+  bool delta;
+  float skip;
+};
+
+/// The same with a decay of its own for each channel and value of its state:
+/// h[n][c] = e^(step · rate[n][c]) · h[n][c] + step · x · b[n], y = Σ_n h[n][c] · r[n] + skip[c] · x, where step and x
+/// are those of the channel.
+struct ChannelScanArgs {
+  static constexpr const char* kName = "channel_scan";
+  const float* x;  // [channels], of token t at x + t · stride
+  const float* step;
+  float* y;            // of token t at y + (t - first_result) · stride
+  std::size_t stride;  // of rates and state too
+  const float* b;      // [states], of token t at b + t · b_stride
+  const float* r;      // likewise
+  std::size_t b_stride;
+  std::size_t tokens, first_result, channels, states;
+  const float* rates;  // [states]
+  const float* skip;   // [channels]
+  float* state;        // [states]
+};
+
 }  // namespace imago::kernels

@@ -26,8 +26,10 @@ kernels::CacheType type_of(CacheKind kind) noexcept {
 }  // namespace
 
 KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t rows,
-                 std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages)
-    : page_rows(rows), shapes(backend::page_shapes(program, {0, program.blocks.size()}, type_of(kind), rows)) {
+                 std::span<const std::unique_ptr<backend::Runner>> runners, std::size_t pages, std::size_t states)
+    : page_rows(rows),
+      shapes(backend::page_shapes(program, {0, program.blocks.size()}, type_of(kind), rows)),
+      state_values(backend::state_values(program, {0, program.blocks.size()})) {
   for (const kernels::CacheShape& shape : shapes) {
     if (kind != CacheKind::q8_0 || shape.head_values % quant::Q8_0::kValues == 0) continue;
     throw UsageError(
@@ -35,7 +37,7 @@ KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t ro
                     quant::Q8_0::kValues, shape.head_values));
   }
   for (const auto& runner : runners) {
-    parts.push_back(runner->make_cache(type_of(kind), rows, pages));
+    parts.push_back(runner->make_cache(type_of(kind), rows, pages, states));
     part_ends.push_back(runner->blocks().end);
   }
 }
@@ -44,6 +46,10 @@ std::size_t KvCache::token_bytes() const {
   std::size_t sum = 0;
   for (const kernels::CacheShape& shape : shapes) sum += 2 * shape.heads * shape.row_bytes();
   return sum;
+}
+
+std::size_t KvCache::state_bytes() const noexcept {
+  return std::accumulate(state_values.begin(), state_values.end(), std::size_t{0}) * sizeof(float);
 }
 
 backend::Cache& KvCache::part_of(std::size_t block) const {
@@ -61,7 +67,14 @@ void run_model(const LoadedModel& model, std::span<const Segment> segments, std:
   batch.rope = rope.get();
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      parts[s] = {segments[s].cache->parts[i].get(), segments[s].pages, segments[s].past, segments[s].tokens};
+      const Segment& segment = segments[s];
+      parts[s] = {.cache = segment.cache->parts[i].get(),
+                  .pages = segment.pages,
+                  .past = segment.past,
+                  .tokens = segment.tokens,
+                  .state = segment.state,
+                  .kept_tokens = segment.kept_tokens,
+                  .kept_state = segment.kept_state};
     }
     model.weights.runners[i]->run(batch);
   }

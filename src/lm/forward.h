@@ -18,13 +18,15 @@ namespace imago::lm {
 
 struct KvCache {
   KvCache() = default;
-  /// Each runner has the pages of its blocks, of `rows` tokens each; without runners there are sizes only. Throws
-  /// UsageError if the heads of the model do not fit the kind, std::bad_alloc, DeviceError.
+  /// Each runner has the pages of its blocks, of `rows` tokens each, and slots of states; without runners there are
+  /// sizes only. Throws UsageError if the heads of the model do not fit the kind, std::bad_alloc, DeviceError.
   KvCache(const backend::Program& program, CacheKind kind, std::size_t rows,
-          std::span<const std::unique_ptr<backend::Runner>> runners = {}, std::size_t pages = 1);
+          std::span<const std::unique_ptr<backend::Runner>> runners = {}, std::size_t pages = 1,
+          std::size_t states = 1);
 
   std::size_t page_rows = 0;                           ///< tokens of a page
   std::vector<kernels::CacheShape> shapes;             ///< of a page, one per block
+  std::vector<std::size_t> state_values;               ///< of a sequence, one per block
   std::vector<std::unique_ptr<backend::Cache>> parts;  ///< one per runner
   std::vector<std::size_t> part_ends;                  ///< the block after the last of each part
 
@@ -32,6 +34,8 @@ struct KvCache {
   backend::Cache& part_of(std::size_t block) const;
   /// Bytes of one token in all blocks.
   std::size_t token_bytes() const;
+  /// Bytes of the states of a sequence; 0: the model has none.
+  std::size_t state_bytes() const noexcept;
 };
 
 /// Consecutive tokens of one sequence in a batch.
@@ -40,6 +44,9 @@ struct Segment {
   std::size_t past = 0;    ///< tokens in the pages before them
   std::size_t tokens = 0;  ///< in the batch, after those of the segments before
   std::span<const std::uint32_t> pages = kernels::kOnePage;
+  std::uint32_t state = 0;  ///< as in backend::Segment
+  std::size_t kept_tokens = 0;
+  std::uint32_t kept_state = 0;
 };
 
 /// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and rope of the batch are set

@@ -385,7 +385,7 @@ TEST_F(SequenceOnGpu, WhatDoesNotFitIsSaidInNumbers) {
   const LanguageModel model = load(folder_);
   try {
     LanguageModelAccess::loaded(model).weights.runners.back()->make_cache(kernels::CacheType::f16, std::size_t{1} << 36,
-                                                                          1);
+                                                                          1, 1);
     ADD_FAILURE() << "terabytes";
   } catch (const DeviceError& error) {
     EXPECT_NE(std::string(error.what()).find("that are free; a context of "), std::string::npos) << error.what();

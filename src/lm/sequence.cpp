@@ -35,6 +35,7 @@ struct Sequence::State {
   std::size_t batch;
   lm::KvCache cache;
   std::vector<TokenId> tokens;
+  bool stale = false;  // the states are not those of all tokens, which must run again
   backend::Workspace work;
   std::vector<float> logits;
 
@@ -54,6 +55,8 @@ struct Sequence::State {
   template <class Ask>
   void run(std::span<const TokenId> ids, const std::function<bool(std::size_t done)>& go_on, Ask&& ask) {
     check_append(ids);
+    refresh();
+    stale = has_states();  // until all has run
     for (std::size_t first = 0; first < ids.size(); first += batch) {
       const std::size_t count = std::min(batch, ids.size() - first);
       const bool last = first + count == ids.size();
@@ -64,6 +67,22 @@ struct Sequence::State {
       if (!last && go_on && !go_on(first + count)) return;
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
+    stale = false;
+  }
+
+  bool has_states() const noexcept { return cache.state_bytes() != 0; }
+
+  /// States cannot be cut: those of fewer tokens, or of a batch that did not end, are computed again.
+  void refresh() {
+    if (!stale || tokens.empty()) return;
+    stale = false;
+    const std::vector<TokenId> ids = std::exchange(tokens, {});
+    try {
+      run(ids, {}, [](backend::Batch&, std::size_t, bool) {});
+    } catch (...) {
+      tokens = ids;
+      throw;
+    }
   }
 
   /// As above, for what follows the last token: its logits, or a choice among them, which is returned.
@@ -149,15 +168,18 @@ void Sequence::truncate(std::size_t size) {
   if (size > state_->tokens.size()) {
     throw UsageError(fmt::format("a sequence of {} tokens cannot be cut to {}", state_->tokens.size(), size));
   }
+  state_->stale |= state_->has_states() && size != state_->tokens.size();
   state_->tokens.resize(size);
 }
 
 void Sequence::save(const std::string& path) const {
+  state_->refresh();
   lm::save_sequence(path, state_->owner(), state_->tokens, state_->cache);
 }
 
 void Sequence::restore(const std::string& path) {
   state_->tokens = lm::restore_sequence(path, state_->owner(), state_->cache);
+  state_->stale = false;
   state_->tokens.reserve(capacity());
 }
 
@@ -177,13 +199,18 @@ void append_together(std::span<Sequence* const> sequences, std::span<const Token
       throw UsageError(fmt::format("sequence {} comes twice; it takes one token at a time", i));
     }
     state.check_append(ids.subspan(i, 1));
+    state.refresh();
     segments.push_back({.cache = &state.cache, .past = state.tokens.size(), .tokens = 1});
     positions = std::max(positions, state.tokens.size() + 1);
   }
   const std::vector<std::uint32_t> rows = lm::all_rows(ids.size());
+  for (Sequence* const sequence : sequences) sequence->state_->stale = sequence->state_->has_states();
   lm::run_model(*first.model, segments, positions,
                 {.ids = ids, .segments = {}, .work = first.work, .rows = rows, .logits = logits});
-  for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->state_->tokens.push_back(ids[i]);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    sequences[i]->state_->tokens.push_back(ids[i]);
+    sequences[i]->state_->stale = false;
+  }
 }
 
 }  // namespace imago

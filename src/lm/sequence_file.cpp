@@ -97,8 +97,9 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
   const std::size_t tokens = header.tokens;
   const std::size_t id_bytes = tokens * sizeof(TokenId);
   const std::size_t row_bytes = checked_mul(tokens, cache.token_bytes(), "a saved sequence");
-  const std::size_t wanted =
-      checked_add(sizeof header + id_bytes + sizeof(std::uint64_t), row_bytes, "a saved sequence");
+  const std::size_t state_bytes = tokens == 0 ? 0 : cache.state_bytes();
+  const std::size_t wanted = checked_add(sizeof header + id_bytes + sizeof(std::uint64_t),
+                                         checked_add(row_bytes, state_bytes, "a saved sequence"), "a saved sequence");
   if (bytes.size() != wanted) {
     throw FormatError(path, 40, fmt::format("has {} bytes; {} tokens take {}", bytes.size(), tokens, wanted));
   }
@@ -111,7 +112,8 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
   if (tokens > room) {
     throw UsageError(fmt::format("{} holds {} tokens, and there is room for {}", path, tokens, room));
   }
-  SequenceView view{std::vector<TokenId>(tokens), bytes.subspan(sizeof header + id_bytes, row_bytes)};
+  SequenceView view{std::vector<TokenId>(tokens), bytes.subspan(sizeof header + id_bytes, row_bytes),
+                    bytes.subspan(sizeof header + id_bytes + row_bytes, state_bytes)};
   if (tokens != 0) std::memcpy(view.tokens.data(), bytes.data() + sizeof header, id_bytes);
   for (std::size_t i = 0; i < tokens; ++i) {
     if (view.tokens[i] < 0 || static_cast<std::size_t>(view.tokens[i]) >= owner.vocabulary) {
@@ -124,10 +126,10 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
 }
 
 void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
-                   const KvCache& cache, std::span<const std::uint32_t> pages) {
+                   const KvCache& cache, std::span<const std::uint32_t> pages, std::uint32_t state) {
   // The checksum is over one run of bytes, so that a reader can take it in one go.
   std::vector<std::byte> content;
-  content.reserve(sizeof(Header) + tokens.size_bytes() + tokens.size() * cache.token_bytes());
+  content.reserve(sizeof(Header) + tokens.size_bytes() + tokens.size() * cache.token_bytes() + cache.state_bytes());
   const auto put = [&](std::span<const std::byte> bytes) { content.insert(content.end(), bytes.begin(), bytes.end()); };
   put(bytes_of(header_of(owner, cache, tokens.size())));
   put(std::as_bytes(tokens));
@@ -136,6 +138,11 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
     content.resize(content.size() + part_bytes);
     cache.part_of(block).read(block, part, pages, tokens.size(), std::span(content).last(part_bytes));
   });
+  for (std::size_t block = 0; block < cache.state_values.size() && !tokens.empty(); ++block) {
+    std::vector<float> values(cache.state_values[block]);
+    if (!values.empty()) cache.part_of(block).read_state(block, state, values);
+    put(std::as_bytes(std::span(values)));
+  }
   Fingerprint sum;
   sum.add(content);
   AtomicFile file(path);
@@ -145,7 +152,7 @@ void save_sequence(const std::string& path, const SequenceOwner& owner, std::spa
 }
 
 std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache,
-                                      std::span<const std::uint32_t> pages) {
+                                      std::span<const std::uint32_t> pages, std::uint32_t state) {
   const MappedFile file = MappedFile::open(path, Reading::eager);
   SequenceView view = parse_sequence(file.bytes(), path, owner, cache, pages.size() * cache.page_rows);
   std::span<const std::byte> rows = view.rows;
@@ -154,6 +161,13 @@ std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwn
     cache.part_of(block).write(block, part, pages, view.tokens.size(), rows.first(part_bytes));
     rows = rows.subspan(part_bytes);
   });
+  for (std::size_t block = 0; block < cache.state_values.size() && !view.states.empty(); ++block) {
+    std::vector<float> values(cache.state_values[block]);
+    if (values.empty()) continue;
+    std::memcpy(values.data(), view.states.data(), values.size() * sizeof(float));
+    cache.part_of(block).write_state(block, state, values);
+    view.states = view.states.subspan(values.size() * sizeof(float));
+  }
   return std::move(view.tokens);
 }
 

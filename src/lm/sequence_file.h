@@ -9,6 +9,7 @@
 //   u64       tokens
 //   i32       ids, one per token
 //   bytes     for each block keys, then values; for each head the rows of all tokens
+//   f32       the states of each block, if there are tokens
 //   u64       fingerprint of all bytes before it
 
 #include <cstddef>
@@ -30,10 +31,10 @@ struct SequenceOwner {
   std::size_t vocabulary = 0;
 };
 
-/// A file that has been checked: all ids are in the vocabulary, `rows` are exactly what `cache` asks for.
+/// A file that has been checked: all ids are in the vocabulary, `rows` and `states` are exactly what `cache` asks for.
 struct SequenceView {
   std::vector<TokenId> tokens;
-  std::span<const std::byte> rows;
+  std::span<const std::byte> rows, states;
 };
 
 /// Throws FormatError for a file that is damaged or made for something else, UsageError if it has more than `room`
@@ -43,10 +44,13 @@ SequenceView parse_sequence(std::span<const std::byte> bytes, std::string_view p
 
 /// Throws IoError.
 void save_sequence(const std::string& path, const SequenceOwner& owner, std::span<const TokenId> tokens,
-                   const KvCache& cache, std::span<const std::uint32_t> pages = kernels::kOnePage);
+                   const KvCache& cache, std::span<const std::uint32_t> pages = kernels::kOnePage,
+                   std::uint32_t state = 0);
 
-/// Fills the pages and returns the tokens. Throws IoError, and as parse_sequence; the cache is then as before.
+/// Fills the pages and the slot of states, and returns the tokens. Throws IoError, and as parse_sequence; the cache is
+/// then as before.
 std::vector<TokenId> restore_sequence(const std::string& path, const SequenceOwner& owner, KvCache& cache,
-                                      std::span<const std::uint32_t> pages = kernels::kOnePage);
+                                      std::span<const std::uint32_t> pages = kernels::kOnePage,
+                                      std::uint32_t state = 0);
 
 }  // namespace imago::lm

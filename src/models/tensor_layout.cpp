@@ -316,6 +316,16 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
   const std::size_t width = traits.width, feed_forward = traits.block[block].feed_forward;
   const std::size_t shared = traits.shared_feed_forward;
   const bool whole_row = traits.query_norm == QueryNorm::row;
+  const RecurrentTraits& recurrent = traits.recurrent;
+  const kernels::LinearScanShape& scan = recurrent.scan;
+  const auto recurs =
+      std::ranges::find_if(traits.block, [](const BlockTraits& one) { return one.mixer != Mixer::attention; });
+  const Mixer mixer =
+      recurs == traits.block.end() ? Mixer::attention : recurs->mixer;  // no model has two kinds besides
+  const bool convolves = mixer == Mixer::short_conv;
+  const std::size_t results = convolves ? width : scan.results();
+  const std::size_t channels = convolves || mixer == Mixer::mamba ? results : scan.channels();
+  const std::size_t inputs = convolves ? width : scan.heads;
   switch (role) {
     case Role::token_embedding:
     case Role::output: return {traits.vocabulary, width};
@@ -353,6 +363,21 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::shared_up: return {shared, width};
     case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
+    case Role::attention_gate: return {query, width};
+    case Role::channels: return {channels, width};
+    case Role::input_gate:
+      return mixer == Mixer::mamba ? RoleExtent{2 * scan.keys, channels} : RoleExtent{inputs, width};
+    case Role::output_gate: return {results, width};
+    case Role::step:
+      return mixer == Mixer::mamba ? RoleExtent{channels, recurrent.rank} : RoleExtent{scan.heads, width};
+    case Role::step_bias: return {scan.heads, 1, true};
+    case Role::step_low: return {recurrent.rank, channels};
+    case Role::taps: return {channels, recurrent.kernel, true};
+    case Role::taps_bias: return {channels, 1, true};
+    case Role::decay_rate: return {scan.heads, mixer == Mixer::mamba ? scan.keys : 1, true};
+    case Role::skip: return {scan.heads, 1, true};
+    case Role::scan_norm: return {mixer == Mixer::delta_rule ? scan.values : results, 1, true};
+    case Role::scan_output: return {width, results};
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "backend/program.h"
 #include "files/tensor_file.h"
 #include "kernels/ops_args.h"
+#include "kernels/recurrent.h"
 
 namespace imago::models {
 
@@ -59,14 +61,35 @@ using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
+/// How information passes from token to token in a block.
+enum class Mixer : std::uint8_t {
+  attention,
+  short_conv,  ///< of lfm2: a short convolution between two gates
+  delta_rule,  ///< gated delta net
+  mamba,       ///< selective scan with a decay for each channel and value of its state
+  mamba2,      ///< and with one for each head
+};
+
 /// What may differ from block to block.
 struct BlockTraits {
+  Mixer mixer = Mixer::attention;
   bool rope = true;
   std::size_t window = 0;        ///< keys a token sees; 0: all before it
   std::size_t feed_forward = 0;  ///< of an expert where there are experts
   bool experts = false;          ///< else one dense feed-forward layer
 
   bool operator==(const BlockTraits&) const = default;
+};
+
+/// Sizes of the blocks whose mixer is not attention.
+struct RecurrentTraits {
+  std::size_t kernel = 0;         ///< tokens that a short convolution sees
+  kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
+  std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
+  float low_step = 0, high_step = std::numeric_limits<float>::infinity();
+  bool log_rates = false;  ///< Hugging Face folders hold the logarithms of the negated decay rates
+
+  bool operator==(const RecurrentTraits&) const = default;
 };
 
 struct Traits {
@@ -115,6 +138,7 @@ struct Traits {
   std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
   bool shared_router = false;           ///< which weighs it
 
+  RecurrentTraits recurrent;
   bool tied_output = false;  ///< logits by the token embedding
 
   bool operator==(const Traits&) const = default;

@@ -17,7 +17,7 @@ class PagedSequences {
   /// Sequences have pages from both ends of the cache by turns, so that none is a run, and use them as they grow.
   PagedSequences(const LanguageModel& model, CacheKind kind, std::size_t count, std::size_t pages_each)
       : model_(LanguageModelAccess::loaded(model)),
-        cache_(*model_.weights.program, kind, kPageRows, model_.weights.runners, count * pages_each + 1),
+        cache_(*model_.weights.program, kind, kPageRows, model_.weights.runners, count * pages_each + 1, count),
         pages_(count),
         sizes_(count) {
     std::uint32_t low = 1, high = static_cast<std::uint32_t>(count * pages_each);
@@ -39,7 +39,11 @@ class PagedSequences {
       ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
       if (piece.is_read) rows.push_back(static_cast<std::uint32_t>(ids.size() - 1));
       std::size_t& size = sizes_[piece.sequence];
-      segments.push_back({.cache = &cache_, .past = size, .tokens = piece.ids.size(), .pages = pages_[piece.sequence]});
+      segments.push_back({.cache = &cache_,
+                          .past = size,
+                          .tokens = piece.ids.size(),
+                          .pages = pages_[piece.sequence],
+                          .state = static_cast<std::uint32_t>(piece.sequence)});
       size += piece.ids.size();
       positions = std::max(positions, size);
     }
@@ -61,6 +65,9 @@ class PagedSequences {
       for (const auto& part : cache_.parts) {
         part->copy(pages_[from][i], pages_[to][i], std::min(kPageRows, tokens - i * kPageRows));
       }
+    }
+    for (const auto& part : cache_.parts) {
+      part->copy_state(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
     }
     sizes_[to] = tokens;
   }

@@ -1,6 +1,7 @@
 #include "backend/cpu/pass.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/parallel.h"
 
@@ -14,6 +15,15 @@ bool reads_fast(const CpuRunner& runner, const Step& step) {
   if (products == nullptr || products->in != Slot::query) return false;
   return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
 }
+
+/// Whether a token's results depend on those before it.
+bool passes_tokens(const Step& step) {
+  return std::holds_alternative<Attend>(step) || std::holds_alternative<ShortConv>(step) ||
+         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step);
+}
+
+/// Slots that have rows for the tokens that are read, from the start: what follows the last step that needs them all.
+bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned; }
 
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
@@ -66,7 +76,7 @@ std::span<float> CpuPass::values(Slot slot) {
   if (slot == Slot::logits) return logits_;
   const std::size_t cols = sizes_->of(slot);
   if (slot == Slot::stream) return std::span(work_.stream()).subspan(live_.first * cols, live_.count * cols);
-  return sized(work_.at(slot), (slot == Slot::query ? read_ : live_).count * cols);
+  return sized(work_.at(slot), (of_read_tokens(slot) ? read_ : live_).count * cols);
 }
 
 std::span<const float> CpuPass::vector(const std::optional<WeightKey>& key) const {
@@ -146,7 +156,11 @@ void CpuPass::run_output_input(RowRange rows, std::span<float> hidden) {
 }
 
 void CpuPass::run(std::span<const Step> steps) {
-  for (std::size_t i = 0; i < steps.size() && live_.count != 0; ++i) {
+  const auto last = std::find_if(steps.rbegin(), steps.rend(), passes_tokens);
+  const auto left = static_cast<std::size_t>(steps.rend() - last);  // steps that need all tokens
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (i == left) live_ = read_;
+    if (live_.count == 0) return;
     next_ = i + 1 < steps.size() ? &steps[i + 1] : nullptr;
     std::visit([this](const auto& step) { run(step); }, steps[i]);
   }
@@ -166,7 +180,7 @@ void CpuPass::run(const Products& step) {
   std::vector<kernels::Product>& products = work_.products;
   products.clear();
   for (const Product& one : step.list) {
-    const RowRange rows = one.out == Slot::query ? read_ : RowRange{0, live_.count};
+    const RowRange rows = of_read_tokens(one.out) ? read_ : RowRange{0, live_.count};
     kernels::Product product = product_of(one, 0, values(one.out), rows, singles_of(rows));
     if (one.up) product.up_y = sized(work_.up, product.y.size());
     products.push_back(product);
@@ -178,7 +192,13 @@ void CpuPass::run(const Products& step) {
 
 void CpuPass::run(const NormHeads& step) {
   const std::span<float> x = values(step.at);
-  kernels::rms_norm(x, vector(step.weight), step.eps, x);
+  const std::span<const float> weights = vector(step.weight);
+  if (step.groups == 1) return kernels::rms_norm(x, weights, step.eps, x);
+  const std::size_t values = weights.size() / step.groups;
+  parallel_rows(x.size() / values, values, [&](std::size_t row) {
+    const std::span<float> group = x.subspan(row * values, values);
+    kernels::rms_norm(group, weights.subspan(row % step.groups * values, values), step.eps, group);
+  });
 }
 
 void CpuPass::run(const Add& step) { kernels::add_scaled(values(Slot::branch), step.factor, values(Slot::stream)); }
@@ -189,6 +209,28 @@ void CpuPass::run(const AdjustLogits& step) {
   kernels::scale(logits_, 1 / step.cap);
   kernels::activate(kernels::Activation::tanh, logits_, logits_);
   kernels::scale(logits_, step.cap);
+}
+
+template <class Run>
+void CpuPass::for_each_segment(Run&& run) {
+  // Threads share the heads and tokens of a piece of a prompt; single tokens are computed side by side.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < segments_.size();) {
+    const auto several = std::find_if(segments_.begin() + static_cast<std::ptrdiff_t>(i), segments_.end(),
+                                      [](const Segment& segment) { return segment.tokens != 1; });
+    const auto singles = static_cast<std::size_t>(several - segments_.begin()) - i;
+    if (singles > 1) {
+      parallel_for_dynamic(singles, 1, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) run(segments_[i + k], first + k);
+      });
+      i += singles;
+      first += singles;
+    } else {
+      run(segments_[i], first);
+      first += segments_[i].tokens;
+      ++i;
+    }
+  }
 }
 
 void CpuPass::run(const Attend& step) {
@@ -204,25 +246,89 @@ void CpuPass::run(const Attend& step) {
                                    .all_read = read_,
                                    .fast = next_ != nullptr && reads_fast(runner_, *next_),
                                    .singles = singles_};
-  // Threads share the heads and tokens of a piece of a prompt; single tokens are computed side by side.
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < segments_.size();) {
-    const auto several = std::find_if(segments_.begin() + static_cast<std::ptrdiff_t>(i), segments_.end(),
-                                      [](const Segment& segment) { return segment.tokens != 1; });
-    const auto singles = static_cast<std::size_t>(several - segments_.begin()) - i;
-    if (singles > 1) {
-      parallel_for_dynamic(singles, 1, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t k = begin; k < end; ++k) attention.run(segments_[i + k], first + k);
-      });
-      i += singles;
-      first += singles;
-    } else {
-      attention.run(segments_[i], first);
-      first += segments_[i].tokens;
-      ++i;
+  for_each_segment([&](const Segment& segment, std::size_t first) { attention.run(segment, first); });
+}
+
+template <class Run>
+void CpuPass::pass_states(std::size_t at, std::size_t values, bool all_results, Run&& run) {
+  const RowRange wanted = all_results ? RowRange{0, live_.count} : read_;
+  for_each_segment([&](const Segment& segment, std::size_t first) {
+    auto& cache = static_cast<CpuCache&>(*segment.cache);
+    const std::span<float> state = cache.state(block_, segment.state).subspan(at, values);
+    if (segment.past == 0) kernels::clear(state);
+    const std::size_t end = first + segment.tokens, last = wanted.first + wanted.count;
+    const std::size_t kept = segment.kept_tokens == 0 ? end : first + segment.kept_tokens;
+    for (std::size_t begin = first; begin < end;) {
+      std::size_t until = end;
+      for (const std::size_t cut : {kept, last}) {
+        if (cut > begin) until = std::min(until, cut);
+      }
+      const std::size_t result = begin < last ? std::clamp(wanted.first, begin, until) : until;
+      run(RowRange{begin, until - begin}, state, result - begin, RowRange{result - wanted.first, until - result});
+      if (until == kept && segment.kept_tokens != 0) {
+        kernels::copy(state, cache.state(block_, segment.kept_state).subspan(at, values));
+      }
+      begin = until;
     }
+  });
+}
+
+void CpuPass::run(const ShortConv& step) {
+  const std::size_t channels = sizes_->channels;
+  const std::span<const float> taps = vector(step.taps), bias = vector(step.bias);
+  const std::span<const float> x = values(Slot::channels);
+  const std::span<float> y = values(step.out);
+  pass_states(step.state, (step.kernel - 1) * channels, step.out == Slot::channels,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                kernels::short_conv(x.subspan(tokens.first * channels, tokens.count * channels), channels, taps, bias,
+                                    step.activation, state, first_result,
+                                    y.subspan(results.first * channels, results.count * channels));
+              });
+}
+
+void CpuPass::run(const LinearScan& step) {
+  const kernels::LinearScanShape& shape = step.shape;
+  const std::size_t heads = shape.heads, cols = shape.channels(), width = shape.results();
+  const std::span<float> channels = values(Slot::channels), sizes = values(Slot::step), y = values(Slot::scanned);
+  const std::span<float> decay = sized(work_.scores, sizes.size());
+  kernels::step_sizes(sizes, vector(step.step_bias), vector(step.decay_rate), step.low_step, step.high_step, sizes,
+                      decay);
+  std::span<float> strength = sizes;
+  if (shape.delta) {
+    kernels::normalize_keys(shape, channels);
+    strength = values(Slot::input_gate);
+    kernels::activate(kernels::Activation::sigmoid, strength, strength);
   }
-  live_ = read_;
+  const std::span<const float> skip = vector(step.skip);
+  pass_states(step.state, shape.state(), false,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                const auto part = [&](std::span<const float> all, std::size_t of_token) {
+                  return all.subspan(tokens.first * of_token, tokens.count * of_token);
+                };
+                kernels::linear_scan(shape, part(channels, cols), part(decay, heads), part(strength, heads), skip,
+                                     state, first_result, y.subspan(results.first * width, results.count * width));
+              });
+}
+
+void CpuPass::run(const ChannelScan& step) {
+  const std::size_t channels = sizes_->channels, mixed = sizes_->input_gate;
+  const std::span<const float> x = values(Slot::channels), inputs = values(Slot::input_gate);
+  const std::span<float> sizes = values(Slot::step), y = values(Slot::scanned);
+  kernels::step_sizes(sizes, vector(step.step_bias), {}, 0, std::numeric_limits<float>::infinity(), sizes, {});
+  const std::span<const float> rates = vector(step.decay_rate), skip = vector(step.skip);
+  pass_states(step.state, step.states * channels, false,
+              [&](RowRange tokens, std::span<float> state, std::size_t first_result, RowRange results) {
+                const auto part = [&](std::span<const float> all, std::size_t of_token) {
+                  return all.subspan(tokens.first * of_token, tokens.count * of_token);
+                };
+                kernels::channel_scan(part(x, channels), part(sizes, channels), part(inputs, mixed), rates, skip, state,
+                                      first_result, y.subspan(results.first * channels, results.count * channels));
+              });
+}
+
+void CpuPass::run(const Gate& step) {
+  const std::span<float> at = values(step.at);
+  kernels::activate_mul(step.activation, values(step.by), at, at);
 }
 
 }  // namespace imago::backend

@@ -11,26 +11,33 @@
 
 namespace imago::backend {
 
-/// Keys and values in host memory. It is asked for at once and comes from the system as tokens fill it.
+/// Keys, values and states in host memory. It is asked for at once and comes from the system as tokens fill it.
 class CpuCache final : public Cache {
  public:
-  /// One shape of a page per block.
-  CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::size_t first_block);
+  /// One shape of a page and one number of values per block.
+  CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::vector<std::size_t> state_values,
+           std::size_t states, std::size_t first_block);
 
   void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
             std::span<std::byte> to) const override;
   void write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
              std::span<const std::byte> from) override;
   void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
+  void read_state(std::size_t block, std::uint32_t slot, std::span<float> to) const override;
+  void write_state(std::size_t block, std::uint32_t slot, std::span<const float> from) override;
+  void copy_state(std::uint32_t from, std::uint32_t to) override;
 
   const kernels::CacheShape& page(std::size_t block) const { return shapes_[block - first_block_]; }
   std::span<std::byte> keys(std::size_t block) { return keys_[block - first_block_].host(); }
   std::span<std::byte> values(std::size_t block) { return values_[block - first_block_].host(); }
+  std::span<float> state(std::size_t block, std::uint32_t slot);
 
  private:
   std::vector<kernels::CacheShape> shapes_;
+  std::vector<std::size_t> state_values_;
   std::size_t first_block_;
   std::vector<Buffer> keys_, values_;  // one per block: all pages
+  std::vector<Buffer> states_;         // one per block: all slots
 };
 
 /// Runs steps over the activations of a workspace.
@@ -77,6 +84,18 @@ class CpuPass {
                   std::span<float> to);
   void run(const Add& step);
   void run(const AdjustLogits& step);
+  void run(const ShortConv& step);
+  void run(const LinearScan& step);
+  void run(const ChannelScan& step);
+  void run(const Gate& step);
+  /// Calls run(segment, its first token in the batch) for all segments: those of one token side by side.
+  template <class Run>
+  void for_each_segment(Run&& run);
+  /// Runs a step that passes states on. Calls run(tokens of the batch, state, first token with a result, row of that
+  /// result) for each piece of a segment at whose end its states are those that are kept, or from where on no results
+  /// are wanted. The state is `values` long, from `at` on in those of the block.
+  template <class Run>
+  void pass_states(std::size_t at, std::size_t values, bool all_results, Run&& run);
 
   const CpuRunner& runner_;
   const Sizes* sizes_;  // of the block at hand, or of the output

@@ -14,6 +14,15 @@ namespace imago::backend {
 
 namespace {
 
+std::vector<Buffer> allocate(std::span<const std::size_t> values, std::size_t slots) {
+  std::vector<Buffer> made;
+  for (const std::size_t of_block : values) {
+    made.push_back(
+        host_device()->allocate(checked_mul(checked_mul(of_block, sizeof(float), "states"), slots, "states")));
+  }
+  return made;
+}
+
 std::vector<Buffer> allocate(std::span<const kernels::CacheShape> shapes, std::size_t pages) {
   std::vector<Buffer> made;
   for (const kernels::CacheShape& shape : shapes) {
@@ -31,11 +40,34 @@ void gather(std::span<float> stream, std::size_t width, std::span<const std::uin
 
 }  // namespace
 
-CpuCache::CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::size_t first_block)
+CpuCache::CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, std::vector<std::size_t> state_values,
+                   std::size_t states, std::size_t first_block)
     : shapes_(std::move(shapes)),
+      state_values_(std::move(state_values)),
       first_block_(first_block),
       keys_(allocate(shapes_, pages)),
-      values_(allocate(shapes_, pages)) {}
+      values_(allocate(shapes_, pages)),
+      states_(allocate(state_values_, states)) {}
+
+std::span<float> CpuCache::state(std::size_t block, std::uint32_t slot) {
+  const std::size_t index = block - first_block_, values = state_values_[index];
+  return {reinterpret_cast<float*>(states_[index].host().data()) + slot * values, values};
+}
+
+void CpuCache::read_state(std::size_t block, std::uint32_t slot, std::span<float> to) const {
+  const std::size_t index = block - first_block_, bytes = state_values_[index] * sizeof(float);
+  std::ranges::copy(states_[index].host().subspan(slot * bytes, bytes), std::as_writable_bytes(to).begin());
+}
+
+void CpuCache::write_state(std::size_t block, std::uint32_t slot, std::span<const float> from) {
+  std::ranges::copy(from, state(block, slot).begin());
+}
+
+void CpuCache::copy_state(std::uint32_t from, std::uint32_t to) {
+  for (std::size_t i = 0; i < state_values_.size(); ++i) {
+    std::ranges::copy(state(first_block_ + i, from), state(first_block_ + i, to).begin());
+  }
+}
 
 void CpuCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                     std::span<std::byte> to) const {
@@ -145,8 +177,10 @@ std::uint64_t CpuRunner::step_bytes() const {
   return sum;
 }
 
-std::unique_ptr<Cache> CpuRunner::make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) {
-  return std::make_unique<CpuCache>(page_shapes(*program_, options_.blocks, type, rows), pages, options_.blocks.begin);
+std::unique_ptr<Cache> CpuRunner::make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages,
+                                             std::size_t states) {
+  return std::make_unique<CpuCache>(page_shapes(*program_, options_.blocks, type, rows), pages,
+                                    state_values(*program_, options_.blocks), states, options_.blocks.begin);
 }
 
 void CpuRunner::run(const Batch& batch) {

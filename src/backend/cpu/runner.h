@@ -30,7 +30,8 @@ class CpuRunner final : public Runner {
   std::uint64_t bytes(const WeightKey& matrix) const override;
   std::uint64_t step_bytes() const override;
 
-  std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) override;
+  std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages,
+                                    std::size_t states) override;
   void run(const Batch& batch) override;
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override;
   void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) override;

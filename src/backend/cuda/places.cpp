@@ -31,6 +31,15 @@ std::vector<std::size_t> offsets_of(std::span<const CacheShape> shapes, std::siz
   return offsets;
 }
 
+std::vector<std::size_t> offsets_of(std::span<const std::size_t> state_values, std::size_t slots) {
+  std::vector<std::size_t> offsets = {0};
+  for (const std::size_t values : state_values) {
+    const std::size_t bytes = checked_mul(checked_mul(values, sizeof(float), "states"), slots, "states");
+    offsets.push_back(checked_add(offsets.back(), aligned(bytes), "states"));
+  }
+  return offsets;
+}
+
 Buffer allocate(Device& device, std::span<const CacheShape> shapes, std::size_t pages, std::size_t bytes) {
   const std::uint64_t free = free_memory(device.name());
   if (bytes > free) {
@@ -48,12 +57,38 @@ Buffer allocate(Device& device, std::span<const CacheShape> shapes, std::size_t 
 }  // namespace
 
 DeviceCache::DeviceCache(std::shared_ptr<Device> device, std::vector<CacheShape> shapes, std::size_t pages,
-                         std::size_t first_block)
+                         std::vector<std::size_t> state_values, std::size_t states, std::size_t first_block)
     : shapes_(std::move(shapes)),
       first_block_(first_block),
       offsets_(offsets_of(shapes_, pages)),
       data_(allocate(*device, shapes_, pages, offsets_.back())),
+      state_values_(std::move(state_values)),
+      state_offsets_(offsets_of(state_values_, states)),
+      states_(device->allocate(state_offsets_.back())),
       copies_(std::move(device)) {}
+
+std::size_t DeviceCache::state_offset(std::size_t block, std::uint32_t slot) const noexcept {
+  const std::size_t index = block - first_block_;
+  return state_offsets_[index] + slot * state_values_[index] * sizeof(float);
+}
+
+void DeviceCache::read_state(std::size_t block, std::uint32_t slot, std::span<float> to) const {
+  states_.device()->download(states_, state_offset(block, slot), std::as_writable_bytes(to));
+}
+
+void DeviceCache::write_state(std::size_t block, std::uint32_t slot, std::span<const float> from) {
+  states_.device()->upload(std::as_bytes(from), states_, state_offset(block, slot));
+}
+
+void DeviceCache::copy_state(std::uint32_t from, std::uint32_t to) {
+  for (std::size_t i = 0; i < state_values_.size(); ++i) {
+    const std::size_t bytes = state_values_[i] * sizeof(float), block = first_block_ + i;
+    if (bytes == 0) continue;
+    copies_.copy_within(states_.address() + state_offset(block, from), states_.address() + state_offset(block, to),
+                        bytes);
+  }
+  copies_.wait();
+}
 
 std::size_t DeviceCache::offset_of(std::size_t block, CachePart part) const noexcept {
   return offsets_[2 * (block - first_block_) + (part == CachePart::values ? 1 : 0)];

@@ -20,18 +20,22 @@ using imago::cuda::Array;
 using imago::cuda::PinnedMemory;
 using imago::cuda::Stream;
 
-/// One allocation: for each block the pages of keys, then those of values.
+/// Two allocations: for each block the pages of keys, then those of values; and for each block the slots of states.
 class DeviceCache final : public Cache {
  public:
-  /// One shape of a page per block. Throws DeviceError if they do not fit, saying how many tokens would.
+  /// One shape of a page and one number of values per block. Throws DeviceError if they do not fit, saying how many
+  /// tokens would.
   DeviceCache(std::shared_ptr<Device> device, std::vector<kernels::CacheShape> shapes, std::size_t pages,
-              std::size_t first_block);
+              std::vector<std::size_t> state_values, std::size_t states, std::size_t first_block);
 
   void read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
             std::span<std::byte> to) const override;
   void write(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
              std::span<const std::byte> from) override;
   void copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) override;
+  void read_state(std::size_t block, std::uint32_t slot, std::span<float> to) const override;
+  void write_state(std::size_t block, std::uint32_t slot, std::span<const float> from) override;
+  void copy_state(std::uint32_t from, std::uint32_t to) override;
 
   kernels::CacheType type() const noexcept { return shapes_.front().type; }
   std::size_t page_rows() const noexcept { return shapes_.front().rows; }
@@ -41,11 +45,15 @@ class DeviceCache final : public Cache {
  private:
   const kernels::CacheShape& page(std::size_t block) const { return shapes_[block - first_block_]; }
   std::size_t offset_of(std::size_t block, CachePart part) const noexcept;
+  std::size_t state_offset(std::size_t block, std::uint32_t slot) const noexcept;
 
   std::vector<kernels::CacheShape> shapes_;
   std::size_t first_block_;
   std::vector<std::size_t> offsets_;  // of keys and values of each block, and one more: all bytes
   Buffer data_;
+  std::vector<std::size_t> state_values_;
+  std::vector<std::size_t> state_offsets_;  // of the slots of each block, and one more: all bytes
+  Buffer states_;
   Stream copies_;
 };
 

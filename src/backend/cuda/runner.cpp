@@ -107,9 +107,10 @@ class CudaRunner final : public Runner {
     return sum;
   }
 
-  std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages) override {
+  std::unique_ptr<Cache> make_cache(kernels::CacheType type, std::size_t rows, std::size_t pages,
+                                    std::size_t states) override {
     return std::make_unique<DeviceCache>(device(), page_shapes(*part_.program, blocks(), type, rows), pages,
-                                         blocks().begin);
+                                         state_values(*part_.program, blocks()), states, blocks().begin);
   }
 
   void run(const Batch& batch) override {

@@ -7,6 +7,7 @@ namespace {
 #include "kernels/generic/ops.inl.h"
 #include "kernels/generic/attention_cache.inl.h"
 #include "kernels/generic/attention.inl.h"
+#include "kernels/generic/recurrent.inl.h"
 // clang-format on
 }  // namespace
 
@@ -72,4 +73,18 @@ void run(const AttentionArgs& a) noexcept {
   for (std::size_t first = 0; first < queries; first += kTileQueries) {
     attend(a, first, queries - first < kTileQueries ? queries - first : kTileQueries);
   }
+}
+
+void run(const ShortConvArgs& a) noexcept {
+  for_each_vector(a.channels, [&](std::size_t c, auto part) { short_conv(a, c, part); });
+}
+
+void run(const StepSizeArgs& a) noexcept {
+  for (std::size_t row = 0; row < a.rows; ++row) step_size_row(a, row * a.cols);
+}
+
+void run(const LinearScanArgs& a) noexcept { a.delta ? linear_scan<true>(a) : linear_scan<false>(a); }
+
+void run(const ChannelScanArgs& a) noexcept {
+  for_each_vector(a.channels, [&](std::size_t c, auto part) { channel_scan(a, c, part); });
 }
