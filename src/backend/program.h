@@ -70,6 +70,12 @@ enum class Role : std::uint8_t {
   skip,
   scan_norm,
   scan_output,   ///< [width, results]
+  query_low,     ///< [query_low, width], queries before they are spread over the heads
+  query_low_norm,
+  latent,  ///< [rank + rotary, width], keys and values compressed, and what of a key turns
+  latent_norm,
+  key_up,    ///< [rank, plain] of each head: queries times it meet compressed keys
+  value_up,  ///< [values, rank] of each head
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
 };
 inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
@@ -103,8 +109,10 @@ enum class Slot : std::uint8_t {
   step,         ///< sizes of steps, before their bias
   step_low,     ///< [rank]
   scanned,      ///< results of a scan, or of a convolution that is the whole mixer
+  query_low,    ///< queries before they are spread over the heads
+  attended,     ///< results of latent attention
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::scanned) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::attended) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -158,6 +166,19 @@ struct Attend {
   float cap = 0;           ///< soft cap of scores; 0: none
   /// A score per head that takes part in the softmax of its queries and adds no value.
   std::optional<WeightKey> sinks = {};
+};
+
+/// Attention to compressed keys and values. A query has `plain` values and `rotary` that turn; the row in the key slot
+/// has `rank` compressed values, which are normed, and `rotary` that turn and all heads share. The cache holds these
+/// rows and nothing else. Head h scores row (c, r) with scale · ((key_up[h] · plain) · c + turned · r), and value_up[h]
+/// · Σ p · c goes to `attended`: the definition's keys key_up[h]ᵀ · c and values value_up[h] · c are never made.
+struct LatentAttend {
+  std::size_t heads = 0, plain = 0, rotary = 0, rank = 0, values = 0;
+  kernels::RopePairs pairs = kernels::RopePairs::halves;
+  float scale = 1;
+  WeightKey norm = {};
+  float eps = 0;
+  WeightKey key_up = {}, value_up = {};  ///< of head 0; others differ in the number of the expert only
 };
 
 // Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
@@ -235,16 +256,20 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate>;
+                          ChannelScan, Gate, LatentAttend>;
 
 /// Widths of activations.
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
+  std::size_t query_values = 0;               ///< of a head of queries; 0: head_values
+  std::size_t query_low = 0, attended = 0;    ///< attended: not 0 where the cache holds no values
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
 
   std::size_t of(Slot slot) const noexcept;
+  /// How many of a weight there are that experts or heads have of their own.
+  std::size_t copies() const noexcept;
   /// The larger of each.
   void include(const Sizes& other) noexcept;
   bool operator==(const Sizes&) const = default;

@@ -10,7 +10,7 @@ namespace {
 using kernels::Activation;
 
 // In the order of the enum.
-constexpr std::array<ArchitectureFacts, 19> kArchitectures = {{
+constexpr std::array<ArchitectureFacts, 21> kArchitectures = {{
     {.architecture = Architecture::llama,
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -165,6 +165,30 @@ constexpr std::array<ArchitectureFacts, 19> kArchitectures = {{
      .windows = Windows::always,
      .lists_layer_types = true,
      .full_period = 2},
+    {.architecture = Architecture::deepseek_v2,
+     .model_type = "deepseek_v2",
+     .class_name = "DeepseekV2ForCausalLM",
+     .gguf = "deepseek2",
+     .latent = true,
+     .experts = true,
+     .own_expert_width = true,
+     .norm_experts = false,
+     .norm_experts_in_gguf = false,
+     .states_routing = true,
+     .adjacent = true},
+    {.architecture = Architecture::deepseek_v3,
+     .model_type = "deepseek_v3",
+     .class_name = "DeepseekV3ForCausalLM",
+     .gguf = "deepseek2",
+     .latent = true,
+     .experts = true,
+     .own_expert_width = true,
+     .expert_scores = ExpertScores::sigmoid,
+     .choice_bias = true,
+     .two_judge_group = true,
+     .norm_experts_in_gguf = false,
+     .states_routing = true,
+     .adjacent = true},
 }};
 
 const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {

@@ -27,6 +27,7 @@ struct ArchitectureFacts {
   QueryNorm query_norm = QueryNorm::none;
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;
+  bool latent = false;  ///< latent attention
   bool experts = false;
   bool own_expert_width = false;  ///< config.json states the width of experts apart, GGUF that of all chosen ones
   ExpertScores expert_scores = ExpertScores::softmax;

@@ -91,22 +91,21 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     }
     check_shape(*tensor, wanted, traits, naming.gguf);
     used.insert(tensor);
-    std::size_t row = 0, col = 0;
+    const std::size_t stored = tensor->cols();
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
-      const std::size_t first_row = row;
       for (std::size_t i = 0; i < wanted.roles.size(); ++i) {
         const RoleExtent extent = extent_of(traits, wanted.roles[i], block);
-        WeightSlice slice{tensor, row, extent.rows, extent.cols, wanted.transposed, col};
-        if (wanted.interleaved) {
-          slice.first_row = first_row + i;
-          slice.row_step = wanted.roles.size();
+        const RolePlace place = place_of(traits, wanted, block, expert, i);
+        WeightSlice slice{tensor, place.first / extent.cols, extent.rows, extent.cols};
+        if (place.col_apart != 1) {
+          slice.transposed = true;
+          slice.first_row = place.first % stored;
+          slice.first_col = place.first / stored;
+          slice.row_step = place.row_apart;
+        } else {
+          slice.row_step = place.row_apart / extent.cols;
         }
         entries_.push_back({{wanted.roles[i], block, wanted.first_expert + expert}, slice});
-        row += extent.rows;
-      }
-      if (wanted.transposed) {
-        row = first_row;
-        col += extent_of(traits, wanted.roles[0], block).cols;
       }
     }
   });

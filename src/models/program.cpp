@@ -15,7 +15,7 @@ using backend::Step;
 using backend::WeightKey;
 
 backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
-  return {.width = traits.width,
+  backend::Sizes sizes{.width = traits.width,
           .heads = traits.heads,
           .kv_heads = traits.kv_heads,
           .head_values = traits.head_values,
@@ -24,6 +24,14 @@ backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
           .experts = block.experts ? traits.experts : 0,
           .experts_used = block.experts ? traits.experts_used : 0,
           .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
+  if (traits.latent != 0) {
+    sizes.kv_heads = 1;
+    sizes.head_values = traits.latent + traits.rotary;
+    sizes.query_values = traits.head_values;
+    sizes.query_low = traits.query_low;
+    sizes.attended = traits.heads * traits.latent_values;
+  }
+  return sizes;
 }
 
 /// Writes the steps of one block, or of the output.
@@ -76,7 +84,32 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
+  void latent_attention(Slot in) {
+    const Product latent{.matrix = key(Role::latent), .out = Slot::key};
+    const Product query{.matrix = key(Role::query), .out = Slot::query};
+    if (traits_.query_low == 0) {
+      products(in, {query, latent});
+    } else {
+      products(in, {{.matrix = key(Role::query_low), .out = Slot::query_low}, latent});
+      norm(Slot::query_low, Slot::query_low, Role::query_low_norm, std::nullopt);
+      products(Slot::query_low, {query});
+    }
+    steps_.push_back(backend::LatentAttend{.heads = traits_.heads,
+                                           .plain = traits_.head_values - traits_.rotary,
+                                           .rotary = traits_.rotary,
+                                           .rank = traits_.latent,
+                                           .values = traits_.latent_values,
+                                           .pairs = traits_.rope_pairs,
+                                           .scale = traits_.attention_scale,
+                                           .norm = key(Role::latent_norm),
+                                           .eps = eps(),
+                                           .key_up = key(Role::key_up),
+                                           .value_up = key(Role::value_up)});
+    products(Slot::attended, {{.matrix = key(Role::attention_output)}});
+  }
+
   void attention(Slot in) {
+    if (traits_.latent != 0) return latent_attention(in);
     products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
                   {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
                   {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});

@@ -75,15 +75,20 @@ class RecipeBuilder {
     recipe.block = block;
     recipe.blocks = traits_.blocks;
     recipe.matrices = matrices_of(traits_, wanted, block);
-    bool transposed = false;
+    bool transposed = false, woven = wanted.interleaved || wanted.key_values || (wanted.transposed && wanted.experts > 1);
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
         const std::optional<WeightSlice> slice = tensors_.find(role, block, wanted.first_expert + expert);
         if (!slice && wanted.optional && recipe.parts.empty()) return std::nullopt;
         if (!slice) tensors_.require(role, block, wanted.first_expert + expert);  // throws
         transposed = slice->transposed;
+        woven = woven || slice->row_step != 1 || slice->first_col != 0 || (slice->transposed && wanted.experts > 1);
         append(recipe.parts, *slice);
       }
+    }
+    if (woven) {
+      weave(wanted, block, recipe);
+      return recipe;
     }
     check_whole(recipe, wanted);
     recipe.transform = transform_of(wanted, transposed);
@@ -98,6 +103,20 @@ class RecipeBuilder {
   }
 
  private:
+  void weave(const LayoutTensor& wanted, std::size_t block, TensorRecipe& recipe) const {
+    recipe.transform = RowTransform::weave;
+    recipe.parts.clear();
+    for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
+      for (std::size_t i = 0; i < wanted.roles.size(); ++i) {
+        const WeightSlice slice = tensors_.require(wanted.roles[i], block, wanted.first_expert + expert);
+        recipe.woven.push_back({slice, place_of(traits_, wanted, block, expert, i)});
+        const auto is_there = [&](const SourceRows& part) { return part.tensor == slice.tensor; };
+        if (std::ranges::none_of(recipe.parts, is_there)) recipe.parts.push_back({slice.tensor, 0, slice.tensor->rows()});
+      }
+    }
+    if (target_.gguf && recipe.use == TensorUse::vector) recipe.preferred = DType::float32;
+  }
+
   /// Vectors and transposed matrices cannot be cut: a part of one cannot become a tensor.
   void check_whole(const TensorRecipe& recipe, const LayoutTensor& wanted) const {
     std::size_t elements = 0;

@@ -30,6 +30,7 @@ enum class RowTransform : std::uint8_t {
   transpose,    ///< gpt2's projections
   add_one,      ///< gemma's norms in GGUF
   subtract_one,
+  weave,  ///< TensorRecipe::woven
 };
 
 /// What a tensor is for, as far as the choice of its type depends on it.
@@ -43,6 +44,12 @@ struct SourceRows {
   std::span<const float> master = {};
 };
 
+/// A matrix of the source and its place in a target that has it in another order: transposed, or between others.
+struct WovenSlice {
+  WeightSlice slice;
+  RolePlace place;
+};
+
 /// One tensor of the target.
 struct TensorRecipe {
   std::string name;
@@ -50,6 +57,7 @@ struct TensorRecipe {
   std::vector<SourceRows> parts;                ///< concatenated; all of one type
   RowTransform transform = RowTransform::none;  ///< applied to the concatenation; `shape` is the result's
   std::size_t heads = 0;                        ///< to_adjacent and to_halves: the rows are that many heads
+  std::vector<WovenSlice> woven;                ///< weave: all there is of the target; `parts` are their tensors
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder
@@ -85,7 +93,9 @@ class RecipeReader {
   std::size_t elements() const noexcept { return elements_; }
   std::size_t unit() const noexcept { return unit_; }
   /// A transposed tensor must be decoded as a whole before ranges are read.
-  bool needs_whole() const noexcept { return recipe_.transform == RowTransform::transpose; }
+  bool needs_whole() const noexcept {
+    return recipe_.transform == RowTransform::transpose || recipe_.transform == RowTransform::weave;
+  }
   /// Decodes all of it, on the pool. Memory: the tensor in float32, until release_whole.
   void load_whole();
   void release_whole() noexcept { whole_ = {}; }

@@ -52,6 +52,10 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (scaling.scale_growth != 0) {
+      out.number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.scale_growth);
+      return;
+    }
     if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
     if (scaling.attention_factor != 0) {
       out.number("rope.scaling.attn_factor", scaling.attention_factor / yarn_attention_factor(scaling.factor));
@@ -131,9 +135,19 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("block_count", traits.blocks);
   out.size("feed_forward_length", dense);
   out.size("attention.head_count", traits.heads);
-  out.size("attention.head_count_kv", traits.kv_heads);
-  out.size("attention.key_length", traits.head_values);
-  out.size("attention.value_length", traits.head_values);
+  if (traits.latent != 0) {  // the cache has one head for all
+    out.size("attention.head_count_kv", 1);
+    out.size("attention.key_length", traits.latent + traits.rotary);
+    out.size("attention.value_length", traits.latent);
+    out.size("attention.key_length_mla", traits.head_values);
+    out.size("attention.value_length_mla", traits.latent_values);
+    out.size("attention.kv_lora_rank", traits.latent);
+    if (traits.query_low != 0) out.size("attention.q_lora_rank", traits.query_low);
+  } else {
+    out.size("attention.head_count_kv", traits.kv_heads);
+    out.size("attention.key_length", traits.head_values);
+    out.size("attention.value_length", traits.head_values);
+  }
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              traits.norm_eps);
   write_rope(traits, out);
@@ -153,6 +167,10 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   };
   if (traits.activation != row.activation) refuse("with another activation than the usual one");
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
+  if (row.latent && traits.rope_pairs != kernels::RopePairs::adjacent) refuse("whose rotated values are halves");
+  if (traits.rope_scaling.scale_growth != 0 && traits.rope_scaling.attention_factor != 1) {
+    refuse("with different mscale and mscale_all_dim");
+  }
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }

@@ -39,6 +39,12 @@ constexpr std::array kNames = {
     RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
     RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
     RoleNames{Role::sinks, "self_attn.sinks", "", "attn_sinks.weight"},
+    RoleNames{Role::query_low, "self_attn.q_a_proj.weight", "", "attn_q_a.weight"},
+    RoleNames{Role::query_low_norm, "self_attn.q_a_layernorm.weight", "", "attn_q_a_norm.weight"},
+    RoleNames{Role::latent, "self_attn.kv_a_proj_with_mqa.weight", "", "attn_kv_a_mqa.weight"},
+    RoleNames{Role::latent_norm, "self_attn.kv_a_layernorm.weight", "", "attn_kv_a_norm.weight"},
+    RoleNames{Role::key_up, "", "", "attn_k_b.weight"},
+    RoleNames{Role::value_up, "", "", "attn_v_b.weight"},
     RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
     RoleNames{Role::feed_forward_norm_bias, "", "ln_2.bias", "ffn_norm.bias"},
     RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
@@ -97,13 +103,8 @@ std::string in_block(const Traits& traits, const Naming& naming, std::size_t blo
 }
 
 std::string_view feed_forward_name(Role role) noexcept {
-  switch (role) {
-    case Role::gate:
-    case Role::gate_bias: return "gate";
-    case Role::down:
-    case Role::down_bias: return "down";
-    default: return "up";
-  }
+  if (role == Role::gate || role == Role::gate_bias) return "gate";
+  return role == Role::down || role == Role::down_bias ? "down" : "up";
 }
 
 /// The name of one expert's matrix in a folder.
@@ -142,11 +143,25 @@ class Lister {
 
   /// All experts in one tensor.
   LayoutTensor& add_stacked(std::string name, std::vector<Role> roles) {
+    return add_copies(std::move(name), std::move(roles), traits_.experts);
+  }
+
+  /// `count` of them in one tensor.
+  LayoutTensor& add_copies(std::string name, std::vector<Role> roles, std::size_t count) {
     LayoutTensor& tensor = add_named(std::move(name), std::move(roles));
-    tensor.shape = tensor.shape.rank() == 1 ? Shape{traits_.experts, tensor.shape[0]}
-                                            : Shape{traits_.experts, tensor.shape[0], tensor.shape[1]};
-    tensor.experts = traits_.experts;
+    tensor.shape =
+        tensor.shape.rank() == 1 ? Shape{count, tensor.shape[0]} : Shape{count, tensor.shape[0], tensor.shape[1]};
+    tensor.experts = count;
     return tensor;
+  }
+
+  /// Of each head the transpose of key_up, then value_up, all rows of one matrix.
+  void add_key_values(std::string name) {
+    LayoutTensor& tensor = add_named(std::move(name), {Role::key_up, Role::value_up});
+    const std::size_t rows = traits_.head_values - traits_.rotary + traits_.latent_values;
+    tensor.shape = {traits_.heads * rows, traits_.latent};
+    tensor.experts = traits_.heads;
+    tensor.key_values = true;
   }
 
   /// The same, [columns][rows] for each expert.
@@ -166,7 +181,27 @@ class Lister {
   std::vector<LayoutTensor> list_;
 };
 
+void list_latent(const Traits& traits, const Naming& naming, Lister& list) {
+  if (traits.query_low == 0) {
+    list.add(Role::query);
+  } else {
+    list.add(Role::query_low);
+    list.add(Role::query_low_norm);
+    list.add_named(naming.gguf ? "attn_q_b.weight" : "self_attn.q_b_proj.weight", {Role::query});
+  }
+  list.add(Role::latent);
+  list.add(Role::latent_norm);
+  if (naming.fused_key_values) {
+    list.add_key_values(naming.gguf ? "attn_kv_b.weight" : "self_attn.kv_b_proj.weight");
+  } else {
+    list.add_copies("attn_k_b.weight", {Role::key_up}, traits.heads);
+    list.add_copies("attn_v_b.weight", {Role::value_up}, traits.heads);
+  }
+  list.add(Role::attention_output);
+}
+
 void list_projections(const Traits& traits, const Naming& naming, Lister& list) {
+  if (traits.latent != 0) return list_latent(traits, naming, list);
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
   const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
@@ -259,7 +294,8 @@ Naming usual_naming(const Traits& traits, bool gguf) {
   return {.gguf = gguf,
           .fused_qkv = phi3 || traits.architecture == Architecture::gpt2,
           .fused_gate_up = phi3 || traits.architecture == Architecture::glm4,
-          .stacked_experts = gguf && traits.experts > 0};
+          .stacked_experts = gguf && traits.experts > 0,
+          .fused_key_values = !gguf};
 }
 
 Naming naming_of(const files::TensorFile& file, const Traits& traits) {
@@ -267,6 +303,7 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
   if (naming.gguf) {
     naming.fused_qkv = file.find("blk.0.attn_qkv.weight") != nullptr ||
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
+    naming.fused_key_values = file.find("blk.0.attn_kv_b.weight") != nullptr;
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
   } else if (traits.experts > 0) {
     const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
@@ -340,7 +377,13 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::feed_forward_norm_bias:
     case Role::feed_forward_post_norm:
     case Role::down_bias: return {width, 1, true};
-    case Role::query: return {query, width};
+    case Role::query: return {query, traits.query_low != 0 ? traits.query_low : width};
+    case Role::query_low: return {traits.query_low, width};
+    case Role::query_low_norm: return {traits.query_low, 1, true};
+    case Role::latent: return {traits.latent + traits.rotary, width};
+    case Role::latent_norm: return {traits.latent, 1, true};
+    case Role::key_up: return {traits.latent, traits.head_values - traits.rotary};
+    case Role::value_up: return {traits.latent_values, traits.latent};
     case Role::query_bias: return {query, 1, true};
     case Role::key:
     case Role::value: return {key, width};
@@ -348,7 +391,8 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::value_bias: return {key, 1, true};
     case Role::query_norm: return {whole_row ? query : traits.head_values, 1, true};
     case Role::key_norm: return {whole_row ? key : traits.head_values, 1, true};
-    case Role::attention_output: return {width, query};
+    case Role::attention_output:
+      return {width, traits.latent != 0 ? traits.heads * traits.latent_values : query};
     case Role::sinks: return {traits.heads, 1, true};
     case Role::gate:
     case Role::up: return {feed_forward, width};
@@ -399,8 +443,30 @@ std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   return found == tensors.end() ? std::string() : found->name;
 }
 
+RolePlace place_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block, std::size_t expert,
+                   std::size_t role) {
+  std::size_t before = 0, all = 0;  // rows of the roles before this one, and of all
+  for (std::size_t i = 0; i < tensor.roles.size(); ++i) {
+    const std::size_t rows = extent_of(traits, tensor.roles[i], block).rows;
+    if (i < role) before += rows;
+    all += rows;
+  }
+  const RoleExtent own = extent_of(traits, tensor.roles[role], block);
+  if (tensor.key_values) {
+    const std::size_t plain = extent_of(traits, Role::key_up, block).cols;
+    const std::size_t values = extent_of(traits, Role::value_up, block).rows;
+    const std::size_t first = expert * (plain + values) * traits.latent;
+    if (role == 0) return {first, 1, traits.latent};
+    return {first + plain * traits.latent, traits.latent, 1};
+  }
+  const std::size_t turns = tensor.interleaved ? tensor.roles.size() : 1;
+  if (tensor.interleaved) before = role;
+  if (tensor.transposed) return {expert * all * own.cols + before, turns, all};
+  return {(expert * all + before) * own.cols, turns * own.cols, 1};
+}
+
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {
-  if (extent_of(traits, tensor.roles.front(), block).vector) return {};
+  if (tensor.key_values || extent_of(traits, tensor.roles.front(), block).vector) return {};
   // Fused on one side only: the first part stands for all, since they share their inputs.
   return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
 }

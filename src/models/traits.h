@@ -37,6 +37,8 @@ enum class Architecture : std::uint8_t {
   glm4_moe,
   minimax_m2,
   gpt_oss,
+  deepseek_v2,
+  deepseek_v3,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -52,6 +54,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              ///< yarn
   double attention_factor = 0;                       ///< yarn, on cosines and sines; 0: 0.1 · ln(factor) + 1
   bool truncate = true;                              ///< yarn: round the correction range to whole pairs
+  double scale_growth = 0;  ///< yarn: attention_scale has grown by (1 + scale_growth · 0.1 · ln(factor))², deepseek's
 
   bool operator==(const RopeScaling&) const = default;
 };
@@ -119,6 +122,11 @@ struct Traits {
   RopeScaling rope_scaling;  ///< none in GGUF files with Role::rope_factors, which hold its outcome
 
   std::vector<BlockTraits> block;  ///< one per block
+
+  // Of latent attention; backend/program.h says what it is. Heads of queries have head_values, `rotary` of them turn.
+  std::size_t latent = 0;         ///< values of compressed keys and values; 0: plain attention
+  std::size_t latent_values = 0;  ///< of a head's results
+  std::size_t query_low = 0;      ///< values of compressed queries; 0: they are not compressed
 
   float attention_scale = 1;  ///< on q · k
   float attention_cap = 0;    ///< 0: none

@@ -57,8 +57,8 @@ RopeScaling read_yarn(const ConfigFields& config, const ConfigFields& rope, std:
     scaling.attention_factor = rope.positive("attention_factor", kMaxFactor);
   } else if (rope.has("mscale") && rope.has("mscale_all_dim")) {
     const auto grown = [&](double weight) { return weight * (yarn_attention_factor(scaling.factor) - 1) + 1; };
-    scaling.attention_factor =
-        grown(rope.positive("mscale", kMaxFactor)) / grown(rope.positive("mscale_all_dim", kMaxFactor));
+    scaling.scale_growth = rope.positive("mscale_all_dim", kMaxFactor);
+    scaling.attention_factor = grown(rope.positive("mscale", kMaxFactor)) / grown(scaling.scale_growth);
   }
   return scaling;
 }
@@ -94,7 +94,7 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   traits.rope_base = stated(config, rope, "rope_theta", kMaxRopeBase, traits.rope_base);
   const double share = stated(config, rope, "partial_rotary_factor", 1, facts(traits.architecture).rotary_share);
   const auto rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
-  traits.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
+  if (traits.latent == 0) traits.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
   if (!rope) return;
 
   const std::string type = rope->text(rope->either("rope_type", "type"), "default");
@@ -104,6 +104,8 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
     traits.rope_scaling = read_llama3(config, *rope);
   } else if (type == "yarn") {
     traits.rope_scaling = read_yarn(config, *rope, traits.context);
+    if (traits.latent == 0) traits.rope_scaling.scale_growth = 0;
+    traits.attention_scale *= scale_growth(traits.rope_scaling);
   } else if (type == "longrope" || type == "su") {
     refuse_longrope(config, *rope, traits.context);
   } else if (type != "default") {
@@ -165,6 +167,24 @@ void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
   traits.attention_scale = config.flag("scale_attn_weights", true) ? usual_attention_scale(traits) : 1.0F;
 }
 
+/// Latent attention: `rotary` and `head_values` mean other things than elsewhere.
+void read_latent(const ConfigFields& config, Traits& traits) {
+  traits.latent = config.size("kv_lora_rank", kMaxWidth);
+  traits.query_low = config.size("q_lora_rank", kMaxWidth, 0);
+  traits.latent_values = config.size("v_head_dim", kMaxHeadValues);
+  traits.rotary = config.size("qk_rope_head_dim", kMaxHeadValues);
+  traits.head_values = config.size("qk_nope_head_dim", kMaxHeadValues) + traits.rotary;
+  traits.kv_heads = traits.heads;
+  traits.attention_scale = usual_attention_scale(traits);
+  if (!config.flag("rope_interleave", true)) traits.rope_pairs = kernels::RopePairs::halves;
+  const std::string method = config.text("topk_method", "greedy");
+  if (method == "greedy" && traits.architecture == Architecture::deepseek_v2) {
+    traits.expert_groups = traits.expert_groups_used = 1;
+  } else if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc") {
+    config.refuse(fmt::format("'topk_method' '{}' is not supported", method));
+  }
+}
+
 std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   if (config.has("head_dim")) return config.size("head_dim", kMaxHeadValues);
   // These two do not derive it from the width.
@@ -192,6 +212,7 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
     traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
   }
   traits.attention_scale = usual_attention_scale(traits);
+  if (facts(traits.architecture).latent) read_latent(config, traits);
 }
 
 /// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.

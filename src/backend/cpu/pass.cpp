@@ -19,11 +19,12 @@ bool reads_fast(const CpuRunner& runner, const Step& step) {
 /// Whether a token's results depend on those before it.
 bool passes_tokens(const Step& step) {
   return std::holds_alternative<Attend>(step) || std::holds_alternative<ShortConv>(step) ||
-         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step);
+         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step) ||
+         std::holds_alternative<LatentAttend>(step);
 }
 
 /// Slots that have rows for the tokens that are read, from the start: what follows the last step that needs them all.
-bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned; }
+bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned || slot == Slot::attended; }
 
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {

@@ -88,6 +88,10 @@ class CpuPass {
   void run(const LinearScan& step);
   void run(const ChannelScan& step);
   void run(const Gate& step);
+  void run(const LatentAttend& step);
+  /// y = W x for each head with a matrix of its own: x is [heads][tokens][cols], y [heads][tokens][rows].
+  void multiply_heads(const WeightKey& weight, std::size_t heads, std::size_t tokens, std::size_t cols,
+                      std::size_t rows, std::span<const float> x, std::span<float> y);
   /// Calls run(segment, its first token in the batch) for all segments: those of one token side by side.
   template <class Run>
   void for_each_segment(Run&& run);

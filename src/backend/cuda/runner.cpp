@@ -51,7 +51,7 @@ class CudaRunner final : public Runner {
               .program = program,
               .options = options,
               .fused = fuse(*program, options.blocks),
-              .weights = {program->blocks.size(), program->sizes.experts}} {}
+              .weights = {program->blocks.size(), program->sizes.copies()}} {}
 
   std::unique_ptr<LaidOut> lay_out(std::span<const KeyedMatrix> matrices) const override {
     auto made = std::make_unique<StoredMatrices<DeviceMatrix>>();
