@@ -12,14 +12,12 @@ namespace imago::backend {
 
 namespace {
 
-constexpr std::size_t kTokensPerPart = 8;
-
 /// [tokens][heads][..] at `from` + head · from_apart to and from [heads][tokens][cols].
 struct HeadRows {
   std::size_t tokens, heads, cols;
 
   void gather(const float* from, std::size_t token_apart, std::size_t head_apart, float* to) const {
-    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+    parallel_for(tokens, kTokensToCopy, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
         for (std::size_t h = 0; h < heads; ++h) {
           std::copy_n(from + t * token_apart + h * head_apart, cols, to + (h * tokens + t) * cols);
@@ -28,7 +26,7 @@ struct HeadRows {
     });
   }
   void scatter(const float* from, float* to, std::size_t token_apart, std::size_t head_apart) const {
-    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+    parallel_for(tokens, kTokensToCopy, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
         for (std::size_t h = 0; h < heads; ++h) {
           std::copy_n(from + (h * tokens + t) * cols, cols, to + t * token_apart + h * head_apart);

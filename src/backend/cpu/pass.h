@@ -40,6 +40,9 @@ class CpuCache final : public Cache {
   std::vector<Buffer> states_;         // one per block: all slots
 };
 
+/// Tokens whose rows a thread copies at a time.
+inline constexpr std::size_t kTokensToCopy = 8;
+
 /// Runs steps over the activations of a workspace.
 class CpuPass {
  public:
