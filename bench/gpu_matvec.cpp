@@ -62,16 +62,17 @@ double target_of(Format format) {
 
 /// Activations of a product, and room for its results.
 struct Operands {
+  static constexpr std::size_t kMost = kernels::cuda::kMatVecTokens;
   Array<float> x, y;
   Array<std::int8_t> q;
   Array<kernels::cuda::float2_pod> scales;
 
   Operands(Device& device, std::size_t rows, std::size_t cols, Stream& stream)
-      : x(device, 8 * cols), y(device, 8 * rows), q(device, 8 * cols), scales(device, 8 * cols / 32) {
-    std::vector<float> values(8 * cols);
+      : x(device, kMost * cols), y(device, kMost * rows), q(device, kMost * cols), scales(device, kMost * cols / 32) {
+    std::vector<float> values(kMost * cols);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 1000) * 0.002f - 1.0f;
     stream.copy_in(std::as_bytes(std::span(values)), x.data());
-    kernels::cuda::quantize(x.data(), 8, cols, {q.data(), scales.data()}, stream);
+    kernels::cuda::quantize(x.data(), kMost, cols, {q.data(), scales.data()}, stream);
     stream.wait();
   }
 };
@@ -108,6 +109,7 @@ double seconds_of(std::span<const GpuMatrix> matrices, const Operands& a, std::s
 struct Shape {
   std::size_t rows, cols;
 };
+constexpr std::size_t kTokens[] = {2, 4, 8};
 constexpr Shape kShapes[] = {{14336, 4096}, {4096, 14336}, {28672, 8192}};  // of models of 8 and 70 billion weights
 
 /// A shape of which one matrix is as large as all in turn: those above are within the L2 in few bits.
@@ -168,24 +170,28 @@ int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view onl
       "matvec, int8 activations (types over 8 bits and fp8: float32): us, and file bytes as part of read bandwidth\n");
   std::printf("%-12s %5s |", "", "");
   for (const Shape shape : kShapes) std::printf(" %5zu x %5zu |", shape.rows, shape.cols);
-  std::printf("        | 14336 x 4096, us for tokens\n%-12s %5s |", "format", "bits");
+  std::printf("        | us for tokens, first and second shape\n%-12s %5s |", "format", "bits");
   for ([[maybe_unused]] const Shape shape : kShapes) std::printf(" %6s %6s |", "us", "part");
-  std::printf(" %6s | %7s %7s %7s %7s\n", "target", "1", "2", "4", "8");
+  std::printf(" %6s |", "target");
+  for (int shape = 0; shape < 2; ++shape) {
+    for (const std::size_t tokens : kTokens) std::printf(" %6zu", tokens);
+  }
+  std::printf("\n");
   Stream stream(device);
   ProductScratch scratch(device);
   int missed = 0;
   for (const Format format : formats_named(only)) {
     std::printf("%-12.*s %5.2f", static_cast<int>(format.name().size()), format.name().data(), format.bits());
     double worst = 1;
-    double tokens_us[4] = {};
+    std::vector<double> tokens_us;
     for (const Shape shape : kShapes) {
       const Case one(device, format, shape, stream);
       const auto seconds_with = [&](std::size_t tokens) {
         return seconds_of(one.matrices, one.operands, tokens, scratch, stream);
       };
       const double seconds = seconds_with(1);
-      if (shape.cols == 4096) {
-        for (int i = 0; i < 4; ++i) tokens_us[i] = 1e6 * (i == 0 ? seconds : seconds_with(std::size_t{1} << i));
+      if (shape.cols != 8192) {
+        for (const std::size_t tokens : kTokens) tokens_us.push_back(1e6 * seconds_with(tokens));
       }
       const double part = one.bytes / seconds / read;
       worst = std::min(worst, part);
@@ -193,8 +199,9 @@ int gpu_matvec_table(const std::shared_ptr<Device>& device, std::string_view onl
     }
     const double target = target_of(format);
     if (worst < target) ++missed;
-    std::printf(" | %.2f %c | %7.2f %7.2f %7.2f %7.2f\n", target, worst < target ? '-' : '+', tokens_us[0],
-                tokens_us[1], tokens_us[2], tokens_us[3]);
+    std::printf(" | %.2f %c |", target, worst < target ? '-' : '+');
+    for (const double us : tokens_us) std::printf(" %6.2f", us);
+    std::printf("\n");
     std::fflush(stdout);
   }
   std::printf("%d targets missed\n", missed);

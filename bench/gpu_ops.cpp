@@ -104,17 +104,8 @@ void Timing::ops() {
   std::printf("argmax of 128256                      %9.2f us\n",
               1e6 * seconds(20, [&] { argmax(logits.data(), 1, kVocabulary, out.data(), stream_); }));
   for (const int top_k : {40, 0}) {
-    const double time = seconds(20, [&] {
-      sample({.logits = logits.data(),
-              .count = kVocabulary,
-              .temperature = 0.8f,
-              .top_p = 0.95f,
-              .min_p = 0.05f,
-              .top_k = top_k,
-              .random = 0.5,
-              .out = out.data()},
-             stream_);
-    });
+    const SampleChoice choice{.temperature = 0.8f, .top_p = 0.95f, .min_p = 0.05f, .top_k = top_k, .random = 0.5};
+    const double time = seconds(20, [&] { sample(logits.data(), {&choice, 1}, kVocabulary, out.data(), stream_); });
     std::printf("sample, top_k %2d, top_p 0.95           %9.2f us\n", top_k, 1e6 * time);
   }
   std::printf("softmax of 128256                     %9.2f us\n",

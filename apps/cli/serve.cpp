@@ -32,7 +32,7 @@ struct ServeCommand {
   std::optional<std::uint64_t> cache_mebibytes;
   std::size_t parallel = kUsualParallel, queue = 1024;
   int timeout = 3600, stop_timeout = 60;
-  bool no_auth = false, no_slots = false, no_page = false, accepted = false;
+  bool no_auth = false, no_slots = false, no_page = false, no_morph = false, accepted = false;
 };
 
 /// A key on each line.
@@ -122,6 +122,7 @@ server::ServiceOptions service_options(const ServeCommand& options) {
   service.timeout = std::chrono::seconds(options.timeout);
   service.slots = !options.no_slots;
   service.page = !options.no_page;
+  service.morphs = !options.no_morph;
   if (!service.slot_folder.empty() && !std::filesystem::is_directory(service.slot_folder)) {
     throw UsageError(fmt::format("--slot-save-path: {} is not a folder", printable(service.slot_folder)));
   }
@@ -238,6 +239,8 @@ Command add_serve(CLI::App& program) {
             "Where POST /slots/N?action=save writes (default: nowhere)");
   command->add_flag("--metrics", options->service.metrics, "Answer GET /metrics for Prometheus (default: 501)");
   command->add_flag("--no-slots", options->no_slots, "Answer GET /slots with 501 (default: answer it)");
+  command->add_flag("--no-morph", options->no_morph,
+                    "Clients may not change types of the model's matrices (default: they may)");
   command->add_flag("--no-ui,--no-webui", options->no_page, "No page at / (default: there is one)");
   command->add_flag("-v,--verbose", options->service.verbose,
                     "Answers to chats show their prompt as __verbose (default: where a request says so)");

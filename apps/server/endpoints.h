@@ -48,6 +48,8 @@ std::shared_ptr<Completion> converse(const std::shared_ptr<ServedModel>& model, 
 
 // OpenAI
 HttpReply list_models(Call& call);
+inline constexpr std::string_view kModelPath = "/v1/models/";
+HttpReply one_model(Call& call);
 HttpReply chat_completions(Call& call);
 HttpReply completions(Call& call);
 HttpReply count_chat_tokens(Call& call);

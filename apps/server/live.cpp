@@ -95,7 +95,17 @@ HttpReply types(Call& call) {
                      {"roles", std::move(roles)}});
 }
 
+namespace {
+
+void require_morphs(const Call& call) {
+  if (call.service.options().morphs) return;
+  throw ApiError(501, "not_supported_error", "this server was started with --no-morph");
+}
+
+}  // namespace
+
 HttpReply morph(Call& call) {
+  require_morphs(call);
   const auto served = model_of(call);
   const std::string pattern = read_string(call.body, "pattern"), type = read_string(call.body, "type");
   if (pattern.empty()) bad_field("pattern", "is missing");
@@ -106,6 +116,7 @@ HttpReply morph(Call& call) {
 }
 
 HttpReply undo(Call& call) {
+  require_morphs(call);
   const auto served = model_of(call);
   const auto start = std::chrono::steady_clock::now();
   const MorphedMatrices done = served->undo();

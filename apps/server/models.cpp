@@ -70,10 +70,14 @@ std::vector<fs::directory_entry> models_in(const std::string& folder) {
   return found;
 }
 
-[[noreturn]] void not_found(const std::string& name) {
+}  // namespace
+
+void refuse_unknown(std::string_view name) {
   throw ApiError(404, "not_found_error", fmt::format("there is no model '{}'; GET /v1/models lists them", name),
                  "model");
 }
+
+namespace {
 
 ModelFacts facts_of(const LanguageModel& model) {
   ModelFacts facts{.type = std::string(model.type()), .bytes = model.bytes(), .roles = {}};
@@ -181,11 +185,11 @@ std::optional<std::string> Models::path_in_folder(std::string_view name) const {
 Models::Origin Models::origin_of(const std::string& name) const {
   if (const auto path = path_in_folder(name)) return {*path, std::nullopt};
   const std::size_t at = name.rfind('@');
-  if (at == std::string::npos) not_found(name);
+  if (at == std::string::npos) refuse_unknown(name);
   const std::string base = name.substr(0, at);
   std::string path = options_.path;
   if (base != options_.name || path.empty()) path = path_in_folder(base).value_or("");
-  if (path.empty()) not_found(name);
+  if (path.empty()) refuse_unknown(name);
   try {
     return {path, parse_format(std::string_view(name).substr(at + 1))};
   } catch (const Error& error) {

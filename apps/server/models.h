@@ -118,4 +118,7 @@ class Models {
   std::list<std::shared_ptr<ServedModel>> others_;  // most recently used first
 };
 
+/// 404.
+[[noreturn]] void refuse_unknown(std::string_view name);
+
 }  // namespace imago::server

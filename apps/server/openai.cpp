@@ -90,6 +90,29 @@ std::size_t read_top_logprobs(const Body& body, bool wanted) {
   return static_cast<std::size_t>(read_integer(body, "top_logprobs", 0, 0, kMostLogprobs));
 }
 
+Json describe(const Models::Listed& listed) {
+  Json meta = {{"loaded", listed.loaded != nullptr}};
+  if (listed.loaded) {
+    const LanguageModel& model = listed.loaded->model();
+    const ModelFacts facts = listed.loaded->facts();
+    meta.update({{"type", facts.type},
+                 {"bytes", facts.bytes},
+                 {"parameters", model.parameters()},
+                 {"context", listed.loaded->engine().context()},
+                 {"trained_context", model.context()},
+                 {"vocabulary", model.vocabulary()},
+                 {"architecture", std::string(model.architecture())},
+                 {"chat", listed.loaded->template_problem().empty()}});
+  } else {
+    meta["bytes"] = listed.file_bytes;
+  }
+  return {{"id", listed.name},
+          {"object", "model"},
+          {"created", listed.modified},
+          {"owned_by", "imago"},
+          {"meta", std::move(meta)}};
+}
+
 }  // namespace
 
 void read_max_tokens(const Body& body, std::initializer_list<std::string_view> names, GenerateOptions& options) {
@@ -128,29 +151,16 @@ std::shared_ptr<Completion> converse(const std::shared_ptr<ServedModel>& model, 
 
 HttpReply list_models(Call& call) {
   Json data = Json::array();
-  for (const Models::Listed& listed : call.service.models().list()) {
-    Json meta = {{"loaded", listed.loaded != nullptr}};
-    if (listed.loaded) {
-      const LanguageModel& model = listed.loaded->model();
-      const ModelFacts facts = listed.loaded->facts();
-      meta.update({{"type", facts.type},
-                   {"bytes", facts.bytes},
-                   {"parameters", model.parameters()},
-                   {"context", listed.loaded->engine().context()},
-                   {"trained_context", model.context()},
-                   {"vocabulary", model.vocabulary()},
-                   {"architecture", std::string(model.architecture())},
-                   {"chat", listed.loaded->template_problem().empty()}});
-    } else {
-      meta["bytes"] = listed.file_bytes;
-    }
-    data.push_back({{"id", listed.name},
-                    {"object", "model"},
-                    {"created", listed.modified},
-                    {"owned_by", "imago"},
-                    {"meta", std::move(meta)}});
-  }
+  for (const Models::Listed& listed : call.service.models().list()) data.push_back(describe(listed));
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
+}
+
+HttpReply one_model(Call& call) {
+  const std::string_view name = call.request.path.substr(kModelPath.size());
+  for (const Models::Listed& listed : call.service.models().list()) {
+    if (listed.name == name) return json_reply(describe(listed));
+  }
+  refuse_unknown(name);
 }
 
 HttpReply chat_completions(Call& call) {

@@ -114,14 +114,19 @@ constexpr Route kRoutes[] = {
     {"POST", "/imago/undo", undo},
 };
 
-constexpr std::string_view kSlotPath = "/slots/";  // POST /slots/N?action=save
+/// Something follows these paths.
+constexpr Route kOpenRoutes[] = {
+    {"GET", kModelPath, one_model}, {"POST", "/slots/", slot_action},  // /slots/N?action=save
+};
 
 const Route* find_route(std::string_view method, std::string_view path) {
-  static constexpr Route kSlotRoute{"POST", kSlotPath, slot_action};
-  if (method == "POST" && path.starts_with(kSlotPath)) return &kSlotRoute;
-  const auto found =
-      std::ranges::find_if(kRoutes, [&](const Route& route) { return route.path == path && route.method == method; });
-  return found == std::end(kRoutes) ? nullptr : found;
+  const auto find = [&](std::span<const Route> routes, auto fits) -> const Route* {
+    const auto found =
+        std::ranges::find_if(routes, [&](const Route& route) { return route.method == method && fits(route.path); });
+    return found == routes.end() ? nullptr : &*found;
+  };
+  const Route* const whole = find(kRoutes, [&](std::string_view own) { return own == path; });
+  return whole != nullptr ? whole : find(kOpenRoutes, [&](std::string_view own) { return path.starts_with(own); });
 }
 
 Dialect dialect_of(std::string_view path) {
@@ -267,7 +272,8 @@ HttpReply Service::answer(const HttpRequest& request) {
                    is_alive = request.is_alive] { return !cancelled_.load(std::memory_order_relaxed) && is_alive(); },
       .body = Body::object(),
       .deadline = std::chrono::steady_clock::now() + options_.timeout};
-  if (method == "POST" && !(request.body.empty() && route->path == kSlotPath)) call.body = parse_body(request.body);
+  const bool may_lack_body = route->endpoint == slot_action;
+  if (method == "POST" && !(request.body.empty() && may_lack_body)) call.body = parse_body(request.body);
   return route->endpoint(call);
 }
 

@@ -29,6 +29,7 @@ struct ServiceOptions {
   std::chrono::seconds timeout{3600};  ///< for an answer
   std::string slot_folder = {};        ///< where prefixes are saved; empty: nowhere
   bool slots = true, metrics = false, page = true;
+  bool morphs = true;    ///< clients may change the types of a model's matrices
   bool verbose = false;  ///< answers to chats show the prompt
 };
 

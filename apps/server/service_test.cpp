@@ -225,6 +225,22 @@ TEST_F(ServiceTest, UnknownPathsModelsAndMethodsAreTold) {
   EXPECT_EQ(refused(post("/v1/chat/completions", body), 404)["param"], "model");
 }
 
+TEST_F(ServiceTest, OneModelIsTheSameAsInTheList) {
+  const json listed = good(get("/v1/models"))["data"][0];
+  EXPECT_EQ(good(get("/v1/models/" + listed["id"].get<std::string>())), listed);
+  EXPECT_EQ(refused(get("/v1/models/other"), 404)["param"], "model");
+  EXPECT_EQ(refused(get("/v1/models/"), 404)["param"], "model");
+}
+
+TEST_F(ServiceTest, ClientsChangeTypesUnlessTheServerSaysNo) {
+  start({.morphs = false});
+  const json before = good(get("/imago/types"))["roles"];
+  EXPECT_NE(refused(post("/imago/morph", {{"pattern", "ffn"}, {"type", "q4_0"}}), 501).dump().find("--no-morph"),
+            std::string::npos);
+  refused(post("/imago/undo", json::object()), 501);
+  EXPECT_EQ(good(get("/imago/types"))["roles"], before);
+}
+
 TEST_F(ServiceTest, AFullQueueSaysWhenToComeBack) {
   ModelsOptions models = models_options();
   models.engine.parallel = 1;

@@ -64,7 +64,8 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "latent_norm",
                                                              "key_up",
                                                              "value_up",
-                                                             "rope_factors"};
+                                                             "rope_factors",
+                                                             "output_bias"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
     "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
@@ -127,9 +128,13 @@ std::string text_of(const NormHeads& step) {
 std::string text_of(const Attend& step) {
   std::string made = fmt::format("attend * {:g}", step.scale);
   if (step.rotary != 0) {
-    made +=
-        fmt::format(", rotary {} {}", step.rotary, step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
+    made += fmt::format(", rotary{} {} {}", step.rope == 0 ? "" : " other", step.rotary,
+                        step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent");
   }
+  if (step.query_norm) {
+    made += fmt::format(", then norms of heads by {} and {}", name(step.query_norm->role), name(step.key_norm->role));
+  }
+  if (step.growth != 0) made += fmt::format(", growing by {:g} from {}", step.growth, step.growth_period);
   if (step.window != 0) made += fmt::format(", window {}", step.window);
   if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
   if (step.sinks) made += fmt::format(", {}", name(step.sinks->role));
@@ -246,6 +251,8 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       },
       [&](const Attend& step) {
         if (step.sinks) uses.push_back({Kind::norm, {*step.sinks}});
+        if (step.query_norm) uses.push_back({Kind::norm, {*step.query_norm}});
+        if (step.key_norm) uses.push_back({Kind::norm, {*step.key_norm}});
       },
       [&](const Experts& step) {
         uses.push_back({Kind::router, {step.router}});

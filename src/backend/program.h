@@ -77,8 +77,9 @@ enum class Role : std::uint8_t {
   key_up,    ///< [rank, plain] of each head: queries times it meet compressed keys
   value_up,  ///< [values, rank] of each head
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+  output_bias,   ///< in no block
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::rope_factors) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::output_bias) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -157,15 +158,25 @@ struct NormHeads {
   std::size_t groups = 1;
 };
 
+/// Rotations that a model may have: that of most blocks and another one.
+inline constexpr std::size_t kRopes = 2;
+
 /// Rotates queries and keys, stores keys and values in the cache and attends to it. Results replace the queries.
 struct Attend {
   std::size_t rotary = 0;  ///< values of a head that turn; 0: no rotation
+  std::size_t rope = 0;    ///< which rotation
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
   /// A score per head that takes part in the softmax of its queries and adds no value.
   std::optional<WeightKey> sinks = {};
+  /// Norms of the heads of queries and keys after the rotation; both or none.
+  std::optional<WeightKey> query_norm = {}, key_norm = {};
+  float eps = 0;  ///< of those norms
+  /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
+  float growth = 0;
+  std::size_t growth_period = 1;
 };
 
 /// Attention to compressed keys and values. A query has `plain` values and `rotary` that turn; the row in the key slot

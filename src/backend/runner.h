@@ -4,6 +4,7 @@
 // first of them embeds tokens, the last makes logits.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -118,11 +119,14 @@ struct TokenChoice {
   double random = 0;  ///< in [0, 1)
 };
 
+/// One for each rotation that the model has, with a position for each token; null where it has fewer.
+using Ropes = std::array<const kernels::RopeTable*, kRopes>;
+
 /// Tokens on their way through a runner, and what the caller reads of them.
 struct Batch {
   std::span<const Token> ids;
-  std::span<const Segment> segments;         ///< they add up to the ids; no sequence twice
-  const kernels::RopeTable* rope = nullptr;  ///< has a position for each token; null if the model does not rotate
+  std::span<const Segment> segments;  ///< they add up to the ids; no sequence twice
+  Ropes ropes = {};
   /// Its stream holds what the runner before has made, and afterwards what the next one reads: all rows, unless this is
   /// the last runner and `all_rows` is false.
   Workspace& work;

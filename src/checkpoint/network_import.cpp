@@ -47,6 +47,12 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
     add(factor != 1, fmt::format("{} multiplied by {} ({})", what, factor, key));
   };
   add(traits.learned_positions, "learned positions");
+  add(traits.norm == models::NormKind::layer, "layer norms");
+  add(traits.parallel, "attention and feed-forward layers side by side");
+  add(models::facts(traits.architecture).query_norm_turned && traits.query_norm != models::QueryNorm::none,
+      "norms of queries and keys after their rotation");
+  add(traits.window_rope.has_value(), "two rotations (rope_parameters)");
+  add(traits.query_growth != 0, "queries that grow with their positions (llama_4_scaling_beta)");
   add(traits.experts != 0, fmt::format("{} experts (num_experts)", traits.experts));
   add(std::ranges::any_of(
           traits.block,

@@ -3,7 +3,7 @@
 //
 // | what feeds | the matrices | exceptions |
 // |---|---|---|
-// | the norm before attention | query, key, value | not with post-norms alone (olmo2) |
+// | the norm before attention | query, key, value; gate, up where they share it | not with post-norms alone (olmo2) |
 // | the norm before the feed-forward layer | gate, up | not with experts, whose router reads it too |
 // | the rows of up | down | gated layers without experts |
 // | the rows of value | attention_output | heads that share values share factors |
@@ -20,6 +20,7 @@
 #include "guided/encode_matrix.h"
 #include "imago/error.h"
 #include "imago/numeric.h"
+#include "models/architectures.h"
 #include "models/tensor_layout.h"
 
 namespace imago::convert {
@@ -48,20 +49,23 @@ class ColumnScaler {
 
   /// Returns how many groups were scaled.
   std::size_t run() {
-    // Folders of gemma store norm weights minus one, which multiplication does not preserve.
-    const bool has_norms = traits_.pre_norms && (naming_.gguf || traits_.architecture != models::Architecture::gemma2);
+    const models::ArchitectureFacts& row = models::facts(traits_.architecture);
+    // Folders of gemma store norm weights minus one, which multiplication does not preserve; those with the rows of
+    // queries, keys and values mixed have no rows of one role to be divided.
+    const bool has_norms = traits_.pre_norms && (naming_.gguf || !(row.norms_around_zero || row.grouped_qkv));
+    const std::vector first = traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up};
     std::size_t scaled = 0;
     for (std::size_t block = 0; block < traits_.blocks; ++block) {
       find_places(block);
       if (has_norms) {
-        scaled += scale_group({Role::query, Role::key, Role::value}, {Role::attention_norm, Role::attention_norm_bias},
-                              identity(traits_.width));
+        std::vector consumers = {Role::query, Role::key, Role::value};
+        if (traits_.shared_norm) consumers.insert(consumers.end(), first.begin(), first.end());
+        scaled += scale_group(consumers, {Role::attention_norm, Role::attention_norm_bias}, identity(traits_.width));
       }
       scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
       if (traits_.block[block].experts) continue;
       if (has_norms) {
-        scaled += scale_group(traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up},
-                              {Role::feed_forward_norm, Role::feed_forward_norm_bias}, identity(traits_.width));
+        scaled += scale_group(first, {Role::feed_forward_norm, Role::feed_forward_norm_bias}, identity(traits_.width));
       }
       if (traits_.gated)
         scaled += scale_group({Role::down}, {Role::up, Role::up_bias}, identity(traits_.block[block].feed_forward));
@@ -92,7 +96,7 @@ class ColumnScaler {
     places_.clear();
     for (const models::LayoutTensor& tensor : models::block_layout(traits_, naming_, block)) {
       const auto found = tensors_.find(tensor.name);
-      if (found == tensors_.end() || tensor.experts != 1) continue;
+      if (found == tensors_.end() || tensor.experts != 1 || tensor.groups != 1) continue;
       std::size_t row = 0;
       for (const Role role : tensor.roles) {
         const std::size_t rows = models::extent_of(traits_, role, block).rows;

@@ -122,9 +122,7 @@ class Planner {
  private:
   static bool keeps_bytes(const TensorRecipe& recipe, const TargetType& type) {
     const files::StoredTensor& source = *recipe.parts.front().tensor;
-    using enum models::RowTransform;
-    const bool moves_rows =
-        recipe.transform == none || recipe.transform == to_adjacent || recipe.transform == to_halves;
+    const bool moves_rows = recipe.transform == models::RowTransform::none || models::permutes_rows(recipe.transform);
     const bool boolean_as_int8 = source.safetensors_type == SafetensorsType::boolean && type.format == DType::int8;
     return moves_rows && (boolean_as_int8 ||
                           (type.format && type.format == source.format && type.scaled == (source.scale_group != 0)));

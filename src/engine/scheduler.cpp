@@ -335,6 +335,7 @@ void Scheduler::compute() {
     counts_.prompt_tokens += segments_[i].tokens;
     if (task.answered != Clock::time_point()) continue;  // only again, after it lost its pages
     task.stream->put({.prompt_done = task.done, .prompt_total = task.prompt, .prompt_cached = task.cached}, false);
+    told_.push_back(task.stream);
     if (task.in_prompt()) continue;
     task.answered = now;
     task.answer.result().prompt_tokens = task.prompt - task.cached;
@@ -343,7 +344,9 @@ void Scheduler::compute() {
   }
 
   errors_.assign(rows_.size(), nullptr);
-  parallel_for(rows_.size(), 1, [&](std::size_t begin, std::size_t end) {
+  // Sampling on the host takes far longer than what follows a choice that the device has made.
+  const std::size_t rows_per_part = choose ? std::max<std::size_t>(1, rows_.size()) : 1;
+  parallel_for(rows_.size(), rows_per_part, [&](std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row) {
       try {
         follow(row, *row_tasks_[row]);
@@ -352,6 +355,8 @@ void Scheduler::compute() {
       }
     }
   });
+  for (const Task* const task : row_tasks_) told_.push_back(task->stream);
+  waker_.wake(told_);
   counts_.generated_tokens += rows_.size();
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     Task& task = *row_tasks_[row];

@@ -111,6 +111,7 @@ class Scheduler {
   std::vector<std::unique_ptr<Task>> running_;  // in the order of arrival
   std::vector<Ended> ended_;
   EngineState counts_;
+  Waker waker_;
 
   // Of the step; kept for their memory.
   std::vector<Part> parts_;
@@ -118,6 +119,7 @@ class Scheduler {
   std::vector<TokenId> ids_, chosen_;
   std::vector<std::uint32_t> rows_;
   std::vector<Task*> row_tasks_;
+  std::vector<std::shared_ptr<Stream>> told_;  // what readers have not been woken for
   std::vector<backend::TokenChoice> choices_;
   std::vector<float> logits_;
   std::vector<std::exception_ptr> errors_;

@@ -1,5 +1,8 @@
 #include "engine/stream.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace imago::engine {
 
 void Bell::ring() {
@@ -17,14 +20,11 @@ void Bell::wait() {
 }
 
 void Stream::put(EngineEvent event, bool counted) {
-  {
-    const std::scoped_lock lock(mutex_);
-    const bool replaces = !event.token && !items_.empty() && !items_.back().event.token;
-    if (replaces) items_.pop_back();
-    items_.push_back({std::move(event), counted});
-    waiting_.store(items_.size(), std::memory_order_relaxed);
-  }
-  changed_.notify_one();
+  const std::scoped_lock lock(mutex_);
+  const bool replaces = !event.token && !items_.empty() && !items_.back().event.token;
+  if (replaces) items_.pop_back();
+  items_.push_back({std::move(event), counted});
+  waiting_.store(items_.size(), std::memory_order_relaxed);
 }
 
 void Stream::end(RequestResult whole, std::exception_ptr error) {
@@ -81,6 +81,49 @@ void Stream::abandon() {
 void Stream::cancel() noexcept {
   cancelled_.store(true, std::memory_order_relaxed);
   bell_->ring();
+}
+
+Waker::~Waker() {
+  if (!thread_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Waker::wake(std::vector<std::shared_ptr<Stream>>& readers) {
+  if (readers.size() <= kFew) {
+    for (const std::shared_ptr<Stream>& reader : readers) reader->wake();
+    readers.clear();
+    return;
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  {
+    const std::scoped_lock lock(mutex_);
+    if (asleep_.empty()) {
+      std::swap(asleep_, readers);
+    } else {
+      std::ranges::move(readers, std::back_inserter(asleep_));
+    }
+  }
+  readers.clear();
+  changed_.notify_one();
+}
+
+void Waker::run() {
+  std::vector<std::shared_ptr<Stream>> now;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !asleep_.empty(); });
+    if (asleep_.empty()) return;
+    std::swap(now, asleep_);
+    lock.unlock();
+    for (const std::shared_ptr<Stream>& reader : now) reader->wake();
+    now.clear();
+    lock.lock();
+  }
 }
 
 }  // namespace imago::engine

@@ -11,7 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "imago/engine.h"
 
@@ -41,7 +43,9 @@ class Stream {
   // The engine's side.
 
   /// `counted`: the token is among the ids of the answer. Progress that nobody has read gives way to later progress.
+  /// The reader learns of it by `wake`.
   void put(EngineEvent event, bool counted);
+  void wake() noexcept { changed_.notify_one(); }
   /// Nothing comes after this. `error`: what ended it, or null.
   void end(RequestResult whole, std::exception_ptr error);
   bool is_cancelled() const noexcept { return cancelled_.load(std::memory_order_relaxed); }
@@ -76,6 +80,30 @@ class Stream {
 
   RequestResult read_;  // the reader's own
   bool is_read_ = false;
+};
+
+/// Wakes readers. Many are woken by a thread of its own while the next step runs: each takes a call of the system, and
+/// a GPU would wait for all of them.
+class Waker {
+ public:
+  Waker() = default;
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  ~Waker();
+
+  /// Empties the list.
+  void wake(std::vector<std::shared_ptr<Stream>>& readers);
+
+ private:
+  static constexpr std::size_t kFew = 4;
+
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Stream>> asleep_;
+  bool stopping_ = false;
+  std::thread thread_;  // from the first time that there are many
 };
 
 }  // namespace imago::engine

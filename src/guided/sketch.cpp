@@ -33,10 +33,7 @@ void sample_matrix(const models::WeightSlice& slice, std::vector<float>& sketch)
   const std::size_t rows = std::min(kRows, slice.rows);
   std::vector<float> values(slice.cols);
   for (std::size_t i = 0; i < rows; ++i) {
-    models::WeightSlice row = slice;
-    row.first_row += spread(i, rows, slice.rows);
-    row.rows = 1;
-    models::decode_slice(row, values);
+    models::decode_slice(slice.part(spread(i, rows, slice.rows), 1), values);
     sample_row(values, sketch);
   }
 }

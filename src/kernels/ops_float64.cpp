@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "base/parallel.h"
 #include "imago/error.h"
@@ -56,8 +57,8 @@ double value_of(Activation function, double x) {
     case Activation::gelu: return std::isinf(x) && x < 0 ? 0 : gelu(x);
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
-    case Activation::gelu_erf:
-    case Activation::clamped_swish: break;  // no layer has them
+    case Activation::gelu_erf: return std::isinf(x) && x < 0 ? 0 : x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::clamped_swish: break;  // no layer has it
   }
   return x;
 }

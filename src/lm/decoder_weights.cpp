@@ -261,6 +261,9 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   MatrixSource& source = *weights.source;
   const TensorFile& file = *source.file();
   for (const StoredTensor& tensor : file.tensors()) weights.parameters += tensor.shape.elements();
+  for (const StoredTensor* const tensor : source.tensors().encoders()) {
+    weights.parameters -= tensor->shape.elements();
+  }
   weights.program = std::make_shared<const Program>(models::make_program(weights.traits));
   const Program& program = *weights.program;
   if (program.embed.positions) {
@@ -287,6 +290,9 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   for (const auto& runner : weights.runners) runner->finish();
 
   weights.notes = loader.notes();
+  if (std::string note = models::encoder_note(source.tensors()); !note.empty()) {
+    weights.notes.push_back(std::move(note));
+  }
   weights.count_bytes();
   weights.fingerprint = fingerprint(file, options.type);
   bool mapped = true;

@@ -48,7 +48,7 @@ struct DecoderWeights {
   std::vector<float> rope_divisors;   ///< of GGUF files; empty: none
 
   std::string type;                     ///< of most of the weights in the groups
-  std::vector<std::string> notes = {};  ///< which matrices did not take the type asked for, and what they are
+  std::vector<std::string> notes = {};  ///< what did not become as asked for, and what is left out
   std::uint64_t parameters = 0;         ///< all weights, those of a tied output once
   std::uint64_t run_bytes = 0;          ///< of the matrices as products read them
   std::uint64_t step_bytes = 0;         ///< what a step of one token reads of them: of experts only those that it uses

@@ -61,12 +61,12 @@ backend::Cache& KvCache::part_of(std::size_t block) const {
 
 void run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
                backend::Batch batch) {
-  const auto rope = model.rope_table(positions);
+  const SharedRopes ropes = model.ropes_for(positions);
   backend::Segment single;  // a step of one sequence allocates nothing
   std::vector<backend::Segment> several(segments.size() > 1 ? segments.size() : 0);
   const std::span<backend::Segment> parts = segments.size() == 1 ? std::span(&single, 1) : std::span(several);
   batch.segments = parts;
-  batch.rope = rope.get();
+  batch.ropes = ropes.view();
   for (std::size_t i = 0; i < model.weights.runners.size(); ++i) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const Segment& segment = segments[s];
@@ -101,11 +101,11 @@ void ObservedRun::run(std::span<const TokenId> window, backend::InputObserver& o
     throw UsageError(fmt::format("a window of {} tokens; it can have 1 to {}", window.size(), cache_.page_rows));
   }
   model_.check_ids(window);
-  const auto rope = model_.rope_table(window.size());
+  const SharedRopes ropes = model_.ropes_for(window.size());
   const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = window.size()};
   work_.observer = &observer;
   runner_.embed(window, {&segment, 1}, work_);
-  runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, rope.get(), work_);
+  runner_.run_blocks(runner_.blocks(), window.size(), {&segment, 1}, ropes.view(), work_);
   runner_.show_output_input(work_, window.size());
 }
 

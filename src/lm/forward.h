@@ -49,8 +49,8 @@ struct Segment {
   std::uint32_t kept_state = 0;
 };
 
-/// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and rope of the batch are set
-/// here. REQUIRES: as backend::Batch; every position is below `positions`. Throws DeviceError.
+/// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and ropes of the batch are
+/// set here. REQUIRES: as backend::Batch; every position is below `positions`. Throws DeviceError.
 void run_model(const LoadedModel& model, std::span<const Segment> segments, std::size_t positions,
                backend::Batch batch);
 

@@ -62,6 +62,12 @@ std::shared_ptr<const kernels::RopeTable> RopeTables::with(std::size_t positions
   return table_;
 }
 
+SharedRopes LoadedModel::ropes_for(std::size_t positions) const {
+  SharedRopes made;
+  for (std::size_t i = 0; i < ropes.size(); ++i) made.tables[i] = ropes[i].with(positions);
+  return made;
+}
+
 std::size_t LoadedModel::max_positions() const noexcept {
   return weights.traits.learned_positions ? weights.learned_positions : kMaxContext;
 }
@@ -123,7 +129,10 @@ LanguageModel LanguageModelAccess::assemble(lm::DecoderWeights weights, std::opt
   state->weights = std::move(weights);
   state->metamorphosis = lm::Metamorphosis(kept_bytes);
   const models::Traits& traits = state->weights.traits;
-  if (!traits.learned_positions) state->rope.emplace(models::rope_settings(traits, state->weights.rope_divisors));
+  if (!traits.learned_positions) {
+    state->ropes.emplace_back(models::rope_settings(main_rope(traits), state->weights.rope_divisors));
+  }
+  if (traits.window_rope) state->ropes.emplace_back(models::rope_settings(*traits.window_rope, {}));
   return LanguageModel(std::move(state));
 }
 

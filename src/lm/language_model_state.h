@@ -2,6 +2,7 @@
 
 // What a LanguageModel holds, for the files of this module.
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@ namespace lm {
 class RopeTables {
  public:
   explicit RopeTables(kernels::RopeSettings settings) : settings_(std::move(settings)) {}
+  RopeTables(RopeTables&& other) noexcept : settings_(std::move(other.settings_)), table_(std::move(other.table_)) {}
   /// A table of at least that many positions.
   std::shared_ptr<const kernels::RopeTable> with(std::size_t positions) const;
 
@@ -36,10 +38,17 @@ class RopeTables {
   mutable std::shared_ptr<const kernels::RopeTable> table_;
 };
 
+/// Tables that batches in flight keep alive.
+struct SharedRopes {
+  std::array<std::shared_ptr<const kernels::RopeTable>, backend::kRopes> tables;
+
+  backend::Ropes view() const noexcept { return {tables[0].get(), tables[1].get()}; }
+};
+
 struct LoadedModel {
   DecoderWeights weights;
   Metamorphosis metamorphosis;
-  std::optional<RopeTables> rope;  ///< none: the model has learned positions
+  std::vector<RopeTables> ropes;  ///< none: the model has learned positions
   std::optional<Tokenizer> tokenizer;
   std::string tokenizer_problem;  ///< why there is none
 
@@ -47,10 +56,8 @@ struct LoadedModel {
   std::size_t max_positions() const noexcept;
   /// Throws UsageError for a context that no sequence can have.
   void check_context(std::size_t tokens) const;
-  /// The table for these positions; null where there is no rope.
-  std::shared_ptr<const kernels::RopeTable> rope_table(std::size_t positions) const {
-    return rope ? rope->with(positions) : nullptr;
-  }
+  /// The tables for these positions.
+  SharedRopes ropes_for(std::size_t positions) const;
   /// Whether the device that has the logits can choose tokens from them.
   bool chooses() const noexcept { return weights.runners.back()->chooses(); }
   /// Runner::alike of all parts together.

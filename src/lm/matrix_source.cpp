@@ -18,11 +18,11 @@ using models::WeightSlice;
 /// Weights that are float32 at a time while a matrix is encoded: 2 MiB, which stay in the cache.
 constexpr std::size_t kPieceWeights = std::size_t{1} << 19;
 
-/// The bytes that hold a slice. A transposed one is spread over its whole tensor.
+/// The bytes that hold a slice. One that is not contiguous is spread over its whole tensor.
 std::span<const std::byte> bytes_of(const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
   const std::size_t rows = tensor.rows();
-  if (slice.transposed || slice.row_step != 1 || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
+  if (!slice.contiguous() || rows == 0 || tensor.bytes.size() % rows != 0) return tensor.bytes;
   const std::size_t row_bytes = tensor.bytes.size() / rows;
   if (slice.first_row > rows || slice.rows > rows - slice.first_row) return tensor.bytes;
   return tensor.bytes.subspan(slice.first_row * row_bytes, slice.rows * row_bytes);
@@ -43,10 +43,7 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   for (std::size_t row = 0; row < rows; row += piece_rows) {
     const std::size_t count = std::min(piece_rows, rows - row);
     const std::span<float> weights = std::span(piece).first(count * cols);
-    WeightSlice part = slice;
-    part.first_row += row * slice.row_step;
-    part.rows = count;
-    models::decode_slice(part, weights);
+    models::decode_slice(slice.part(row, count), weights);
     const std::span<std::byte> packed =
         encoded.packed.host().subspan(packed_bytes(format, row * cols), packed_bytes(format, count * cols));
     if (format.has_scales()) {
@@ -63,13 +60,19 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   return encoded;
 }
 
-/// Rows that take turns with others, as they are. REQUIRES: they begin at whole bytes and blocks.
+/// Whether rows begin at whole bytes and blocks, and have no scales beside them.
+bool rows_are_whole(Format format, std::size_t cols) {
+  if (format.has_scales() || cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
+  return 8 * packed_bytes(format, cols) == packed_bytes(format, 8 * cols);
+}
+
+/// Rows that take turns with others, as they are. REQUIRES: rows_are_whole.
 EncodedWeights gather(const WeightSlice& slice) {
   const Format format = *slice.tensor->format;
   const std::size_t row_bytes = packed_bytes(format, slice.cols);
   EncodedWeights gathered{.format = format, .packed = host_device()->allocate(slice.rows * row_bytes)};
   for (std::size_t r = 0; r < slice.rows; ++r) {
-    const std::size_t row = slice.first_row + r * slice.row_step;
+    const std::size_t row = slice.first_row + r * slice.group_rows;
     std::ranges::copy(slice.tensor->bytes.subspan(row * row_bytes, row_bytes),
                       gathered.packed.host().subspan(r * row_bytes).begin());
   }
@@ -78,7 +81,7 @@ EncodedWeights gather(const WeightSlice& slice) {
 
 /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
 bool rows_are_apart(const WeightSlice& slice) {
-  if (slice.transposed || slice.row_step != 1 || slice.first_row != 0 || !slice.tensor->format) return false;
+  if (!slice.contiguous() || slice.first_row != 0 || !slice.tensor->format) return false;
   const Format format = *slice.tensor->format;
   if (slice.cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
   return 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
@@ -130,18 +133,17 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
     if (const std::optional<Format> fitting = fitting_type(*type, slice.cols)) return *fitting;
   }
   const std::optional<Format> stored = slice.tensor->format;
-  // Blocks and scales of a transposed tensor lie across its rows.
-  return !stored || (slice.transposed && !stored->is_wide()) ? DType::float32 : *stored;
+  // Blocks and scales of a transposed tensor lie across its rows, and scales may stand for rows of several slices.
+  return !stored || (!slice.contiguous() && !stored->is_wide()) ? DType::float32 : *stored;
 }
 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (slice.transposed || slice.tensor->format != format) {
+  if (slice.tensor->format == format && !slice.transposed && slice.rows_per_group == 1 && rows_are_whole(format, slice.cols)) {
+    prepared.encoded.emplace(gather(slice));
+  } else if (!slice.contiguous() || slice.tensor->format != format) {
     prepared.encoded.emplace(encode(slice, format));
-  } else if (slice.row_step != 1) {
-    const bool whole = !format.has_scales() && 8 * packed_bytes(format, slice.cols) == packed_bytes(format, 8 * slice.cols);
-    prepared.encoded.emplace(whole ? gather(slice) : encode(slice, format));
   }
   return prepared;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "imago/error.h"
 #include "models/recipe.h"
@@ -14,10 +15,6 @@ using files::StoredTensor;
 
 // A multiple of every block, of every group of scales and of eight, so that ranges never share a byte.
 constexpr std::size_t kUnit = 2048;
-
-bool permutes_rows(RowTransform transform) noexcept {
-  return transform == RowTransform::to_adjacent || transform == RowTransform::to_halves;
-}
 
 /// `values` elements take `bytes` bytes.
 struct Density {
@@ -62,7 +59,34 @@ void widen_numbers(const StoredTensor& tensor, std::span<const std::byte> from, 
   }
 }
 
+/// Where a row of sections is among groups, or of groups among sections.
+std::size_t section_row(std::size_t row, std::span<const std::size_t> group_rows, std::size_t groups) noexcept {
+  const std::size_t all = std::accumulate(group_rows.begin(), group_rows.end(), std::size_t{0});
+  std::size_t before = 0;  // rows of the sections before, in a group
+  for (const std::size_t own : group_rows) {
+    if (const std::size_t within = row - before * groups; within < own * groups) {
+      return within / own * all + before + within % own;
+    }
+    before += own;
+  }
+  return row;
+}
+std::size_t group_row(std::size_t row, std::span<const std::size_t> group_rows, std::size_t groups) noexcept {
+  const std::size_t all = std::accumulate(group_rows.begin(), group_rows.end(), std::size_t{0});
+  std::size_t before = 0;
+  for (const std::size_t own : group_rows) {
+    if (row % all < before + own) return before * groups + row / all * own + row % all - before;
+    before += own;
+  }
+  return row;
+}
+
 }  // namespace
+
+bool permutes_rows(RowTransform transform) noexcept {
+  return transform == RowTransform::to_adjacent || transform == RowTransform::to_halves ||
+         transform == RowTransform::to_sections || transform == RowTransform::to_groups;
+}
 
 RecipeReader::RecipeReader(const TensorRecipe& recipe, bool whole_rows)
     : recipe_(recipe), elements_(recipe.shape.elements()) {
@@ -87,6 +111,8 @@ RecipeReader::RecipeReader(const TensorRecipe& recipe, bool whole_rows)
 bool RecipeReader::permutes() const noexcept { return permutes_rows(recipe_.transform); }
 
 std::size_t RecipeReader::source_row(std::size_t row) const noexcept {
+  if (recipe_.transform == RowTransform::to_sections) return section_row(row, recipe_.group_rows, recipe_.heads);
+  if (recipe_.transform == RowTransform::to_groups) return group_row(row, recipe_.group_rows, recipe_.heads);
   const std::size_t head_rows = rows_ / std::max<std::size_t>(recipe_.heads, 1), half = head_rows / 2;
   const std::size_t head = row / head_rows, j = row % head_rows;
   const bool to_adjacent = recipe_.transform == RowTransform::to_adjacent;

@@ -13,6 +13,9 @@
 
 namespace imago::models {
 
+/// Attention and feed-forward layer side by side: never, always, or as the file says.
+enum class Parallel : std::uint8_t { never, always, stated };
+
 /// Which blocks have the `sliding_window` of a config.json that does not list them.
 enum class Windows : std::uint8_t { none, always, if_asked };  // if_asked: `use_sliding_window` is true
 
@@ -29,13 +32,19 @@ struct ArchitectureFacts {
   bool gated = true;
   bool latent = false;  ///< latent attention
   bool experts = false;
-  bool own_expert_width = false;  ///< config.json states the width of experts apart, GGUF that of all chosen ones
+  Parallel parallel = Parallel::never;
+  bool shared_norm = false;        ///< where they are side by side, one norm serves both
+  bool norm_bias = false;          ///< layer norms have biases
+  bool norms_around_zero = false;  ///< norms multiply by 1 + their weights in folders
+  bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
+  bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
+  bool output_bias = false;        ///< logits have a bias
+  bool own_expert_width = false;   ///< config.json states the width of experts apart, GGUF that of all chosen ones
   ExpertScores expert_scores = ExpertScores::softmax;
   bool choice_bias = false;
   bool two_judge_group = false;
   bool norm_experts = true;          ///< what a config.json without `norm_topk_prob` means
   bool norm_experts_in_gguf = true;  ///< likewise without `expert_weights_norm`
-  bool feed_forward_bias = false;     ///< of experts and routers too
   bool attention_sinks = false;
   bool states_routing = false;       ///< GGUF has the dense blocks, groups, norm and scale of experts
   bool adjacent_in_gguf = false;     ///< GGUF has the rows of q and k reordered so that neighbours turn together
@@ -49,6 +58,16 @@ struct ArchitectureFacts {
   std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
+  bool two_ropes = false;          ///< blocks with a window turn in another way than those that see everything
+  double window_rope_base = 0;     ///< of the blocks with a window, in files that do not state it; 0: as the others
+
+  // Names in folders that differ from those of llama; single tensors that do are listed in tensor_layout.cpp.
+  std::string_view block_prefix = "model.layers.";
+  std::string_view fused_qkv = {};  ///< the tensor of q, k and v where they are one
+  bool grouped_qkv = false;  ///< in folders it has the queries, the key and the value of one head of keys together
+  bool fused_gate_up = false;
+  std::string_view eps_key = "rms_norm_eps";
+  std::string_view activation_key = "hidden_act";
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;

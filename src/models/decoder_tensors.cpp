@@ -22,6 +22,14 @@ bool is_buffer(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
+bool is_encoder(std::string_view name) {
+  constexpr std::string_view kParts[] = {"vision_tower.", "vision_model.", "visual.",      "multi_modal_projector.",
+                                         "audio_tower.",  "embed_vision.", "embed_audio.", "vision_embedder."};
+  return std::ranges::any_of(kParts, [&](std::string_view part) {
+    return name.starts_with(part) || (name.starts_with("model.") && name.substr(6).starts_with(part));
+  });
+}
+
 void check_shape(const StoredTensor& tensor, const LayoutTensor& wanted, const Traits& traits, bool gguf) {
   if (tensor.shape == wanted.shape) return;
   std::string hint;
@@ -50,10 +58,9 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
   const std::size_t rows = slice.rows, cols = slice.cols, stored = tensor.cols();
   if (rows == 0 || cols == 0) return;
   const std::size_t unit = tensor.format ? static_cast<std::size_t>(tensor.format->block_values()) : 1;
-  const std::size_t begin = slice.first_row / unit * unit;
-  const std::size_t last = slice.first_row + (rows - 1) * slice.row_step;
-  const std::size_t end = std::min(last / unit * unit + unit, stored);
-  const std::size_t width = end - begin, skip = slice.first_row - begin;
+  const std::size_t begin = slice.stored_row(0) / unit * unit;
+  const std::size_t end = std::min(slice.stored_row(rows - 1) / unit * unit + unit, stored);
+  const std::size_t width = end - begin;
   // Sixteen columns are a cache line of each row that is written.
   constexpr std::size_t kStep = 16;
   std::vector<float> piece(std::min(kStep, cols) * width);
@@ -67,7 +74,8 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
       }
     }
     for (std::size_t r = 0; r < rows; ++r) {
-      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + skip + r * slice.row_step];
+      const std::size_t place = slice.stored_row(r) - begin;
+      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + place];
     }
   }
 }
@@ -101,9 +109,10 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
           slice.transposed = true;
           slice.first_row = place.first % stored;
           slice.first_col = place.first / stored;
-          slice.row_step = place.row_apart;
-        } else {
-          slice.row_step = place.row_apart / extent.cols;
+        }
+        if (wanted.groups > 1) {
+          slice.group_rows = place.group_rows;
+          slice.rows_per_group = extent.rows / wanted.groups;
         }
         entries_.push_back({{wanted.roles[i], block, wanted.first_expert + expert}, slice});
       }
@@ -113,7 +122,12 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
 
   std::ranges::sort(entries_, {}, &Entry::key);
   for (const StoredTensor& tensor : file.tensors()) {
-    if (used.count(&tensor) == 0 && !is_buffer(tensor.name)) unused_.push_back(tensor.name);
+    if (used.count(&tensor) != 0 || is_buffer(tensor.name)) continue;
+    if (is_encoder(tensor.name)) {
+      encoders_.push_back(&tensor);
+    } else {
+      unused_.push_back(tensor.name);
+    }
   }
 }
 
@@ -134,6 +148,26 @@ WeightSlice DecoderTensors::require(Role role, std::size_t block, std::size_t ex
   return *slice;
 }
 
+std::string encoder_note(const DecoderTensors& tensors) {
+  const std::size_t count = tensors.encoders().size();
+  if (count == 0) return {};
+  return fmt::format("the language model is used without its encoders of images or sounds: {} tensors are left out",
+                     count);
+}
+
+std::size_t WeightSlice::stored_row(std::size_t row) const noexcept {
+  if (group_rows == 0) return first_row + row;
+  const std::size_t at = skipped + row;
+  return first_row + at / rows_per_group * group_rows + at % rows_per_group;
+}
+
+WeightSlice WeightSlice::part(std::size_t first, std::size_t count) const noexcept {
+  WeightSlice made = *this;
+  (group_rows == 0 ? made.first_row : made.skipped) += first;
+  made.rows = count;
+  return made;
+}
+
 void decode_slice(const WeightSlice& slice, std::span<float> out) {
   const std::size_t rows = slice.rows, cols = slice.cols;
   if (out.size() != rows * cols) {
@@ -141,16 +175,19 @@ void decode_slice(const WeightSlice& slice, std::span<float> out) {
         fmt::format("tensor '{}': {} x {} values into a span of {}", slice.tensor->name, rows, cols, out.size()));
   }
   if (slice.transposed) return decode_transposed(slice, out);
-  if (slice.row_step == 1) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
-  // A vector's values are rows of one column: cheaper to decode with those in between.
-  if (cols == 1) {
-    std::vector<float> all((rows - 1) * slice.row_step + 1);
-    files::decode_tensor(*slice.tensor, slice.first_row, all);
-    for (std::size_t r = 0; r < rows; ++r) out[r] = all[r * slice.row_step];
+  if (slice.contiguous()) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  if (cols == 1 && rows != 0) {  // a vector: cheaper with the values in between than value by value
+    const std::size_t first = slice.stored_row(0);
+    std::vector<float> all(slice.stored_row(rows - 1) + 1 - first);
+    files::decode_tensor(*slice.tensor, first, all);
+    for (std::size_t row = 0; row < rows; ++row) out[row] = all[slice.stored_row(row) - first];
     return;
   }
-  for (std::size_t r = 0; r < rows; ++r) {
-    files::decode_tensor(*slice.tensor, (slice.first_row + r * slice.row_step) * cols, out.subspan(r * cols, cols));
+  for (std::size_t row = 0; row < rows;) {
+    const std::size_t within = (slice.skipped + row) % slice.rows_per_group;
+    const std::size_t count = std::min(slice.rows_per_group - within, rows - row);
+    files::decode_tensor(*slice.tensor, slice.stored_row(row) * cols, out.subspan(row * cols, count * cols));
+    row += count;
   }
 }
 

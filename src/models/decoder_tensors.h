@@ -24,10 +24,20 @@ struct WeightSlice {
   const files::StoredTensor* tensor = nullptr;
   std::size_t first_row = 0, rows = 0, cols = 0;
   /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
-  /// first_row + r · row_step, from row first_col on.
+  /// first_row + r (see `group_rows`), from row first_col on.
   bool transposed = false;
   std::size_t first_col = 0;
-  std::size_t row_step = 1;  ///< row r is row first_row + r · row_step: gate and up of gpt_oss take turns
+  /// Where `group_rows` is not 0, the tensor holds groups of that many rows, each of which has `rows_per_group` rows of
+  /// the slice from `first_row` on: q, k and v of gpt_neox, gate and up
+  /// of gpt_oss. The slice then begins with its row number `skipped`.
+  std::size_t group_rows = 0, rows_per_group = 0, skipped = 0;
+
+  /// Whether its rows follow each other in the tensor.
+  bool contiguous() const noexcept { return !transposed && group_rows == 0; }
+  /// The row of the tensor, or where that is transposed its column, that one of its rows is.
+  std::size_t stored_row(std::size_t row) const noexcept;
+  /// Some of its rows.
+  WeightSlice part(std::size_t first, std::size_t count) const noexcept;
 };
 
 /// All roles of a model, found and checked once: shapes against the traits, nothing missing (threats.md 54).
@@ -43,6 +53,8 @@ class DecoderTensors {
   /// Names of tensors without a role, in the order of the file. Buffers that old folders carry along (rotary
   /// frequencies, causal masks) are not weights and not among them.
   std::span<const std::string> unused() const noexcept { return unused_; }
+  /// Tensors of encoders of images or sounds, which stand beside the language model in one folder. Not in unused().
+  std::span<const files::StoredTensor* const> encoders() const noexcept { return encoders_; }
 
  private:
   struct Entry {
@@ -51,8 +63,12 @@ class DecoderTensors {
   };
   std::vector<Entry> entries_;  // sorted by key
   std::vector<std::string> unused_;
+  std::vector<const files::StoredTensor*> encoders_;
   std::string path_;
 };
+
+/// What a user should know about a model with encoders: that they are left out. Empty if there are none.
+std::string encoder_note(const DecoderTensors& tensors);
 
 /// A slice as float32, [rows][cols]. Throws as files::decode_tensor.
 void decode_slice(const WeightSlice& slice, std::span<float> out);

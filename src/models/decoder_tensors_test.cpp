@@ -10,6 +10,8 @@
 
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "models/architectures.h"
+#include "models/tensor_layout.h"
 #include "testing/problems.h"
 #include "testing/safetensors.h"
 #include "testing/temp_dir.h"
@@ -146,7 +148,6 @@ class SmallFolder {
     }
   }
 
- private:
   TensorFile open() {
     folder_->write("config.json", config_.dump());
     std::vector<std::pair<std::string, Tensor<float>>> tensors;
@@ -155,6 +156,7 @@ class SmallFolder {
     return TensorFile::open(folder_->path().string());
   }
 
+ private:
   std::unique_ptr<testing::TempDir> folder_;
   nlohmann::json config_;
   std::map<std::string, Shape> shapes_;
@@ -206,6 +208,64 @@ TEST(DecoderTensors, FoldersOfABareModelLackThePrefix) {
   }
   folder.shapes() = bare;
   EXPECT_EQ(folder.problem(), "no error");
+}
+
+TEST(DecoderTensors, LanguageModelsBesideEncodersHaveLongerNames) {
+  for (const bool newer : {false, true}) {
+    SmallFolder folder;
+    std::map<std::string, Shape> longer;
+    for (const auto& [name, shape] : folder.shapes()) {
+      const bool inner = name.rfind("model.", 0) == 0;
+      longer[!newer ? "language_model." + name : inner ? "model.language_model." + name.substr(6) : name] = shape;
+    }
+    longer["vision_tower.patch.weight"] = {2, 2};
+    longer["model.multi_modal_projector.weight"] = {2, 2};
+    folder.shapes() = longer;
+    folder.config() = {
+        {"model_type", "some_images_too"}, {"text_config", folder.config()}, {"tie_word_embeddings", false}};
+    EXPECT_EQ(folder.problem(), "no error");
+    const TensorFile file = folder.open();
+    const DecoderTensors tensors(file, read_traits(file));
+    EXPECT_EQ(encoder_note(tensors),
+              "the language model is used without its encoders of images or sounds: 2 tensors are left out");
+  }
+}
+
+TEST(DecoderTensors, RowsOfHeadsMayBeMixed) {
+  // Two groups of heads, each with the rows of two queries, of the key and of the value.
+  Traits traits = traits_of(Architecture::falcon);
+  traits.width = 2;
+  traits.heads = 4;
+  traits.kv_heads = 2;
+  traits.head_values = 2;
+  traits.blocks = 1;
+  traits.block.resize(1);
+  const auto layout = block_layout(traits, usual_naming(traits, false), 0);
+  const auto fused =
+      std::ranges::find(layout, "transformer.h.0.self_attention.query_key_value.weight", &LayoutTensor::name);
+  ASSERT_NE(fused, layout.end());
+  EXPECT_EQ(fused->groups, 2U);
+  std::vector<float> rows(16 * 2);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i / 2);
+  files::StoredTensor tensor;
+  tensor.name = "qkv";
+  tensor.format = DType::float32;
+  tensor.shape = {16, 2};
+  tensor.bytes = std::as_bytes(std::span(rows));
+  const auto rows_of = [&](const WeightSlice& slice) {
+    std::vector<float> found;
+    const std::vector<float> values = decoded(slice);
+    for (std::size_t i = 0; i < values.size(); i += 2) found.push_back(values[i]);
+    return found;
+  };
+  WeightSlice query{&tensor, 0, 8, 2}, value{&tensor, 6, 4, 2};
+  query.group_rows = value.group_rows = 8;
+  query.rows_per_group = 4;
+  value.rows_per_group = 2;
+  EXPECT_EQ(rows_of(query), (std::vector<float>{0, 1, 2, 3, 8, 9, 10, 11}));
+  EXPECT_EQ(rows_of(value), (std::vector<float>{6, 7, 14, 15}));
+  EXPECT_EQ(rows_of(query.part(3, 3)), (std::vector<float>{3, 8, 9}));
+  EXPECT_FALSE(query.contiguous());
 }
 
 TEST(DecoderTensors, ExpertsInOneTensor) {

@@ -41,17 +41,26 @@ class Writer {
 
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
-    attention(enter(Role::attention_norm, Role::attention_norm_bias));
-    leave(Role::attention_post_norm);
-    feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
-    leave(Role::feed_forward_post_norm);
+    attend(enter(Role::attention_norm, Role::attention_norm_bias));
+    if (traits_.parallel) {
+      // The stream stays as it is until both branches have read it.
+      hide(traits_.shared_norm ? enter(Role::attention_norm, Role::attention_norm_bias)
+                               : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+      finish_attention();
+      finish_feed_forward();
+    } else {
+      finish_attention();
+      feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
+    }
     return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
   }
 
   std::vector<Step> output() {
     norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
     products(Slot::normed,
-             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output}, .out = Slot::logits}});
+             {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output},
+               .bias = facts(traits_.architecture).output_bias ? std::optional(key(Role::output_bias)) : std::nullopt,
+               .out = Slot::logits}});
     if (traits_.logit_scale != 1 || traits_.logit_cap != 0) {
       steps_.push_back(backend::AdjustLogits{.scale = traits_.logit_scale, .cap = traits_.logit_cap});
     }
@@ -64,7 +73,7 @@ class Writer {
 
   void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
     backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
-    if (bias && traits_.norm == NormKind::layer) step.bias = key(*bias);
+    if (bias && facts(traits_.architecture).norm_bias) step.bias = key(*bias);
     steps_.push_back(step);
   }
 
@@ -84,7 +93,7 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
-  void latent_attention(Slot in) {
+  void attend_latent(Slot in) {
     const Product latent{.matrix = key(Role::latent), .out = Slot::key};
     const Product query{.matrix = key(Role::query), .out = Slot::query};
     if (traits_.query_low == 0) {
@@ -105,35 +114,64 @@ class Writer {
                                            .eps = eps(),
                                            .key_up = key(Role::key_up),
                                            .value_up = key(Role::value_up)});
-    products(Slot::attended, {{.matrix = key(Role::attention_output)}});
   }
 
-  void attention(Slot in) {
-    if (traits_.latent != 0) return latent_attention(in);
+  void attend(Slot in) {
+    if (traits_.latent != 0) return attend_latent(in);
     products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
                   {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
                   {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
-    if (traits_.query_norm != QueryNorm::none) {
+    const bool turned = facts(traits_.architecture).query_norm_turned;
+    const BlockTraits& block = traits_.block[block_];
+    const bool other_rope = traits_.window_rope && block.window != 0;
+    if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    steps_.push_back(backend::Attend{.rotary = traits_.block[block_].rope ? traits_.rotary : 0,
-                                     .pairs = traits_.rope_pairs,
-                                     .window = traits_.block[block_].window,
-                                     .scale = traits_.attention_scale,
-                                     .cap = traits_.attention_cap,
-                                     .sinks = traits_.attention_sinks ? std::optional(key(Role::sinks)) : std::nullopt});
-    products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+    backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
+                         .rope = other_rope ? 1U : 0U,
+                         .pairs = traits_.rope_pairs,
+                         .window = block.window,
+                         .scale = traits_.attention_scale,
+                         .cap = traits_.attention_cap};
+    if (!block.rope) step.rotary = 0;
+    if (turned) {
+      step.query_norm = key(Role::query_norm);
+      step.key_norm = key(Role::key_norm);
+      step.eps = eps();
+    }
+    if (traits_.query_growth != 0) {
+      step.growth = static_cast<float>(traits_.query_growth);
+      step.growth_period = static_cast<std::size_t>(traits_.rope_scaling.original_context);
+    }
+    if (traits_.attention_sinks) step.sinks = key(Role::sinks);
+    steps_.push_back(step);
+  }
+
+  void finish_attention() {
+    products(traits_.latent != 0 ? Slot::attended : Slot::query,
+             {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+    leave(Role::attention_post_norm);
   }
 
   void feed_forward(Slot in) {
-    if (traits_.block[block_].experts) return experts(in);
+    if (traits_.block[block_].experts) {
+      experts(in);
+      return leave(Role::feed_forward_post_norm);
+    }
+    hide(in);
+    finish_feed_forward();
+  }
+
+  void hide(Slot in) {
     Product hidden = hidden_product(Role::gate, Role::up);
-    Product down{.matrix = key(Role::down)};
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
-    down.bias = key(Role::down_bias);
     products(in, {hidden});
-    products(Slot::hidden, {down});
+  }
+
+  void finish_feed_forward() {
+    products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
+    leave(Role::feed_forward_post_norm);
   }
 
   Product hidden_product(Role gate, Role up) const {

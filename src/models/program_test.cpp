@@ -104,6 +104,36 @@ TEST(Program, HasWhatTraitsSay) {
   EXPECT_NE(block_text(smol, 1).find("attend * 0.25\n"), std::string::npos);
 }
 
+TEST(Program, BranchesSideBySideReadTheSameStream) {
+  Traits neox = small(Architecture::gpt_neox);
+  neox.parallel = true;
+  EXPECT_EQ(block_text(neox),
+            "layer norm stream by attention_norm + attention_norm_bias -> normed\n"
+            "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "attend * 0.25, rotary 16 halves\n"
+            "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed\n"
+            "products normed: gelu_erf(up + up_bias) -> hidden\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "add branch\n"
+            "products hidden: down + down_bias -> branch\n"
+            "add branch\n");
+  EXPECT_EQ(backend::text(make_program(small(Architecture::phi)).output),
+            "layer norm stream by output_norm + output_norm_bias -> normed\n"
+            "products normed: output + output_bias -> logits\n");
+}
+
+TEST(Program, BlocksWithAWindowMayTurnInAnotherWay) {
+  Traits gemma = small(Architecture::gemma3);
+  gemma.block[0].window = 32;
+  gemma.window_rope = Rope{.base = 1e4, .rotary = 8, .scaling = {}};
+  EXPECT_NE(block_text(gemma, 0).find("attend * 0.25, rotary other 8 halves, window 32\n"), std::string::npos);
+  EXPECT_NE(block_text(gemma, 1).find("attend * 0.25, rotary 16 halves\n"), std::string::npos);
+  Traits ministral = small(Architecture::ministral3);
+  ministral.query_growth = 0.5;
+  ministral.rope_scaling.original_context = 64;
+  EXPECT_NE(block_text(ministral).find("rotary 16 halves, growing by 0.5 from 64\n"), std::string::npos);
+}
+
 TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {
   const backend::Program program = make_program(small(Architecture::mixtral));
   std::vector<std::string> names;
@@ -120,6 +150,13 @@ TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {
   EXPECT_EQ(std::vector<std::string>(router, router + 5),
             (std::vector<std::string>{"router0", "gate0+up0", "down0", "gate1+up1", "down1"}));
   EXPECT_EQ(names.back(), "down7");
+}
+
+std::string neighbours(std::string text) { return text.replace(text.find("halves"), 6, "adjacent"); }
+
+/// Products of a line, and the first ones of a feed-forward layer that has the same norm.
+std::string with(const std::string& products, const std::string& hidden) {
+  return products.substr(0, products.size() - 1) + ", " + hidden + " -> hidden\n";
 }
 
 /// What the CUDA backend queues for a block of each architecture.
@@ -142,6 +179,18 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       "branch\n";
   const std::string experts =
       norm + "experts normed: 2 of 8 by router, normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
+  const std::string two_norms = attention + heads + attend +
+                                "products query: attention_output + attention_output_bias -> branch | rms norm branch "
+                                "by attention_post_norm -> branch | add branch\n" +
+                                norm + "products normed: gelu(gate) * up -> hidden\n" +
+                                "products hidden: down + down_bias -> branch | rms norm branch by "
+                                "feed_forward_post_norm -> branch | add branch\n";
+  const std::string layer_attention =
+      "layer norm stream by attention_norm + attention_norm_bias -> normed | products normed: " + qkv;
+  const std::string layer_norm = "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed | ";
+  const auto layers = [&](const std::string& activation) {
+    return layer_attention + attend + output + layer_norm + "products normed: " + activation + " -> hidden\n" + down;
+  };
   const std::string sigmoid_experts = norm +
                                       "experts normed: 2 of 8 by sigmoid of router, chosen by + choice_bias, "
                                       "normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
@@ -185,6 +234,22 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
            "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed | products normed: gelu(up + "
            "up_bias) -> hidden\n" +
            down},
+      {Architecture::olmo3, norms_after},
+      {Architecture::ministral3, llama},
+      {Architecture::cohere2, neighbours("layer norm stream by attention_norm -> normed | products normed: " +
+                                         with(qkv, "silu(gate) * up") + attend + output + down)},
+      {Architecture::ernie4_5, neighbours(llama)},
+      {Architecture::hunyuan_v1_dense,
+       attention +
+           "attend * 0.25, rotary 16 halves, then norms of heads by query_norm and key_norm for attention_output\n" +
+           output + norm + hidden + down},
+      {Architecture::starcoder2, layers("gelu(up + up_bias)")},
+      {Architecture::phi, with(layer_attention, "gelu(up + up_bias)") + attend + output + down},
+      {Architecture::gpt_neox, layers("gelu_erf(up + up_bias)")},
+      {Architecture::stablelm, layers("silu(gate) * up")},
+      {Architecture::falcon,
+       layer_attention + layer_norm + "products normed: gelu_erf(up + up_bias) -> hidden\n" + attend + output + down},
+      {Architecture::gemma3, two_norms},
   };
   for (const ArchitectureFacts& row : architectures()) {
     if (row.latent) {

@@ -48,13 +48,13 @@ void append(std::vector<SourceRows>& parts, const WeightSlice& slice) {
   const StoredTensor& tensor = *slice.tensor;
   const bool vector = tensor.shape.rank() < 2;
   if (!parts.empty() && parts.back().tensor == slice.tensor) {
-    if (vector || slice.transposed) return;  // already added as a whole
+    if (vector || !slice.contiguous()) return;  // already added as a whole
     if (parts.back().first_row + parts.back().rows == slice.first_row) {
       parts.back().rows += slice.rows;
       return;
     }
   }
-  if (vector || slice.transposed) {
+  if (vector || !slice.contiguous()) {
     parts.push_back({&tensor, 0, tensor.rows()});
   } else {
     parts.push_back({&tensor, slice.first_row, slice.rows});
@@ -75,14 +75,18 @@ class RecipeBuilder {
     recipe.block = block;
     recipe.blocks = traits_.blocks;
     recipe.matrices = matrices_of(traits_, wanted, block);
-    bool transposed = false, woven = wanted.interleaved || wanted.key_values || (wanted.transposed && wanted.experts > 1);
+    // Vectors of several experts are rows of a matrix, not what a slice takes for rows.
+    const bool vectors = extent_of(traits_, wanted.roles[0], block).vector;
+    bool woven = wanted.key_values || (wanted.experts > 1 && (wanted.transposed || wanted.groups > 1 || vectors));
+    WeightSlice last;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
         const std::optional<WeightSlice> slice = tensors_.find(role, block, wanted.first_expert + expert);
         if (!slice && wanted.optional && recipe.parts.empty()) return std::nullopt;
         if (!slice) tensors_.require(role, block, wanted.first_expert + expert);  // throws
-        transposed = slice->transposed;
-        woven = woven || slice->row_step != 1 || slice->first_col != 0 || (slice->transposed && wanted.experts > 1);
+        woven = woven || slice->first_col != 0 ||
+                (wanted.experts > 1 && (slice->transposed || slice->group_rows != 0));
+        last = *slice;
         append(recipe.parts, *slice);
       }
     }
@@ -91,8 +95,13 @@ class RecipeBuilder {
       return recipe;
     }
     check_whole(recipe, wanted);
-    recipe.transform = transform_of(wanted, transposed);
-    if (recipe.transform == RowTransform::to_adjacent || recipe.transform == RowTransform::to_halves) {
+    recipe.transform = transform_of(wanted, last);
+    if (recipe.transform == RowTransform::to_sections || recipe.transform == RowTransform::to_groups) {
+      recipe.heads = traits_.kv_heads;
+      for (const Role role : wanted.roles) {
+        recipe.group_rows.push_back(extent_of(traits_, role, block).rows / traits_.kv_heads);
+      }
+    } else if (permutes_rows(recipe.transform)) {
       const bool query = wanted.roles[0] == Role::query || wanted.roles[0] == Role::query_bias;
       recipe.heads = query ? traits_.heads : traits_.kv_heads;
     }
@@ -127,13 +136,17 @@ class RecipeBuilder {
     }
   }
 
-  RowTransform transform_of(const LayoutTensor& wanted, bool source_transposed) const {
+  RowTransform transform_of(const LayoutTensor& wanted, const WeightSlice& source) const {
     const Role role = wanted.roles[0];
-    if (source_transposed != wanted.transposed) return RowTransform::transpose;
-    if (turns(role) && facts(traits_.architecture).adjacent_in_gguf) {
+    if (source.transposed != wanted.transposed) return RowTransform::transpose;
+    if ((source.group_rows != 0) != (wanted.groups > 1)) {
+      return wanted.groups > 1 ? RowTransform::to_groups : RowTransform::to_sections;
+    }
+    const ArchitectureFacts& row = facts(traits_.architecture);
+    if (turns(role) && row.adjacent_in_gguf) {
       return target_.gguf ? RowTransform::to_adjacent : RowTransform::to_halves;
     }
-    if (is_norm_weight(role) && traits_.architecture == Architecture::gemma2) {
+    if (is_norm_weight(role) && row.norms_around_zero) {
       return target_.gguf ? RowTransform::add_one : RowTransform::subtract_one;
     }
     return RowTransform::none;

@@ -27,11 +27,16 @@ enum class RowTransform : std::uint8_t {
   none,
   to_adjacent,  ///< rows of each head from (j, j + half) order to (2j, 2j + 1): llama's q and k in GGUF
   to_halves,    ///< the inverse
+  to_sections,  ///< from the q, k and v of one head of keys after those of another to all q, all k, all v
+  to_groups,    ///< the inverse
   transpose,    ///< gpt2's projections
   add_one,      ///< gemma's norms in GGUF
   subtract_one,
   weave,  ///< TensorRecipe::woven
 };
+
+/// Whether the rows of the result are those of the source in another order.
+bool permutes_rows(RowTransform transform) noexcept;
 
 /// What a tensor is for, as far as the choice of its type depends on it.
 enum class TensorUse : std::uint8_t { embedding, output, attention_value, down, matrix, vector, router };
@@ -56,8 +61,9 @@ struct TensorRecipe {
   Shape shape;
   std::vector<SourceRows> parts;                ///< concatenated; all of one type
   RowTransform transform = RowTransform::none;  ///< applied to the concatenation; `shape` is the result's
-  std::size_t heads = 0;                        ///< to_adjacent and to_halves: the rows are that many heads
-  std::vector<WovenSlice> woven;                ///< weave: all there is of the target; `parts` are their tensors
+  std::size_t heads = 0;                        ///< where rows are permuted: they are that many heads or groups
+  std::vector<std::size_t> group_rows = {};     ///< to_sections and to_groups: of each section in a group
+  std::vector<WovenSlice> woven = {};            ///< weave: all there is of the target; `parts` are their tensors
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder

@@ -42,6 +42,10 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
   if (traits.learned_positions) return;
   out.size("rope.dimension_count", traits.rotary);
   out.number("rope.freq_base", traits.rope_base);
+  if (traits.window_rope && traits.window_rope->base != traits.rope_base) {
+    out.number("rope.freq_base_swa", traits.window_rope->base);
+  }
+  if (traits.query_growth != 0) out.number("attention.temperature_scale", traits.query_growth);
   const RopeScaling& scaling = traits.rope_scaling;
   if (scaling.kind == Kind::linear) {
     out.add("rope.scaling.type", "linear");
@@ -57,7 +61,9 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
       return;
     }
     if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
-    if (scaling.attention_factor != 0) {
+    if (scaling.attention_factor == 1 && traits.architecture == Architecture::ministral3) {
+      out.number("rope.scaling.yarn_log_multiplier", 1);
+    } else if (scaling.attention_factor != 0) {
       out.number("rope.scaling.attn_factor", scaling.attention_factor / yarn_attention_factor(scaling.factor));
       out.number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
     }
@@ -77,8 +83,9 @@ bool has_usual_windows(const Traits& traits) {
 void write_windows(const Traits& traits, MetadataWriter& out) {
   const std::size_t window = window_of(traits);
   if (window == 0) {
-    // Without this key llama.cpp assumes 4096.
-    if (traits.architecture == Architecture::gemma2 || traits.architecture == Architecture::phi3) {
+    // Without this key llama.cpp assumes 4096, or fails.
+    constexpr Architecture kAlways[] = {Architecture::gemma2, Architecture::phi3, Architecture::cohere2};
+    if (std::ranges::find(kAlways, traits.architecture) != std::end(kAlways)) {
       out.size("attention.sliding_window", 0);
     }
     return;
@@ -88,16 +95,24 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
 }
 
 void write_multipliers(const Traits& traits, MetadataWriter& out) {
-  if (traits.architecture == Architecture::gemma2) {
-    out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
-    out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+  if (facts(traits.architecture).norms_around_zero) {
+    if (traits.architecture == Architecture::gemma2 || traits.attention_cap != 0) {
+      out.number("attn_logit_softcapping", static_cast<double>(traits.attention_cap));
+    }
+    if (traits.architecture == Architecture::gemma2 || traits.logit_cap != 0) {
+      out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+    }
     out.add("attention.scale", traits.attention_scale);
   } else if (has_multipliers(traits.architecture)) {
     out.add("attention.scale", traits.attention_scale);
     out.add("embedding_scale", traits.embedding_scale);
     out.add("residual_scale", traits.residual_scale);
     out.add("logit_scale", 1 / traits.logit_scale);
+  } else if (traits.architecture == Architecture::cohere2) {
+    out.add("logit_scale", traits.logit_scale);
   }
+  if (facts(traits.architecture).parallel == Parallel::stated) out.add("use_parallel_residual", traits.parallel);
+  if (traits.architecture == Architecture::falcon) out.add("tensor_data_layout", "jploski");
 }
 
 void write_experts(const Traits& traits, MetadataWriter& out) {
@@ -192,6 +207,15 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {
     notes.push_back("llama.cpp cannot run this architecture without soft caps");
   }
+  if (traits.architecture == Architecture::gemma3) {
+    // llama.cpp goes by the number of blocks: the largest model alone has another scale.
+    const auto heads = static_cast<double>(traits.heads), width = static_cast<double>(traits.width);
+    const double usual =
+        traits.blocks == 62 ? std::sqrt(heads / width) : static_cast<double>(usual_attention_scale(traits));
+    if (std::abs(static_cast<double>(traits.attention_scale) - usual) > 1e-6 * usual) {
+      notes.push_back("the scale of attention is stated, but llama.cpp takes that of the width of a head");
+    }
+  }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
   if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
                                   static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
@@ -232,7 +256,7 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
   if (traits.rope_scaling.kind != Kind::llama3) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = llama3_divisors(traits, traits.rope_scaling);
+  made->values = llama3_divisors(main_rope(traits));
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;
@@ -258,6 +282,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   recipe.notes = gguf_losses(traits, file.path());
   recipe.tensors = decoder_recipes(traits, tensors, usual_naming(traits, true));
   add_rope_factors(traits, recipe);
+  if (std::string note = encoder_note(tensors); !note.empty()) recipe.notes.push_back(std::move(note));
   for (const std::string& unused : tensors.unused()) {
     recipe.notes.push_back(
         fmt::format("tensor '{}' is left out: a {} has no use for it", unused, name(traits.architecture)));

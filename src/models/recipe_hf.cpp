@@ -65,9 +65,10 @@ double share_of(std::size_t some, std::size_t all) {
   return same ? share : std::nextafter(share, 1.0);
 }
 
-void write_rope(const Traits& traits, Object& config) {
+/// The object of one rotation.
+Object rope_object(const Traits& traits, const Rope& of) {
   Object rope;
-  const RopeScaling& scaling = traits.rope_scaling;
+  const RopeScaling& scaling = of.scaling;
   rope.text("rope_type", scaling.kind == Kind::linear   ? "linear"
                          : scaling.kind == Kind::llama3 ? "llama3"
                          : scaling.kind == Kind::yarn   ? "yarn"
@@ -91,17 +92,35 @@ void write_rope(const Traits& traits, Object& config) {
       rope.number("mscale", scaling.scale_growth);
       rope.number("mscale_all_dim", scaling.scale_growth);
     }
+    if (traits.query_growth != 0) rope.number("llama_4_scaling_beta", traits.query_growth);
   }
+  rope.number("rope_theta", of.base);
+  if (of.rotary != traits.head_values && traits.latent == 0) {
+    rope.number("partial_rotary_factor", share_of(of.rotary, traits.head_values));
+  }
+  return rope;
+}
+
+void write_rope(const Traits& traits, Object& config) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const Rope main = main_rope(traits);
+  const std::string rope = rope_object(traits, main).json(files::JsonStyle::compact);
   // transformers 4 reads `rope_theta` and `rope_scaling`, 5 prefers one object.
-  if (scaling.kind != Kind::none) config.raw("rope_scaling", rope.json(files::JsonStyle::compact));
-  config.number("rope_theta", traits.rope_base);
-  rope.number("rope_theta", traits.rope_base);
-  if (traits.latent == 0 && (traits.rotary != traits.head_values || facts(traits.architecture).rotary_share != 1)) {
-    const double share = share_of(traits.rotary, traits.head_values);
-    rope.number("partial_rotary_factor", share);
-    config.number("partial_rotary_factor", share);
+  if (main.scaling.kind != Kind::none) config.raw("rope_scaling", rope);
+  config.number("rope_theta", main.base);
+  if (traits.latent == 0 && (row.rotary_share != 1 || main.rotary != traits.head_values)) {
+    config.number("partial_rotary_factor", share_of(main.rotary, traits.head_values));
   }
-  config.raw("rope_parameters", rope.json(files::JsonStyle::compact));
+  if (row.two_ropes) {
+    const Rope windows = traits.window_rope.value_or(main);
+    if (row.window_rope_base != 0) config.number("rope_local_base_freq", windows.base);
+    Object both;
+    both.raw("full_attention", rope);
+    both.raw("sliding_attention", rope_object(traits, windows).json(files::JsonStyle::compact));
+    config.raw("rope_parameters", both.json(files::JsonStyle::compact));
+  } else {
+    config.raw("rope_parameters", rope);
+  }
 }
 
 void write_windows(const Traits& traits, Object& config) {
@@ -134,14 +153,26 @@ std::string inverse_of(float scale) {
   return same ? files::format_number(rounded) : files::format_number(inverse);
 }
 
+void write_falcon(const Traits& traits, Object& config) {
+  // Models of one head of keys have another order of rows in transformers, which is the same for one head.
+  const bool grouped = traits.kv_heads != 1 || !traits.shared_norm;
+  config.flag("new_decoder_architecture", grouped);
+  config.flag("multi_query", true);
+  config.flag("parallel_attn", true);
+  config.flag("alibi", false);
+  config.flag("bias", false);
+  config.size("num_kv_heads", traits.kv_heads);
+  config.size("num_ln_in_parallel_attn", traits.shared_norm ? 1 : 2);
+  config.size("ffn_hidden_size", traits.block.front().feed_forward);
+}
+
 /// Settings that one architecture has.
-void write_special(const Traits& traits, Object& config) {
+void write_special(const Traits& traits, const ConfigExtras& extras, Object& config) {
   const Architecture architecture = traits.architecture;
-  if (architecture == Architecture::gemma2) {
+  if (facts(architecture).norms_around_zero) {
     config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
     config.number_or_null("attn_logit_softcapping", traits.attention_cap);
     config.number_or_null("final_logit_softcapping", traits.logit_cap);
-    config.text("hidden_activation", name_in(kActivationNames, traits.activation, "silu"));
   } else if (has_multipliers(architecture)) {
     config.number("attention_multiplier", traits.attention_scale);
     config.number("embedding_multiplier", traits.embedding_scale);
@@ -168,7 +199,16 @@ void write_special(const Traits& traits, Object& config) {
     config.size("rotary_dim", traits.rotary);
   } else if (architecture == Architecture::phi3) {
     config.size("original_max_position_embeddings", traits.context);
+  } else if (architecture == Architecture::cohere2) {
+    config.number("logit_scale", traits.logit_scale);
+  } else if (architecture == Architecture::stablelm) {
+    config.flag("use_qkv_bias", extras.attention_bias);
+  } else if (architecture == Architecture::starcoder2) {
+    config.flag("use_bias", extras.attention_bias);
+  } else if (architecture == Architecture::falcon) {
+    write_falcon(traits, config);
   }
+  if (facts(architecture).parallel == Parallel::stated) config.flag("use_parallel_residual", traits.parallel);
 }
 
 void write_experts(const Traits& traits, const ConfigExtras& extras, Object& config) {
@@ -222,13 +262,15 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("head_dim", traits.latent != 0 ? traits.rotary : traits.head_values);
   config.size("intermediate_size", traits.block.front().feed_forward);
   config.size("max_position_embeddings", traits.context);
-  config.number("rms_norm_eps", traits.norm_eps);
-  config.text("hidden_act", name_in(kActivationNames, traits.activation, "silu"));
+  config.number(std::string(facts(traits.architecture).eps_key), traits.norm_eps);
+  const std::string activation(name_in(kActivationNames, traits.activation, "silu"));
+  config.text("hidden_act", activation);
+  config.text(std::string(facts(traits.architecture).activation_key), activation);
   // qwen2 always has these biases and no key for them.
   if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
   write_rope(traits, config);
   write_windows(traits, config);
-  write_special(traits, config);
+  write_special(traits, extras, config);
   write_experts(traits, extras, config);
 }
 
@@ -271,7 +313,7 @@ RopeScaling find_scaling(const GgufFile& file, const Traits& traits, const Weigh
     for (const Llama3Field& field : kLlama3Fields) scaling.*field.value = stated.positive(field.key, field.high);
     return scaling;
   }
-  const std::optional<RopeScaling> found = llama3_scaling(traits, factors);
+  const std::optional<RopeScaling> found = llama3_scaling(main_rope(traits), factors);
   if (!found) {
     throw UnsupportedError(
         fmt::format("{}: 'rope_freqs.weight' holds factors that are not those of llama3 scaling, and "
@@ -352,6 +394,7 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   recipe.target = FileForm::huggingface;
   recipe.tensors = decoder_recipes(traits, tensors, usual_naming(traits, false));
   recipe.safetensors_metadata = {{"format", "pt"}};
+  if (std::string note = encoder_note(tensors); !note.empty()) recipe.notes.push_back(std::move(note));
   for (const std::string& unused : tensors.unused()) {
     recipe.notes.push_back(
         fmt::format("tensor '{}' is left out: a {} has no use for it", unused, name(traits.architecture)));

@@ -42,6 +42,24 @@ std::vector<float> reordered(const std::vector<float>& rows, std::size_t heads, 
   return out;
 }
 
+/// Rows of q, k and v of each group together, or all q, then all k, then all v.
+std::vector<float> regrouped(const std::vector<float>& rows, const TensorRecipe& recipe, std::size_t cols,
+                             bool together) {
+  std::vector<float> out(rows.size());
+  std::size_t grouped = 0;
+  for (std::size_t group = 0; group < recipe.heads; ++group) {
+    std::size_t section = 0;
+    for (const std::size_t count : recipe.group_rows) {
+      const std::size_t apart = section + group * count;
+      const std::size_t from = together ? apart : grouped, to = together ? grouped : apart;
+      std::copy_n(rows.data() + from * cols, count * cols, out.data() + to * cols);
+      grouped += count;
+      section += count * recipe.heads;
+    }
+  }
+  return out;
+}
+
 std::vector<float> carried_out(const TensorRecipe& recipe) {
   std::vector<float> values;
   if (recipe.transform == RowTransform::weave) {
@@ -61,6 +79,8 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
     case RowTransform::weave: break;  // what comes back tells
     case RowTransform::to_adjacent: return reordered(values, recipe.heads, cols, true);
     case RowTransform::to_halves: return reordered(values, recipe.heads, cols, false);
+    case RowTransform::to_sections: return regrouped(values, recipe, cols, false);
+    case RowTransform::to_groups: return regrouped(values, recipe, cols, true);
     case RowTransform::transpose: {
       const std::vector<float> before = values;
       const std::size_t rows = recipe.shape[0];
@@ -251,14 +271,12 @@ TEST(Recipe, Llama3ScalingIsFoundInItsFactors) {
   EXPECT_EQ(found.rope_scaling.factor, 8);
 
   // Llama 3.2 1B: 64 values a head, factor 32, context 8192.
-  Traits traits;
-  traits.rotary = 64;
-  traits.rope_base = 500000;
   const RopeScaling scaling{.kind = RopeScaling::Kind::llama3, .factor = 32, .original_context = 8192};
-  EXPECT_EQ(llama3_scaling(traits, llama3_divisors(traits, scaling)), scaling);
-  std::vector<float> other = llama3_divisors(traits, scaling);
-  other[20] *= 1.5F;
-  EXPECT_FALSE(llama3_scaling(traits, other));
+  const Rope rope{.base = 500000, .rotary = 64, .scaling = scaling};
+  std::vector<float> divisors = llama3_divisors(rope);
+  EXPECT_EQ(llama3_scaling(rope, divisors), scaling);
+  divisors[20] *= 1.5F;
+  EXPECT_FALSE(llama3_scaling(rope, divisors));
 }
 
 /// A llama of one block without sense, with a tokenizer of three tokens for an embedding of five.

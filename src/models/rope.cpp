@@ -18,11 +18,11 @@ constexpr int kSmallestContextBits = 3, kLargestContextBits = 24;
 constexpr double kTolerance = 1e-4;
 
 /// Llama 3: slow pairs are stretched by the factor, fast ones stay, and between the two wavelengths it goes smoothly.
-std::vector<double> llama3_factors(const Traits& traits, const RopeScaling& scaling) {
-  std::vector<double> factors(traits.rotary / 2);
+std::vector<double> llama3_factors(const Rope& rope) {
+  const RopeScaling& scaling = rope.scaling;
+  std::vector<double> factors(rope.rotary / 2);
   for (std::size_t j = 0; j < factors.size(); ++j) {
-    const double frequency =
-        std::pow(traits.rope_base, -2 * static_cast<double>(j) / static_cast<double>(traits.rotary));
+    const double frequency = std::pow(rope.base, -2 * static_cast<double>(j) / static_cast<double>(rope.rotary));
     const double turns = scaling.original_context * frequency / (2 * std::numbers::pi);
     const double blend =
         std::clamp((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
@@ -32,12 +32,11 @@ std::vector<double> llama3_factors(const Traits& traits, const RopeScaling& scal
 }
 
 /// YaRN: the same idea, blended linearly between the pairs that turn beta_fast and beta_slow times in the context.
-std::vector<double> yarn_factors(const Traits& traits) {
-  const RopeScaling& scaling = traits.rope_scaling;
-  const double rotary = static_cast<double>(traits.rotary);
+std::vector<double> yarn_factors(const Rope& rope) {
+  const RopeScaling& scaling = rope.scaling;
+  const double rotary = static_cast<double>(rope.rotary);
   const auto pair_of_turns = [&](double turns) {
-    return rotary * std::log(scaling.original_context / (turns * 2 * std::numbers::pi)) /
-           (2 * std::log(traits.rope_base));
+    return rotary * std::log(scaling.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.base));
   };
   double first = pair_of_turns(scaling.beta_fast), last = pair_of_turns(scaling.beta_slow);
   if (scaling.truncate) {
@@ -47,7 +46,7 @@ std::vector<double> yarn_factors(const Traits& traits) {
   first = std::max(first, 0.0);
   last = std::min(last, rotary - 1);
   const double length = first == last ? 0.001 : last - first;
-  std::vector<double> factors(traits.rotary / 2);
+  std::vector<double> factors(rope.rotary / 2);
   for (std::size_t j = 0; j < factors.size(); ++j) {
     const double stretch = std::clamp((static_cast<double>(j) - first) / length, 0.0, 1.0);
     factors[j] = stretch / scaling.factor + (1 - stretch);
@@ -57,23 +56,23 @@ std::vector<double> yarn_factors(const Traits& traits) {
 
 }  // namespace
 
-kernels::RopeSettings rope_settings(const Traits& traits, std::span<const float> divisors) {
+kernels::RopeSettings rope_settings(const Rope& rope, std::span<const float> divisors) {
   kernels::RopeSettings settings{
-      .rotary = traits.rotary, .base = traits.rope_base, .frequency_factors = {}, .attention_factor = 1};
-  const RopeScaling& scaling = traits.rope_scaling;
+      .rotary = rope.rotary, .base = rope.base, .frequency_factors = {}, .attention_factor = 1};
+  const RopeScaling& scaling = rope.scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::none: break;
-    case RopeScaling::Kind::linear: settings.frequency_factors.assign(traits.rotary / 2, 1 / scaling.factor); break;
-    case RopeScaling::Kind::llama3: settings.frequency_factors = llama3_factors(traits, scaling); break;
+    case RopeScaling::Kind::linear: settings.frequency_factors.assign(rope.rotary / 2, 1 / scaling.factor); break;
+    case RopeScaling::Kind::llama3: settings.frequency_factors = llama3_factors(rope); break;
     case RopeScaling::Kind::yarn:
-      settings.frequency_factors = yarn_factors(traits);
+      settings.frequency_factors = yarn_factors(rope);
       settings.attention_factor =
           scaling.attention_factor != 0 ? scaling.attention_factor : yarn_attention_factor(scaling.factor);
       break;
   }
   if (divisors.empty()) return settings;
-  if (divisors.size() != traits.rotary / 2) {
-    throw UsageError(fmt::format("{} divisors of rotary frequencies for {} pairs", divisors.size(), traits.rotary / 2));
+  if (divisors.size() != rope.rotary / 2) {
+    throw UsageError(fmt::format("{} divisors of rotary frequencies for {} pairs", divisors.size(), rope.rotary / 2));
   }
   settings.frequency_factors.clear();
   for (const float divisor : divisors) {
@@ -85,19 +84,20 @@ kernels::RopeSettings rope_settings(const Traits& traits, std::span<const float>
 
 double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
 
-std::vector<float> llama3_divisors(const Traits& traits, const RopeScaling& scaling) {
+std::vector<float> llama3_divisors(const Rope& rope) {
   std::vector<float> divisors;
-  for (const double factor : llama3_factors(traits, scaling)) divisors.push_back(static_cast<float>(1 / factor));
+  for (const double factor : llama3_factors(rope)) divisors.push_back(static_cast<float>(1 / factor));
   return divisors;
 }
 
-std::optional<RopeScaling> llama3_scaling(const Traits& traits, std::span<const float> divisors) {
-  if (divisors.empty() || divisors.size() != traits.rotary / 2 || !(divisors.back() >= 1)) return std::nullopt;
-  RopeScaling scaling{.kind = RopeScaling::Kind::llama3, .factor = static_cast<double>(divisors.back())};
+std::optional<RopeScaling> llama3_scaling(const Rope& rope, std::span<const float> divisors) {
+  if (divisors.empty() || divisors.size() != rope.rotary / 2 || !(divisors.back() >= 1)) return std::nullopt;
+  Rope tried = rope;
+  tried.scaling = {.kind = RopeScaling::Kind::llama3, .factor = static_cast<double>(divisors.back())};
   for (int bits = kSmallestContextBits; bits <= kLargestContextBits; ++bits) {
-    scaling.original_context = std::ldexp(1.0, bits);
+    tried.scaling.original_context = std::ldexp(1.0, bits);
     const auto close = [](float a, float b) { return std::abs(a - b) <= kTolerance * std::abs(b); };
-    if (std::ranges::equal(divisors, llama3_divisors(traits, scaling), close)) return scaling;
+    if (std::ranges::equal(divisors, llama3_divisors(tried), close)) return tried.scaling;
   }
   return std::nullopt;
 }

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "models/architectures.h"
 
 #include "models/architectures.h"
 
@@ -22,11 +25,12 @@ constexpr std::array kNames = {
     RoleNames{Role::token_embedding, "model.embed_tokens.weight", "transformer.wte.weight", "token_embd.weight"},
     RoleNames{Role::position_embedding, "", "transformer.wpe.weight", "position_embd.weight"},
     RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
-    RoleNames{Role::output_norm_bias, "", "transformer.ln_f.bias", "output_norm.bias"},
+    RoleNames{Role::output_norm_bias, "model.norm.bias", "transformer.ln_f.bias", "output_norm.bias"},
     RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
+    RoleNames{Role::output_bias, "lm_head.bias", "", "output.bias"},
     RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
     RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
-    RoleNames{Role::attention_norm_bias, "", "ln_1.bias", "attn_norm.bias"},
+    RoleNames{Role::attention_norm_bias, "input_layernorm.bias", "ln_1.bias", "attn_norm.bias"},
     RoleNames{Role::attention_post_norm, "post_attention_layernorm.weight", "", "post_attention_norm.weight"},
     RoleNames{Role::query, "self_attn.q_proj.weight", "attn.c_attn.weight", "attn_q.weight"},
     RoleNames{Role::query_bias, "self_attn.q_proj.bias", "attn.c_attn.bias", "attn_q.bias"},
@@ -46,7 +50,7 @@ constexpr std::array kNames = {
     RoleNames{Role::key_up, "", "", "attn_k_b.weight"},
     RoleNames{Role::value_up, "", "", "attn_v_b.weight"},
     RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
-    RoleNames{Role::feed_forward_norm_bias, "", "ln_2.bias", "ffn_norm.bias"},
+    RoleNames{Role::feed_forward_norm_bias, "post_attention_layernorm.bias", "ln_2.bias", "ffn_norm.bias"},
     RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
     RoleNames{Role::gate, "mlp.gate_proj.weight", "", "ffn_gate.weight"},
     RoleNames{Role::up, "mlp.up_proj.weight", "mlp.c_fc.weight", "ffn_up.weight"},
@@ -62,7 +66,7 @@ constexpr std::array kNames = {
     RoleNames{Role::shared_down, "mlp.shared_experts.down_proj.weight", "", "ffn_down_shexp.weight"},
 };
 
-/// Names that one architecture has in place of those. An empty one is as above.
+/// Names that one architecture has in place of those; a bias is called like its weight. An empty one is as above.
 struct OtherNames {
   Architecture architecture;
   Role role;
@@ -81,25 +85,67 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::gpt_oss, Role::feed_forward_norm, "", "post_attention_norm.weight"},
     OtherNames{Architecture::gpt_oss, Role::router, "mlp.router.weight", ""},
     OtherNames{Architecture::gpt_oss, Role::router_bias, "mlp.router.bias", ""},
+    OtherNames{Architecture::hunyuan_v1_dense, Role::query_norm, "self_attn.query_layernorm.weight", ""},
+    OtherNames{Architecture::hunyuan_v1_dense, Role::key_norm, "self_attn.key_layernorm.weight", ""},
+    OtherNames{Architecture::starcoder2, Role::up, "mlp.c_fc.weight", ""},
+    OtherNames{Architecture::starcoder2, Role::down, "mlp.c_proj.weight", ""},
+    OtherNames{Architecture::phi, Role::output_norm, "model.final_layernorm.weight", ""},
+    OtherNames{Architecture::phi, Role::attention_output, "self_attn.dense.weight", ""},
+    OtherNames{Architecture::phi, Role::up, "mlp.fc1.weight", ""},
+    OtherNames{Architecture::phi, Role::down, "mlp.fc2.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::token_embedding, "gpt_neox.embed_in.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::output_norm, "gpt_neox.final_layer_norm.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::output, "embed_out.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::attention_output, "attention.dense.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::up, "mlp.dense_h_to_4h.weight", ""},
+    OtherNames{Architecture::gpt_neox, Role::down, "mlp.dense_4h_to_h.weight", ""},
+    OtherNames{Architecture::falcon, Role::token_embedding, "transformer.word_embeddings.weight", ""},
+    OtherNames{Architecture::falcon, Role::output_norm, "transformer.ln_f.weight", ""},
+    OtherNames{Architecture::falcon, Role::attention_norm, "ln_attn.weight", "attn_norm_2.weight"},
+    OtherNames{Architecture::falcon, Role::attention_output, "self_attention.dense.weight", ""},
+    OtherNames{Architecture::falcon, Role::feed_forward_norm, "ln_mlp.weight", "attn_norm.weight"},
+    OtherNames{Architecture::falcon, Role::up, "mlp.dense_h_to_4h.weight", ""},
+    OtherNames{Architecture::falcon, Role::down, "mlp.dense_4h_to_h.weight", ""},
 };
 
-std::string_view table_name(const Traits& traits, const Naming& naming, Role role) {
+constexpr std::pair<Role, Role> kWeightOfBias[] = {
+    {Role::output_norm_bias, Role::output_norm},
+    {Role::attention_norm_bias, Role::attention_norm},
+    {Role::attention_output_bias, Role::attention_output},
+    {Role::feed_forward_norm_bias, Role::feed_forward_norm},
+    {Role::up_bias, Role::up},
+    {Role::down_bias, Role::down},
+};
+
+/// Empty if the architecture has no name of its own for it.
+std::string other_name(const Traits& traits, const Naming& naming, Role role) {
+  const auto* const bias = std::ranges::find(kWeightOfBias, role, &std::pair<Role, Role>::first);
+  const bool is_bias = bias != std::end(kWeightOfBias);
+  const Role weight = is_bias ? bias->second : role;
+  // falcon with one norm for both branches calls it as others do.
+  if (traits.shared_norm && weight == Role::attention_norm) return {};
   for (const OtherNames& row : kOtherNames) {
-    const std::string_view name = naming.gguf ? row.gguf : row.folder;
-    if (row.architecture == traits.architecture && row.role == role && !name.empty()) return name;
+    if (row.architecture != traits.architecture || row.role != weight) continue;
+    std::string name(naming.gguf ? row.gguf : row.folder);
+    if (is_bias && !name.empty()) name.replace(name.rfind('.'), std::string::npos, ".bias");
+    return name;
   }
+  return {};
+}
+
+std::string table_name(const Traits& traits, const Naming& naming, Role role) {
+  if (std::string other = other_name(traits, naming, role); !other.empty()) return other;
   for (const RoleNames& row : kNames) {
     if (row.role != role) continue;
-    if (naming.gguf) return row.gguf;
-    return traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder;
+    if (naming.gguf) return std::string(row.gguf);
+    return std::string(traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder);
   }
   return {};
 }
 
 std::string in_block(const Traits& traits, const Naming& naming, std::size_t block, std::string_view name) {
   if (naming.gguf) return fmt::format("blk.{}.{}", block, name);
-  if (traits.architecture == Architecture::gpt2) return fmt::format("transformer.h.{}.{}", block, name);
-  return fmt::format("model.layers.{}.{}", block, name);
+  return fmt::format("{}{}.{}", facts(traits.architecture).block_prefix, block, name);
 }
 
 std::string_view feed_forward_name(Role role) noexcept {
@@ -122,9 +168,7 @@ class Lister {
   Lister(const Traits& traits, const Naming& naming, std::optional<std::size_t> block = std::nullopt)
       : traits_(traits), naming_(naming), block_(block) {}
 
-  void add(Role role, bool optional = false) {
-    add_named(std::string(table_name(traits_, naming_, role)), {role}, optional);
-  }
+  void add(Role role, bool optional = false) { add_named(table_name(traits_, naming_, role), {role}, optional); }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
     RoleExtent extent = extent_of(traits_, roles[0], block_.value_or(0));
@@ -206,9 +250,12 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
   const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
   if (naming.fused_qkv) {
-    const std::string_view name = naming.gguf ? "attn_qkv" : gpt2 ? "attn.c_attn" : "self_attn.qkv_proj";
-    list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value});
-    list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional);
+    const ArchitectureFacts& row = facts(traits.architecture);
+    const std::string_view name = naming.gguf ? "attn_qkv" : row.fused_qkv;
+    const std::size_t groups = row.grouped_qkv && !naming.gguf ? traits.kv_heads : 1;
+    list.add_named(fmt::format("{}.weight", name), {Role::query, Role::key, Role::value}).groups = groups;
+    list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional)
+        .groups = groups;
   } else {
     for (const Role role : {Role::query, Role::key, Role::value}) list.add(role);
     for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add(role, bias_optional);
@@ -223,13 +270,13 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
 }
 
 /// Folders of gpt_oss have gate and up row by row in turns.
-void list_woven_experts(const Naming& naming, Lister& list) {
+void list_woven_experts(const Naming& naming, std::size_t rows, Lister& list) {
   const auto add = [&](std::string name, std::vector<Role> roles) -> LayoutTensor& {
     return naming.mxfp4_experts ? list.add_stacked(std::move(name), std::move(roles))
                                 : list.add_stacked_transposed(std::move(name), std::move(roles));
   };
-  add("mlp.experts.gate_up_proj", {Role::gate, Role::up}).interleaved = true;
-  list.add_stacked("mlp.experts.gate_up_proj_bias", {Role::gate_bias, Role::up_bias}).interleaved = true;
+  add("mlp.experts.gate_up_proj", {Role::gate, Role::up}).groups = rows;
+  list.add_stacked("mlp.experts.gate_up_proj_bias", {Role::gate_bias, Role::up_bias}).groups = rows;
   add("mlp.experts.down_proj", {Role::down});
   list.add_stacked("mlp.experts.down_proj_bias", {Role::down_bias});
 }
@@ -256,7 +303,7 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
       if (biased) list.add_stacked(fmt::format("ffn_{}_exps.bias", feed_forward_name(role)), {role});
     }
   } else if (traits.architecture == Architecture::gpt_oss) {
-    list_woven_experts(naming, list);
+    list_woven_experts(naming, expert_feed_forward(traits), list);
   } else if (traits.architecture == Architecture::granitemoe) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
@@ -281,7 +328,7 @@ void list_feed_forward(const Traits& traits, const Naming& naming, std::size_t b
     list.add(Role::up);
   }
   list.add(Role::down);
-  if (traits.architecture == Architecture::gpt2) {
+  if (facts(traits.architecture).feed_forward_bias) {
     list.add(Role::up_bias);
     list.add(Role::down_bias);
   }
@@ -290,10 +337,10 @@ void list_feed_forward(const Traits& traits, const Naming& naming, std::size_t b
 }  // namespace
 
 Naming usual_naming(const Traits& traits, bool gguf) {
-  const bool phi3 = traits.architecture == Architecture::phi3;
+  const ArchitectureFacts& row = facts(traits.architecture);
   return {.gguf = gguf,
-          .fused_qkv = phi3 || traits.architecture == Architecture::gpt2,
-          .fused_gate_up = phi3 || traits.architecture == Architecture::glm4,
+          .fused_qkv = !row.fused_qkv.empty(),
+          .fused_gate_up = row.fused_gate_up,
           .stacked_experts = gguf && traits.experts > 0,
           .fused_key_values = !gguf};
 }
@@ -319,22 +366,23 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
   list.add(Role::token_embedding);
   if (traits.learned_positions) list.add(Role::position_embedding);
   list.add(Role::output_norm);
-  if (traits.norm == NormKind::layer) list.add(Role::output_norm_bias);
+  if (facts(traits.architecture).norm_bias) list.add(Role::output_norm_bias);
   if (!traits.tied_output) list.add(Role::output);
+  if (facts(traits.architecture).output_bias) list.add(Role::output_bias);
   if (naming.gguf && !traits.learned_positions) list.add(Role::rope_factors, true);
   return list.take();
 }
 
 std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block) {
   Lister list(traits, naming, block);
-  const bool biased = traits.norm == NormKind::layer;
+  const bool biased = facts(traits.architecture).norm_bias;
   if (traits.pre_norms) {
     list.add(Role::attention_norm);
     if (biased) list.add(Role::attention_norm_bias);
   }
   list_projections(traits, naming, list);
   if (traits.post_norms) list.add(Role::attention_post_norm);
-  if (traits.pre_norms) {
+  if (traits.pre_norms && !traits.shared_norm) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
     if (traits.post_norms && !naming.gguf && traits.architecture != Architecture::glm4) {
       list.add_named("pre_feedforward_layernorm.weight", {Role::feed_forward_norm});
@@ -407,6 +455,7 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::shared_up: return {shared, width};
     case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
+    case Role::output_bias: return {traits.vocabulary, 1, true};
     case Role::attention_gate: return {query, width};
     case Role::channels: return {channels, width};
     case Role::input_gate:
@@ -426,17 +475,22 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
   return {};
 }
 
-const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept {
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) {
   if (const files::StoredTensor* tensor = file.find(name)) return tensor;
-  for (const std::string_view prefix : {"model.", "transformer."}) {
-    if (name.starts_with(prefix)) return file.find(name.substr(prefix.size()));
+  // Beside the encoders of images or sounds, a language model has names after those of the whole.
+  if (const files::StoredTensor* tensor = file.find(fmt::format("language_model.{}", name))) return tensor;
+  for (const std::string_view prefix : {"model.", "transformer.", "gpt_neox."}) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view rest = name.substr(prefix.size());
+    const files::StoredTensor* const tensor = file.find(fmt::format("model.language_model.{}", rest));
+    return tensor != nullptr ? tensor : file.find(rest);
   }
   return nullptr;
 }
 
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  const bool outer = role < Role::attention_norm || role == Role::rope_factors;
+  const bool outer = role < Role::attention_norm || role == Role::rope_factors || role == Role::output_bias;
   const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(
       tensors, [&](const LayoutTensor& tensor) { return std::ranges::find(tensor.roles, role) != tensor.roles.end(); });
@@ -459,10 +513,10 @@ RolePlace place_of(const Traits& traits, const LayoutTensor& tensor, std::size_t
     if (role == 0) return {first, 1, traits.latent};
     return {first + plain * traits.latent, traits.latent, 1};
   }
-  const std::size_t turns = tensor.interleaved ? tensor.roles.size() : 1;
-  if (tensor.interleaved) before = role;
-  if (tensor.transposed) return {expert * all * own.cols + before, turns, all};
-  return {(expert * all + before) * own.cols, turns * own.cols, 1};
+  before /= tensor.groups;
+  const std::size_t group_rows = all / tensor.groups, apart = own.rows == tensor.groups ? group_rows : 1;
+  if (tensor.transposed) return {expert * all * own.cols + before, apart, all, group_rows};
+  return {(expert * all + before) * own.cols, apart * own.cols, 1, group_rows};
 }
 
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {

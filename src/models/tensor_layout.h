@@ -21,9 +21,9 @@ struct LayoutTensor {
   Shape shape;
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
-  bool transposed = false;   ///< it holds [columns][rows], that for each expert
-  bool interleaved = false;  ///< rows of the roles take turns
-  bool key_values = false;   ///< of each head the transpose of key_up, then value_up
+  bool transposed = false;  ///< it holds [columns][rows], that for each expert
+  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys, or for each row
+  bool key_values = false;  ///< of each head the transpose of key_up, then value_up
   bool optional = false;
 };
 
@@ -61,8 +61,9 @@ struct RoleExtent {
 };
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block = 0) noexcept;
 
-/// The tensor of that name, or of the name without "model." or "transformer.": folders of a bare model lack it.
-const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name) noexcept;
+/// The tensor of that name, or of the name without "model." and the like: folders of a bare model lack it. Where the
+/// language model is a part of the folder, its names have "language_model." before them or after "model.".
+const files::StoredTensor* find_weight(const files::TensorFile& file, std::string_view name);
 
 using MatrixKey = backend::WeightKey;
 
@@ -75,9 +76,10 @@ struct NamedMatrices {
   std::size_t first_expert = 0, experts = 1;
 };
 /// Where the weights of a role of a LayoutTensor are: weight (row, col) of the i-th role of the e-th expert is element
-/// first + row · row_apart + col · col_apart.
+/// first + row · row_apart + col · col_apart, in tensors of one group, or of groups with one row of each role.
 struct RolePlace {
   std::size_t first = 0, row_apart = 0, col_apart = 1;
+  std::size_t group_rows = 0;
 };
 RolePlace place_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block, std::size_t expert,
                    std::size_t role);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,17 @@ enum class Architecture : std::uint8_t {
   gpt_oss,
   deepseek_v2,
   deepseek_v3,
+  olmo3,
+  ministral3,
+  cohere2,
+  ernie4_5,
+  hunyuan_v1_dense,
+  starcoder2,
+  phi,
+  gpt_neox,
+  stablelm,
+  falcon,
+  gemma3,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -57,6 +69,15 @@ struct RopeScaling {
   double scale_growth = 0;  ///< yarn: attention_scale has grown by (1 + scale_growth · 0.1 · ln(factor))², deepseek's
 
   bool operator==(const RopeScaling&) const = default;
+};
+
+/// How fast the pairs of a head turn.
+struct Rope {
+  double base = 10000;
+  std::size_t rotary = 0;  ///< values of a head that turn, even
+  RopeScaling scaling;
+
+  bool operator==(const Rope&) const = default;
 };
 
 using backend::ExpertScores;
@@ -107,9 +128,11 @@ struct Traits {
 
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
-  float norm_offset = 0;    ///< added to the weights of norms: 1 in Hugging Face folders of gemma
-  bool pre_norms = true;    ///< before attention and feed-forward
-  bool post_norms = false;  ///< after them, before the residual sum
+  float norm_offset = 0;     ///< added to the weights of norms: 1 in Hugging Face folders of gemma
+  bool pre_norms = true;     ///< before attention and feed-forward
+  bool post_norms = false;   ///< after them, before the residual sum
+  bool parallel = false;     ///< attention and feed-forward read the same stream, and both are added to it
+  bool shared_norm = false;  ///< and they share the norm before attention
   QueryNorm query_norm = QueryNorm::none;
 
   kernels::Activation activation = kernels::Activation::silu;
@@ -119,7 +142,9 @@ struct Traits {
   double rope_base = 10000;
   std::size_t rotary = 0;  ///< values of a head that turn, even
   kernels::RopePairs rope_pairs = kernels::RopePairs::halves;
-  RopeScaling rope_scaling;  ///< none in GGUF files with Role::rope_factors, which hold its outcome
+  RopeScaling rope_scaling;         ///< none in GGUF files with Role::rope_factors, which hold its outcome
+  std::optional<Rope> window_rope;  ///< of the blocks with a window, where they turn in another way
+  double query_growth = 0;          ///< queries grow by 1 + it · ln(1 + position / the original context, rounded down)
 
   std::vector<BlockTraits> block;  ///< one per block
 
@@ -151,6 +176,9 @@ struct Traits {
 
   bool operator==(const Traits&) const = default;
 };
+
+/// The rotation of the blocks without a window, and of all of them if there is no other.
+inline Rope main_rope(const Traits& traits) { return {traits.rope_base, traits.rotary, traits.rope_scaling}; }
 
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);

@@ -84,32 +84,72 @@ void refuse_longrope(const ConfigFields& config, const ConfigFields& rope, std::
   }
 }
 
-/// Fills rope_base, rotary and rope_scaling. REQUIRES: head_values and context are set.
-void read_config_rope(const ConfigFields& config, Traits& traits) {
-  const std::string_view key = config.either("rope_parameters", "rope_scaling");
-  const std::optional<ConfigFields> rope = config.object(key);
-  if (rope && (rope->has("full_attention") || rope->has("sliding_attention"))) {
-    config.refuse(fmt::format("'{}' with a set for each kind of attention is not supported", key));
-  }
-  traits.rope_base = stated(config, rope, "rope_theta", kMaxRopeBase, traits.rope_base);
-  const double share = stated(config, rope, "partial_rotary_factor", 1, facts(traits.architecture).rotary_share);
+/// A larger base in place of a scaling that follows the length of the text: Hunyuan's `alpha`.
+void read_alpha(const ConfigFields& rope, const Traits& traits, Rope& made) {
+  const auto values = static_cast<double>(traits.head_values);
+  made.base *= std::pow(rope.positive("alpha", kMaxFactor), values / (values - 2));
+  if (!(made.base <= kMaxRopeBase)) rope.fail(fmt::format("alpha leads to a rope base of {:g}", made.base));
+}
+
+/// One rotation. `rope`: the object with its fields, if there is one.
+Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& rope, const Traits& traits,
+               double fallback_base) {
+  Rope made;
+  made.base = stated(config, rope, config.either("rope_theta", "rotary_emb_base"), kMaxRopeBase, fallback_base);
+  const double share = stated(config, rope, config.either("partial_rotary_factor", "rotary_pct"), 1,
+                              facts(traits.architecture).rotary_share);
   const auto rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
-  if (traits.latent == 0) traits.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
-  if (!rope) return;
+  made.rotary = traits.latent != 0 ? traits.rotary : config.size("rotary_dim", kMaxHeadValues, rotary);
+  if (!rope) return made;
 
   const std::string type = rope->text(rope->either("rope_type", "type"), "default");
   if (type == "linear") {
-    traits.rope_scaling = {.kind = Kind::linear, .factor = rope->positive("factor", kMaxFactor)};
+    made.scaling = {.kind = Kind::linear, .factor = rope->positive("factor", kMaxFactor)};
   } else if (type == "llama3") {
-    traits.rope_scaling = read_llama3(config, *rope);
+    made.scaling = read_llama3(config, *rope);
   } else if (type == "yarn") {
-    traits.rope_scaling = read_yarn(config, *rope, traits.context);
-    if (traits.latent == 0) traits.rope_scaling.scale_growth = 0;
-    traits.attention_scale *= scale_growth(traits.rope_scaling);
+    made.scaling = read_yarn(config, *rope, traits.context);
+    if (traits.latent == 0) made.scaling.scale_growth = 0;
   } else if (type == "longrope" || type == "su") {
     refuse_longrope(config, *rope, traits.context);
+  } else if (type == "dynamic" && rope->has("alpha") && traits.head_values > 2) {
+    read_alpha(*rope, traits, made);
   } else if (type != "default") {
     config.refuse(fmt::format("rope scaling of type '{}' is not supported; known are linear, llama3 and yarn", type));
+  }
+  return made;
+}
+
+/// Fills all that is said about rotation. REQUIRES: head_values and context are set.
+void read_config_rope(const ConfigFields& config, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const std::string_view key = config.either("rope_parameters", "rope_scaling");
+  std::optional<ConfigFields> rope = config.object(key), of_windows;
+  if (rope && (rope->has("full_attention") || rope->has("sliding_attention"))) {
+    if (!row.two_ropes) {
+      config.refuse(fmt::format("'{}' with a set for each kind of attention is not supported here", key));
+    }
+    of_windows = rope->object("sliding_attention");
+    rope = rope->object("full_attention");
+  }
+  const Rope main = read_rope(config, rope, traits, traits.rope_base);
+  traits.rope_base = main.base;
+  traits.rotary = main.rotary;
+  traits.rope_scaling = main.scaling;
+  traits.attention_scale *= scale_growth(main.scaling);
+  if (of_windows) {
+    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base);
+  } else if (row.two_ropes) {
+    // Scaling is for the blocks that see all of a long text.
+    const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
+    traits.window_rope = {config.positive("rope_local_base_freq", kMaxRopeBase, base), main.rotary, {}};
+  }
+  if (traits.window_rope == main) traits.window_rope.reset();
+  if (rope && rope->has("llama_4_scaling_beta")) {
+    traits.query_growth = rope->positive("llama_4_scaling_beta", kMaxFactor);
+    if (traits.rope_scaling.original_context == 0) {
+      rope->fail("llama_4_scaling_beta needs 'original_max_position_embeddings', which is missing");
+    }
   }
 }
 
@@ -134,8 +174,9 @@ void refuse_unsupported(const ConfigFields& config) {
                     "quantize it",
                     quantization->text("quant_method", "an unnamed method")));
   }
-  for (const std::string_view key : {"mlp_bias", "use_bidirectional_attention", "add_cross_attention",
-                                     "scale_attn_by_inverse_layer_idx", "is_encoder_decoder"}) {
+  for (const std::string_view key :
+       {"mlp_bias", "use_bidirectional_attention", "add_cross_attention", "scale_attn_by_inverse_layer_idx",
+        "is_encoder_decoder", "alibi", "qk_layernorm"}) {
     if (config.flag(key, false)) config.refuse(fmt::format("'{}' is true, which is not supported", key));
   }
 }
@@ -185,11 +226,29 @@ void read_latent(const ConfigFields& config, Traits& traits) {
   }
 }
 
+/// What config.json may leave out, because the class of the model has it; 0: it must be there, or follows from others.
+struct Defaults {
+  Architecture architecture;
+  std::size_t head_values = 0, heads = 0, kv_heads = 0, vocabulary = 0, context = 0;
+};
+constexpr Defaults kDefaults[] = {
+    {Architecture::gemma2, 256},
+    {Architecture::qwen3, 128},
+    {Architecture::falcon, 0, 0, 0, 0, 2048},
+    {Architecture::gemma3, 256, 8, 4, 262208, 131072},
+};
+Defaults defaults_of(Architecture architecture) {
+  const auto* const found = std::ranges::find(kDefaults, architecture, &Defaults::architecture);
+  return found == std::end(kDefaults) ? Defaults{architecture} : *found;
+}
+
+std::size_t size_or(const ConfigFields& config, std::string_view key, std::int64_t high, std::size_t fallback) {
+  return fallback == 0 ? config.size(key, high) : config.size(key, high, fallback);
+}
+
 std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   if (config.has("head_dim")) return config.size("head_dim", kMaxHeadValues);
-  // These two do not derive it from the width.
-  if (traits.architecture == Architecture::gemma2) return 256;
-  if (traits.architecture == Architecture::qwen3) return 128;
+  if (const std::size_t usual = defaults_of(traits.architecture).head_values; usual != 0) return usual;
   if (traits.width % traits.heads != 0) {
     config.fail(
         fmt::format("hidden_size is {}, which is not a multiple of num_attention_heads = {}, and there is no head_dim",
@@ -198,21 +257,53 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   return traits.width / traits.heads;
 }
 
+std::size_t read_kv_heads(const ConfigFields& config, const Traits& traits) {
+  if (traits.architecture == Architecture::falcon && !config.flag("new_decoder_architecture", false)) {
+    return config.flag("multi_query", true) ? 1 : traits.heads;
+  }
+  const std::size_t usual = defaults_of(traits.architecture).kv_heads;
+  return config.size(config.either("num_key_value_heads", "num_kv_heads"), kMaxHeads,
+                     usual == 0 ? traits.heads : usual);
+}
+
 void read_sizes(const ConfigFields& config, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const Defaults usual = defaults_of(traits.architecture);
   traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
   traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
   traits.width = config.size("hidden_size", kMaxWidth);
-  traits.heads = config.size("num_attention_heads", kMaxHeads);
-  traits.kv_heads = config.size("num_key_value_heads", kMaxHeads, traits.heads);
+  traits.heads = size_or(config, "num_attention_heads", kMaxHeads, usual.heads);
+  traits.kv_heads = read_kv_heads(config, traits);
   traits.head_values = read_head_values(config, traits);
   read_config_feed_forward(config, traits);
-  traits.context = config.size("max_position_embeddings", kMaxContext);
-  traits.norm_eps = config.positive("rms_norm_eps", kMaxEps, 1e-6);
+  traits.context = size_or(config, "max_position_embeddings", kMaxContext, usual.context);
+  traits.norm_eps = config.positive(row.eps_key, kMaxEps, traits.norm == NormKind::layer ? 1e-5 : 1e-6);
   if (traits.activation != kernels::Activation::clamped_swish) {  // which has no name of its own
-    traits.activation = read_activation(config, config.either("hidden_activation", "hidden_act"), traits.activation);
+    traits.activation = read_activation(config, config.either(row.activation_key, "hidden_act"), traits.activation);
   }
   traits.attention_scale = usual_attention_scale(traits);
   if (facts(traits.architecture).latent) read_latent(config, traits);
+}
+
+/// How the branches of a block stand to each other, and which norms they have.
+void read_branches(const ConfigFields& config, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  if (row.parallel == Parallel::stated) {
+    traits.parallel = config.flag("use_parallel_residual", traits.architecture == Architecture::gpt_neox);
+    traits.shared_norm = traits.parallel && row.shared_norm;
+  }
+  if (traits.architecture == Architecture::falcon) {
+    if (!config.flag("parallel_attn", true)) config.refuse("'parallel_attn' is false, which is not supported");
+    if (config.flag("bias", false)) config.refuse("'bias' is true, which is not supported");
+    const bool two = config.flag("new_decoder_architecture", false);
+    traits.shared_norm = config.size("num_ln_in_parallel_attn", 2, two ? 2 : 1) == 1;
+  } else if (traits.architecture == Architecture::ernie4_5 && config.flag("use_bias", false)) {
+    config.refuse("'use_bias' is true, which is not supported");
+  } else if (traits.architecture == Architecture::hunyuan_v1_dense && !config.flag("use_qk_norm", true)) {
+    traits.query_norm = QueryNorm::none;
+  } else if (traits.architecture == Architecture::glm4_moe && !config.flag("use_qk_norm", false)) {
+    traits.query_norm = QueryNorm::none;
+  }
 }
 
 /// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.
@@ -250,7 +341,7 @@ bool has_window(const ConfigFields& config, const Traits& traits, std::size_t bl
 }
 
 void read_windows(const ConfigFields& config, Traits& traits) {
-  const std::size_t fallback = traits.architecture == Architecture::gemma2 ? 4096 : 0;
+  const std::size_t fallback = facts(traits.architecture).norms_around_zero ? 4096 : 0;
   const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
   const auto types = config.find("layer_types");
   if (!types || !facts(traits.architecture).lists_layer_types) {
@@ -279,43 +370,52 @@ float read_cap(const ConfigFields& config, std::string_view key, float fallback)
 }
 
 void read_multipliers(const ConfigFields& config, Traits& traits) {
-  if (traits.architecture == Architecture::gemma2) {
+  if (facts(traits.architecture).norms_around_zero) {
+    const bool capped = traits.architecture == Architecture::gemma2;
     traits.norm_offset = 1;
     traits.attention_scale =
         static_cast<float>(1 / std::sqrt(config.positive("query_pre_attn_scalar", kMaxFactor, 256)));
-    traits.attention_cap = read_cap(config, "attn_logit_softcapping", 50);
-    traits.logit_cap = read_cap(config, "final_logit_softcapping", 30);
+    traits.attention_cap = read_cap(config, "attn_logit_softcapping", capped ? 50 : 0);
+    traits.logit_cap = read_cap(config, "final_logit_softcapping", capped ? 30 : 0);
     traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
   } else if (has_multipliers(traits.architecture)) {
     traits.embedding_scale = static_cast<float>(config.multiplier("embedding_multiplier", 1));
     traits.residual_scale = static_cast<float>(config.multiplier("residual_multiplier", 1));
     traits.attention_scale = static_cast<float>(config.multiplier("attention_multiplier", 1));
     traits.logit_scale = static_cast<float>(1 / config.multiplier("logits_scaling", 1));
+  } else if (traits.architecture == Architecture::cohere2) {
+    traits.logit_scale = static_cast<float>(config.multiplier("logit_scale", 0.0625));
   }
+}
+
+/// The part of a config.json that describes the language model: all of it, unless there are encoders beside.
+ConfigFields text_fields(const ConfigFields& whole) {
+  if (std::optional<ConfigFields> text = whole.object("text_config")) return std::move(*text);
+  return whole;
 }
 
 }  // namespace
 
 Traits config_traits(const files::JsonFile& file) {
-  const ConfigFields config(file.root(), file.path());
+  const ConfigFields whole(file.root(), file.path());
+  const ConfigFields config = text_fields(whole);
   const ArchitectureFacts& row = read_architecture(config);
+  refuse_unsupported(whole);
   refuse_unsupported(config);
   Traits traits = traits_of(row.architecture);
-  traits.vocabulary = config.size("vocab_size", kMaxVocabulary);
+  traits.vocabulary = size_or(config, "vocab_size", kMaxVocabulary, defaults_of(row.architecture).vocabulary);
   if (row.architecture == Architecture::gpt2) {
     read_gpt2_sizes(config, traits);
   } else {
     read_sizes(config, traits);
     read_config_rope(config, traits);
+    read_branches(config, traits);
   }
   read_rope_blocks(config, traits);
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
-  if (row.architecture == Architecture::glm4_moe && !config.flag("use_qk_norm", false)) {
-    traits.query_norm = QueryNorm::none;
-  }
-  traits.tied_output = config.flag("tie_word_embeddings", row.tied_by_default);
+  traits.tied_output = config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", row.tied_by_default));
   check_traits(traits, config,
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor", std::string(experts_key(config)),
                 "num_experts_per_tok", "n_group", "topk_group"});

@@ -66,6 +66,9 @@ void set_feed_forward(Traits& traits, std::size_t width) {
 
 void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
   const ArchitectureFacts& row = facts(traits.architecture);
+  if (traits.architecture == Architecture::falcon) {
+    return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
+  }
   if (!row.experts) return set_feed_forward(traits, config.size("intermediate_size", kMaxFeedForward));
   traits.experts = config.size(experts_key(config), kMaxExperts);
   traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);

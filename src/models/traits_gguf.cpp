@@ -29,6 +29,9 @@ Architecture read_architecture(const GgufFile& file) {
   if (row->architecture == Architecture::deepseek_v2) {  // the first of two; they differ in the choice of experts
     return fields.count("expert_gating_func", 255, 1) == 2 ? Architecture::deepseek_v3 : row->architecture;
   }
+  if (row->architecture == Architecture::olmo2 && fields.count("attention.sliding_window", kMaxContext, 0) > 0) {
+    return Architecture::olmo3;
+  }
   if (row->architecture != Architecture::llama) return row->architecture;
   if (fields.count("expert_count", kMaxExperts, 0) > 0) return Architecture::mixtral;
   if (fields.count("attention.sliding_window", kMaxContext, 0) > 0) return Architecture::mistral;
@@ -122,6 +125,11 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
       traits.attention_scale *= scale_growth(scaling);
       return;
     }
+    const double grown_by = fields.positive("rope.scaling.yarn_log_multiplier", kMaxFactor, 0);
+    if (traits.architecture == Architecture::ministral3 && grown_by != 0) {
+      const double usual = yarn_attention_factor(factor);
+      scaling.attention_factor = usual / (grown_by * (usual - 1) + 1);
+    }
     // llama.cpp multiplies this one with the usual factor.
     const double on_top = fields.positive("rope.scaling.attn_factor", kMaxFactor, 1);
     if (on_top != 1) {
@@ -146,10 +154,21 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
 
 void read_rope(const GgufFields& fields, Traits& traits) {
   if (traits.learned_positions) return;
+  const ArchitectureFacts& row = facts(traits.architecture);
   traits.rope_base = fields.positive("rope.freq_base", kMaxRopeBase, 1e4);
   traits.rotary = fields.size("rope.dimension_count", kMaxHeadValues, traits.head_values);
-  if (facts(traits.architecture).adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
+  if (row.adjacent_in_gguf) traits.rope_pairs = kernels::RopePairs::adjacent;
   read_rope_scaling(fields, traits);
+  traits.query_growth = fields.number("attention.temperature_scale", kMaxFactor, 0);
+  if (traits.query_growth != 0 && traits.rope_scaling.original_context == 0) {
+    fields.fail(fmt::format("'{}' needs '{}', which is missing", fields.full("attention.temperature_scale"),
+                            fields.full("rope.scaling.original_context_length")));
+  }
+  if (row.two_ropes) {
+    const double usual = row.window_rope_base == 0 ? traits.rope_base : row.window_rope_base;
+    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), traits.rotary, {}};
+    if (traits.window_rope == main_rope(traits)) traits.window_rope.reset();
+  }
   set_rope(traits, usual_rope(traits));
   if (traits.architecture == Architecture::granite && !fields.flag("rope.scaling.finetuned", true)) {
     set_rope(traits, std::vector<bool>(traits.blocks, false));  // this is how converters say it
@@ -171,22 +190,44 @@ void read_windows(const GgufFields& fields, Traits& traits) {
   }
 }
 
+/// How the branches of a block stand to each other; which norms they have shows in the tensors.
+void read_branches(const GgufFields& fields, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const auto in_file = [&](const char* name) { return fields.file().find_tensor(name) != nullptr; };
+  if (in_file("blk.0.attn_q_norm.weight") && row.query_norm == QueryNorm::none) {
+    fields.refuse(fmt::format("norms of queries in a model of architecture '{}' are not supported", row.gguf));
+  }
+  if (traits.architecture == Architecture::gpt_neox) {
+    traits.parallel = fields.flag("use_parallel_residual", true);
+  } else if (traits.architecture == Architecture::stablelm) {
+    traits.parallel = traits.shared_norm = !in_file("blk.0.ffn_norm.weight");
+  } else if (traits.architecture == Architecture::falcon) {
+    traits.shared_norm = !in_file("blk.0.attn_norm_2.weight");
+  } else if ((traits.architecture == Architecture::hunyuan_v1_dense || traits.architecture == Architecture::glm4_moe) &&
+             !in_file("blk.0.attn_q_norm.weight")) {
+    traits.query_norm = QueryNorm::none;
+  }
+}
+
 void read_multipliers(const GgufFields& fields, Traits& traits) {
   traits.attention_scale =
       static_cast<float>(fields.multiplier("attention.scale", static_cast<double>(traits.attention_scale)));
-  if (traits.architecture == Architecture::gemma2) {
+  if (facts(traits.architecture).norms_around_zero) {
+    const bool capped = traits.architecture == Architecture::gemma2;
     // The 27B model alone scales by the width of a head as the model has it; converters do not write which.
-    if (!fields.has("attention.scale") && traits.blocks == 46) {
+    if (!fields.has("attention.scale") && traits.blocks == (capped ? 46U : 62U)) {
       const std::size_t share = traits.width / traits.heads;
       traits.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(share)));
     }
-    traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, 50));
-    traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, 30));
+    traits.attention_cap = static_cast<float>(fields.number("attn_logit_softcapping", kMaxFactor, capped ? 50 : 0));
+    traits.logit_cap = static_cast<float>(fields.number("final_logit_softcapping", kMaxFactor, capped ? 30 : 0));
     traits.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(traits.width)));
   } else if (has_multipliers(traits.architecture)) {
     traits.embedding_scale = static_cast<float>(fields.multiplier("embedding_scale", 1));
     traits.residual_scale = static_cast<float>(fields.multiplier("residual_scale", 1));
     traits.logit_scale = static_cast<float>(1 / fields.multiplier("logit_scale", 1));
+  } else if (traits.architecture == Architecture::cohere2) {
+    traits.logit_scale = static_cast<float>(fields.multiplier("logit_scale", 1));
   }
 }
 
@@ -204,9 +245,7 @@ Traits gguf_traits(const GgufFile& file) {
   read_windows(fields, traits);
   read_rope(fields, traits);
   read_multipliers(fields, traits);
-  if (architecture == Architecture::glm4_moe && file.find_tensor("blk.0.attn_q_norm.weight") == nullptr) {
-    traits.query_norm = QueryNorm::none;
-  }
+  read_branches(fields, traits);
   traits.tied_output = file.find_tensor("output.weight") == nullptr;
   check_traits(traits, fields,
                {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),

@@ -22,7 +22,7 @@ OutputProbe::OutputProbe(const LanguageModel& model, std::span<const TokenId> id
       context_(options.context),
       windows_(ids.size() / options.context),
       cache_(*model_.weights.program, CacheKind::float32, options.context, model_.weights.runners),
-      rope_(model_.rope_table(options.context)),
+      ropes_(model_.ropes_for(options.context)),
       some_logits_(kLogitRows * vocabulary()) {
   // Predictions are scored from the middle of a window on (imago/lm.h); the last token has no successor in its window.
   const std::size_t first = options.first_position.value_or(context_ / 2), last = context_ - 1;
@@ -53,7 +53,7 @@ void OutputProbe::embed(std::size_t window) {
 
 void OutputProbe::run_blocks(backend::BlockRange range) {
   const backend::Segment segment{.cache = cache_.parts.front().get(), .tokens = context_};
-  runner_.run_blocks(range, context_, {&segment, 1}, rope_.get(), work_);
+  runner_.run_blocks(range, context_, {&segment, 1}, ropes_.view(), work_);
 }
 
 void OutputProbe::run_and_remember(std::size_t window) {

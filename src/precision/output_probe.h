@@ -78,7 +78,7 @@ class OutputProbe {
   std::vector<float> logits_;      ///< [windows][rows][vocabulary]
   std::vector<float> inputs_;      ///< [windows][blocks][context][width], or empty
   lm::KvCache cache_;
-  std::shared_ptr<const kernels::RopeTable> rope_;
+  lm::SharedRopes ropes_;
   backend::Workspace work_;
   std::vector<float> some_logits_;
   double surprise_ = 0;

@@ -220,7 +220,7 @@ void give(const std::uint32_t (&values)[kCount]) {
 inline const std::uint32_t (&taken())[4] { return Block::now().warp().taken[Block::thread() % kLanes]; }
 
 /// Of m16n8k32: what lane `lane` has of a · b.
-template <bool kSigned>
+template <bool kSignedA, bool kSignedB>
 void product_of_lane(const Warp& w, unsigned lane, std::uint32_t (&c)[4]) {
   const auto byte = [](std::uint32_t word, unsigned i, bool is_signed) -> std::int32_t {
     const std::uint8_t b = static_cast<std::uint8_t>(word >> 8 * i);
@@ -231,8 +231,8 @@ void product_of_lane(const Warp& w, unsigned lane, std::uint32_t (&c)[4]) {
     std::int32_t sum = 0;
     for (unsigned k = 0; k < 32; ++k) {
       const unsigned quarter = k % 16 / 4, upper = k / 16;
-      sum += byte(w.given[row * 4 + quarter][lower + 2 * upper], k % 4, kSigned) *
-             byte(w.given[column * 4 + quarter][4 + upper], k % 4, true);
+      sum += byte(w.given[row * 4 + quarter][lower + 2 * upper], k % 4, kSignedA) *
+             byte(w.given[column * 4 + quarter][4 + upper], k % 4, kSignedB);
     }
     c[i] = static_cast<std::uint32_t>(sum);
   }
@@ -311,15 +311,23 @@ void wait_for_copies() {
   emulated::Block::now().wait_for_copies(kLeft);
 }
 
-template <bool kSigned>
-void multiply_tile(std::int32_t (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+template <bool kSignedA, bool kSignedB>
+void multiply_bytes(std::int32_t (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   using namespace emulated;
   Warp& warp = Block::now().warp();
   give({a[0], a[1], a[2], a[3], b[0], b[1]});
   Block::now().meet(warp.meeting, kLanes, [&] {
-    for (unsigned i = 0; i < kLanes; ++i) product_of_lane<kSigned>(warp, i, warp.taken[i]);
+    for (unsigned i = 0; i < kLanes; ++i) product_of_lane<kSignedA, kSignedB>(warp, i, warp.taken[i]);
   });
   for (int i = 0; i < 4; ++i) c[i] += static_cast<std::int32_t>(taken()[i]);
+}
+template <bool kSigned>
+void multiply_tile(std::int32_t (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  multiply_bytes<kSigned, true>(c, a, b);
+}
+template <bool kSigned>
+void multiply_tokens(std::int32_t (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  multiply_bytes<true, kSigned>(c, a, b);
 }
 
 inline void let_next_in() {}

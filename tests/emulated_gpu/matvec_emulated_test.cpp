@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/host_layout.h"
+#include "kernels/cuda/matvec_batch.cuh"
 #include "kernels/cuda/matvec_rows.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
 #include "testing/gpu_samples.h"
@@ -51,13 +52,15 @@ struct ActivationMemory {
   std::vector<uint4> q;
   std::vector<float2_pod> scales;
 
-  explicit ActivationMemory(std::span<const float> values) : x(padded_cols(values.size()) / 4) {
+  /// `values`: those of one token after the other, of as many columns.
+  ActivationMemory(std::span<const float> values, std::size_t cols) : x(padded_cols(values.size()) / 4) {
     std::copy(values.begin(), values.end(), reinterpret_cast<float*>(x.data()));
-    const std::vector<Int8Block> blocks = testing::int8_of_gpu(values);
-    q.resize(blocks.size() * 2);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      std::memcpy(&q[2 * b], blocks[b].q, 32);
-      scales.push_back({blocks[b].scale, blocks[b].scale * static_cast<float>(blocks[b].sum)});
+    for (std::size_t first = 0; first < values.size(); first += cols) {
+      for (const Int8Block& block : testing::int8_of_gpu(values.subspan(first, cols))) {
+        q.resize(q.size() + 2);
+        std::memcpy(&q[q.size() - 2], block.q, 32);
+        scales.push_back({block.scale, block.scale * static_cast<float>(block.sum)});
+      }
     }
   }
 };
@@ -73,8 +76,9 @@ std::string name_of(const PackedSample& m) {
 /// A launch: its products, all of matrices with the columns of the first.
 class Launch {
  public:
-  Launch(std::size_t cols, Int8Form form) : values_(gaussian(cols, 9)), activations_(values_), form_(form) {
-    args_.tokens = 1;
+  Launch(std::size_t cols, Int8Form form, std::uint32_t tokens = 1)
+      : values_(gaussian(tokens * cols, 9)), activations_(values_, cols), form_(form) {
+    args_.tokens = tokens;
     args_.x = reinterpret_cast<const float*>(activations_.x.data());
     if (form == Int8Form::is_there) {
       args_.q = reinterpret_cast<const std::int8_t*>(activations_.q.data());
@@ -84,13 +88,13 @@ class Launch {
 
   /// `up`: null unless the product is gated.
   void add(const PackedSample& m, const PackedSample* up = nullptr) {
-    products_.push_back({&m, up, std::vector<float>(m.rows + 1, 77.0f)});
+    products_.push_back({&m, up, std::vector<float>(args_.tokens * m.rows + 1, 77.0f)});
     MatVecProduct& product = args_.products[args_.count++];
     product = {.planes = planes_of(m),
                .up = up != nullptr ? planes_of(*up) : Planes{},
                .y = products_.back().y.data(),
                .bias = nullptr,
-               .y_stride = 0,
+               .y_stride = static_cast<std::uint32_t>(m.rows),
                .scale = 1,
                .activation = Activation::linear,
                .accumulate = false,
@@ -136,24 +140,32 @@ class Launch {
       if constexpr (sizeof(typename Form::Value) <= 2) {
         in_blocks(matvec_rows<typename Form::Value>, split_rows<typename Form::Value>(args_, needs));
       }
-    } else if constexpr (Form::Scales::kRow) {
-      args_.products[0].planes.row_scale_count > 1 ? with_tiles<Form, true>(args_, needs, in_blocks)
-                                                   : with_tiles<Form, false>(args_, needs, in_blocks);
     } else {
-      with_tiles<Form, false>(args_, needs, in_blocks);
+      const auto run = [&]<bool kGrouped>(std::bool_constant<kGrouped>) {
+        if constexpr (kLeastBatchTokens<Form> != 0) {
+          if (args_.tokens != 1) return with_batch<Form, kGrouped>(args_, needs, in_blocks);
+        }
+        with_tiles<Form, kGrouped>(args_, needs, in_blocks);
+      };
+      if constexpr (Form::Scales::kRow) {
+        if (args_.products[0].planes.row_scale_count > 1) return run(std::true_type());
+      }
+      run(std::false_type());
     }
   }
 
   void expect_result(const Product& product) {
     const bool int8 = form_ != Int8Form::none;
-    const ProductSums gate = expected_product(*product.m, values_, 1, int8);
-    ProductSums up{std::vector<double>(product.m->rows, 1.0), std::vector<double>(product.m->rows, 1.0)};
-    if (product.up != nullptr) up = expected_product(*product.up, values_, 1, int8);
+    const std::size_t outputs = args_.tokens * product.m->rows;
+    const ProductSums gate = expected_product(*product.m, values_, args_.tokens, int8);
+    ProductSums up{std::vector<double>(outputs, 1.0), std::vector<double>(outputs, 1.0)};
+    if (product.up != nullptr) up = expected_product(*product.up, values_, args_.tokens, int8);
     const double roundings = product.up != nullptr ? 2e-5 : 1e-5;
-    for (std::size_t r = 0; r < product.m->rows; ++r) {
-      ASSERT_NEAR(static_cast<double>(product.y[r]), gate.y[r] * up.y[r],
-                  roundings * gate.magnitude[r] * up.magnitude[r] + 1e-6)
-          << name_of(*product.m) << ", row " << r;
+    for (std::size_t i = 0; i < outputs; ++i) {
+      ASSERT_NEAR(static_cast<double>(product.y[i]), gate.y[i] * up.y[i],
+                  roundings * gate.magnitude[i] * up.magnitude[i] + 1e-6)
+          << name_of(*product.m) << ", token " << i / product.m->rows << " of " << args_.tokens << ", row "
+          << i % product.m->rows;
     }
     EXPECT_EQ(product.y.back(), 77.0f) << name_of(*product.m);
   }
@@ -166,8 +178,8 @@ class Launch {
   MatVecArgs args_{};
 };
 
-void expect_product(const PackedSample& m, Int8Form form) {
-  Launch launch(m.cols, form);
+void expect_product(const PackedSample& m, Int8Form form, std::uint32_t tokens = 1) {
+  Launch launch(m.cols, form, tokens);
   launch.add(m);
   launch.expect_results();
 }
@@ -184,6 +196,29 @@ TEST(EmulatedMatVec, CodedWeights) {
     if (format.is_block()) continue;
     for (const std::size_t group : {32, 64, 128}) {
       expect_product(packed_sample(format, 9, 640, group, 7), Int8Form::is_there);
+    }
+  }
+}
+
+/// Whether matvec_batch.cuh has a kernel for the format.
+bool has_batches(Format format) {
+  return visit_form(format, []<class Form>(std::type_identity<Form>) {
+    if constexpr (Form::kCoded) return kLeastBatchTokens<Form> != 0;
+    return false;
+  });
+}
+
+TEST(EmulatedMatVec, CodedWeightsWithSeveralTokens) {
+  for (const Format format : testing::all_formats()) {
+    if (!has_batches(format)) continue;
+    const bool odd = format.block_values() <= 32;
+    expect_product(packed_sample(format, 37, odd ? 288 : 256, 1, 5), Int8Form::is_there, 8);
+    expect_product(packed_sample(format, 21, 2048, 1, 5), Int8Form::is_there, 3);
+    expect_product(packed_sample(format, 19, odd ? 4640 : 6400, 1, 5), Int8Form::is_there, 5);
+    if (format.is_block()) continue;
+    for (const std::size_t group : {32, 64, 128}) {
+      expect_product(packed_sample(format, 9, 640, group, 7), Int8Form::is_there, 8);
+      expect_product(packed_sample(format, 9, 9088, group, 7), Int8Form::is_there, 2);
     }
   }
 }
@@ -236,6 +271,12 @@ TEST(EmulatedMatVec, SeveralMatrices) {
       Launch gated(cols, coded ? Int8Form::is_made : Int8Form::none);
       gated.add(c, &up);
       gated.expect_results();
+      if (!has_batches(format)) continue;
+      Launch several(cols, Int8Form::is_there, 6), both(cols, Int8Form::is_there, 4);
+      for (const PackedSample* m : {&a, &b, &c}) several.add(*m);
+      several.expect_results();
+      both.add(c, &up);
+      both.expect_results();
     }
   }
 }

@@ -62,7 +62,7 @@ void CpuPass::run(const LatentAttend& step) {
               .heads = count,
               .head_values = apart,
               .rotary = step.rotary,
-              .cos_sin = rope_->at(position).data(),
+              .cos_sin = ropes_[0]->at(position).data(),
               .pairs = step.pairs});
   };
 

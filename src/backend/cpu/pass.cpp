@@ -1,6 +1,7 @@
 #include "backend/cpu/pass.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/parallel.h"
@@ -9,11 +10,14 @@ namespace imago::backend {
 
 namespace {
 
-/// Whether a step after attention multiplies its results with rounded activations.
-bool reads_fast(const CpuRunner& runner, const Step& step) {
-  const auto* const products = std::get_if<Products>(&step);
-  if (products == nullptr || products->in != Slot::query) return false;
-  return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
+/// Whether the product of the results of attention rounds them.
+bool reads_fast(const CpuRunner& runner, std::span<const Step> after) {
+  for (const Step& step : after) {
+    const auto* const products = std::get_if<Products>(&step);
+    if (products == nullptr || products->in != Slot::query) continue;
+    return runner.weights().matrix(products->list.front().matrix)->kernel().arithmetic == kernels::Arithmetic::fast;
+  }
+  return false;
 }
 
 /// Whether a token's results depend on those before it.
@@ -29,6 +33,7 @@ bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::out
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
   const Attend& step;
+  std::span<const float> query_norm, key_norm;  // after the rotation
   const Sizes& sizes;
   std::size_t block;
   const kernels::RopeTable* rope;
@@ -53,6 +58,11 @@ struct SegmentAttention {
       kernels::rope(queries, sizes.heads, sizes.head_values, *rope, segment.past + read.first, step.pairs);
       kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
     }
+    if (step.query_norm) {
+      kernels::rms_norm(queries, query_norm, step.eps, queries);
+      kernels::rms_norm(keys, key_norm, step.eps, keys);
+    }
+    if (step.growth != 0) grow(queries, segment.past + read.first);
     auto& cache = static_cast<CpuCache&>(*segment.cache);
     kernels::append_to_cache(cache.page(block), keys, segment.past, cache.keys(block), segment.pages);
     kernels::append_to_cache(cache.page(block), values, segment.past, cache.values(block), segment.pages);
@@ -68,6 +78,16 @@ struct SegmentAttention {
                         .many = singles.has_value(),
                         .sinks = sinks},
                        segment.pages);
+  }
+
+  void grow(std::span<float> queries, std::size_t first_position) const {
+    const std::size_t query_values = sizes.of(Slot::query);
+    for (std::size_t t = 0; t * query_values < queries.size(); ++t) {
+      const auto periods = static_cast<double>((first_position + t) / step.growth_period);
+      if (periods == 0) continue;
+      const auto factor = static_cast<float>(1 + static_cast<double>(step.growth) * std::log1p(periods));
+      kernels::scale(queries.subspan(t * query_values, query_values), factor);
+    }
   }
 };
 
@@ -134,12 +154,11 @@ void CpuPass::embed(std::span<const Token> ids, const RowTable& table, std::span
   }
 }
 
-void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments,
-                        const kernels::RopeTable* rope) {
+void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const Ropes& ropes) {
   read_ = read;
   block_ = block;
   segments_ = segments;
-  rope_ = rope;
+  ropes_ = ropes;
   const Block& steps = runner_.program().blocks[block];
   sizes_ = &steps.sizes;
   run(steps.steps);
@@ -162,7 +181,7 @@ void CpuPass::run(std::span<const Step> steps) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (i == left) live_ = read_;
     if (live_.count == 0) return;
-    next_ = i + 1 < steps.size() ? &steps[i + 1] : nullptr;
+    after_ = steps.subspan(i + 1);
     std::visit([this](const auto& step) { run(step); }, steps[i]);
   }
 }
@@ -236,16 +255,18 @@ void CpuPass::for_each_segment(Run&& run) {
 
 void CpuPass::run(const Attend& step) {
   const SegmentAttention attention{.step = step,
+                                   .query_norm = vector(step.query_norm),
+                                   .key_norm = vector(step.key_norm),
                                    .sizes = *sizes_,
                                    .block = block_,
-                                   .rope = rope_,
+                                   .rope = ropes_[step.rope],
                                    .q = values(Slot::query),
                                    .k = values(Slot::key),
                                    .v = values(Slot::value),
                                    .ranges = sized(work_.ranges, read_.count),
                                    .sinks = vector(step.sinks),
                                    .all_read = read_,
-                                   .fast = next_ != nullptr && reads_fast(runner_, *next_),
+                                   .fast = reads_fast(runner_, after_),
                                    .singles = singles_};
   for_each_segment([&](const Segment& segment, std::size_t first) { attention.run(segment, first); });
 }

@@ -59,7 +59,7 @@ class CpuPass {
   void embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments);
   /// All tokens go into the caches. After its attention, the block goes on with the rows that are `read`; the others
   /// keep in the stream what the block was given.
-  void run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const kernels::RopeTable* rope);
+  void run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const Ropes& ropes);
   /// For these rows of the stream. Without logits, only the observer is shown what the output matrix multiplies.
   void run_output(RowRange rows, std::span<float> logits);
   /// What the product of the output reads: [rows][width].
@@ -115,8 +115,8 @@ class CpuPass {
   // For attention.
   std::size_t block_ = 0;
   std::span<const Segment> segments_;
-  const kernels::RopeTable* rope_ = nullptr;
-  const Step* next_ = nullptr;  // after the step that runs
+  Ropes ropes_ = {};
+  std::span<const Step> after_;  // the step that runs
 };
 
 }  // namespace imago::backend

@@ -192,12 +192,12 @@ void CpuRunner::run(const Batch& batch) {
   const std::size_t tokens = batch.ids.size();
   if (options_.blocks.begin == 0) embed(batch.ids, batch.segments, batch.work);
   if (!has_output()) {
-    return run_blocks(options_.blocks, tokens, batch.segments, batch.rope, batch.work, batch.singles);
+    return run_blocks(options_.blocks, tokens, batch.segments, batch.ropes, batch.work, batch.singles);
   }
   const std::size_t last = options_.blocks.end - 1;
-  run_blocks({options_.blocks.begin, last}, tokens, batch.segments, batch.rope, batch.work, batch.singles);
+  run_blocks({options_.blocks.begin, last}, tokens, batch.segments, batch.ropes, batch.work, batch.singles);
   const RowRange read = batch.all_rows ? RowRange{0, tokens} : span_of(batch.rows);
-  CpuPass(*this, batch.work, tokens, batch.singles).run_block(last, read, batch.segments, batch.rope);
+  CpuPass(*this, batch.work, tokens, batch.singles).run_block(last, read, batch.segments, batch.ropes);
   if (batch.rows.empty()) return;
   const bool together = read.count == batch.rows.size();
   if (!together) gather(batch.work.stream(), program_->sizes.width, batch.rows);
@@ -219,10 +219,10 @@ void CpuRunner::embed(std::span<const Token> ids, std::span<const Segment> segme
   CpuPass(*this, work, ids.size()).embed(ids, table_, segments);
 }
 
-void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments,
-                           const kernels::RopeTable* rope, Workspace& work, std::optional<std::size_t> singles) const {
+void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments, const Ropes& ropes,
+                           Workspace& work, std::optional<std::size_t> singles) const {
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    CpuPass(*this, work, tokens, singles).run_block(i, {0, tokens}, segments, rope);
+    CpuPass(*this, work, tokens, singles).run_block(i, {0, tokens}, segments, ropes);
   }
 }
 

@@ -41,9 +41,8 @@ class CpuRunner final : public Runner {
   /// Fills the stream with what block 0 reads.
   void embed(std::span<const Token> ids, std::span<const Segment> segments, Workspace& work) const;
   /// Runs some of its blocks on the stream, all rows.
-  void run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments,
-                  const kernels::RopeTable* rope, Workspace& work,
-                  std::optional<std::size_t> singles = std::nullopt) const;
+  void run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments, const Ropes& ropes,
+                  Workspace& work, std::optional<std::size_t> singles = std::nullopt) const;
   /// Shows the observer what the output matrix would multiply for the first rows of the stream.
   void show_output_input(Workspace& work, std::size_t rows) const;
 

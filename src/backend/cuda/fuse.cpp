@@ -17,7 +17,13 @@ class Fuser {
 
   std::vector<FusedStep> block() {
     std::vector<FusedStep> fused;
-    while (at_ < steps_.size()) fused.push_back(next());
+    while (at_ < steps_.size()) {
+      if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
+        attention(fused);
+      } else {
+        fused.push_back(next());
+      }
+    }
     return fused;
   }
 
@@ -52,7 +58,6 @@ class Fuser {
   }
 
   FusedStep next() {
-    if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) return attention();
     if (const auto* const products = peek<Products>();
         products != nullptr && (products->in == Slot::query || products->in == Slot::hidden)) {
       return finish_branch();
@@ -89,16 +94,31 @@ class Fuser {
     return {norm, products->list};
   }
 
-  PlaceAndAttend attention() {
+  bool reads_attention() const {
+    const auto* const products = peek<Products>();
+    return products != nullptr && products->in == Slot::query;
+  }
+
+  void attention(std::vector<FusedStep>& fused) {
     PlaceAndAttend made;
     while (const auto* const norm = take<NormHeads>()) {
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     made.attend = require<Attend>();
-    const auto* const reader = peek<Products>();
-    if (reader == nullptr || reader->in != Slot::query || reader->list.size() != 1) refuse();
-    made.reader = reader->list.front().matrix;
-    return made;
+    // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
+    // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
+    if (!reads_attention()) {
+      StreamProducts beside = stream_products(stream_norm(), Slot::hidden);
+      auto* const before = fused.empty() ? nullptr : std::get_if<StreamProducts>(&fused.back());
+      if (before != nullptr && before->norm && beside.norm && before->norm->weight == beside.norm->weight) {
+        before->products.insert(before->products.end(), beside.products.begin(), beside.products.end());
+      } else {
+        fused.push_back(std::move(beside));
+      }
+    }
+    if (!reads_attention() || peek<Products>()->list.size() != 1) refuse();
+    made.reader = peek<Products>()->list.front().matrix;
+    fused.push_back(std::move(made));
   }
 
   FinishBranch finish_branch() {

@@ -59,17 +59,18 @@ std::size_t Pass::most_logit_rows() const noexcept {
   return std::max(kMatVecTokens, kLogits / part_.sizes().vocabulary);
 }
 
-bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows,
-                   const kernels::RopeTable* rope) {
+bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const Ropes& ropes) {
   const Sizes& sizes = part_.sizes();
   Device& device = *part_.device;
   tokens_ = tokens;
   bool moved = places_.reserve(part_.fused.blocks.size(), segments, tokens);
   moved |= grow(logits_, device, std::min(rows, most_logit_rows()) * sizes.vocabulary);
-  if (rope != nullptr && rope->positions() > rope_positions_) {
-    rope_positions_ = rope->positions();
-    rope_ = Array<float>(device, rope_positions_ * rope->rotary());
-    device.upload(std::as_bytes(std::span(rope->at(0).data(), rope_positions_ * rope->rotary())), rope_.buffer(), 0);
+  for (std::size_t i = 0; i < kRopes; ++i) {
+    const kernels::RopeTable* const rope = ropes[i];
+    if (rope == nullptr || rope->positions() <= ropes_[i].positions) continue;
+    const std::span<const float> values(rope->at(0).data(), rope->positions() * rope->rotary());
+    ropes_[i] = {Array<float>(device, values.size()), rope->positions()};
+    device.upload(std::as_bytes(values), ropes_[i].table.buffer(), 0);
     moved = true;
   }
   if (tokens <= room_) return moved;
@@ -243,6 +244,7 @@ void Pass::multiply(std::span<const GpuProduct> products, const Activations& in)
 
 void Pass::run(const StreamProducts& step) {
   const Activations in = normed(step.norm, 0, tokens_, step.products);
+  hidden_first_ = 0;
   std::vector<GpuProduct> products;
   for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
   multiply(products, in);
@@ -270,8 +272,17 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                    .shape = group.shape_in(sizes),
                                    .caches = places_.caches(index),
                                    .paged = group.paged};
-    if (rope_positions_ != 0 && step.attend.rotary != 0) {
-      place.rope = rope_.data();
+    if (step.attend.query_norm) {
+      place.norms_turned = true;
+      place.q_norm = part_.vector(step.attend.query_norm);
+      place.k_norm = part_.vector(step.attend.key_norm);
+      place.q_norm_cols = place.k_norm_cols = sizes.head_values;
+      place.norm_eps = step.attend.eps;
+    }
+    place.growth = step.attend.growth;
+    place.growth_period = step.attend.growth_period;
+    if (ropes_[step.attend.rope].positions != 0 && step.attend.rotary != 0) {
+      place.rope = ropes_[step.attend.rope].table.data();
       place.rotary = step.attend.rotary;
       place.pairs = step.attend.pairs;
     }
@@ -302,7 +313,9 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
 void Pass::run(const FinishBranch& step) {
   const Activations in = step.in == Slot::query
                              ? attention_
-                             : Activations{.x = buffer(step.in), .count = tokens_, .cols = sizes_->of(step.in)};
+                             : Activations{.x = buffer(step.in) + hidden_first_ * sizes_->of(step.in),
+                                           .count = tokens_,
+                                           .cols = sizes_->of(step.in)};
   GpuProduct product = product_of(step.product, x_.data());
   if (!step.post_norm) {
     product.epilogue.scale = step.factor;
@@ -334,6 +347,7 @@ void Pass::keep(RowRange rows) {
   const std::size_t width = part_.sizes().width;
   stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
   tokens_ = rows.count;
+  hidden_first_ = rows.first;
   attention_.x += rows.first * attention_.cols;
   attention_.count = rows.count;
 }

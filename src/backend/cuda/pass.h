@@ -2,6 +2,7 @@
 
 // One batch through the blocks of a runner, as work on a stream.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -61,9 +62,9 @@ class Pass {
 
   Stream& stream() noexcept { return stream_; }
   Places& places() noexcept { return places_; }
-  /// Makes room for a batch with logits of `rows` of its tokens, and uploads the rope table if it has grown. True if
+  /// Makes room for a batch with logits of `rows` of its tokens, and uploads rope tables that have grown. True if
   /// anything has moved, which voids recorded work.
-  bool reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const kernels::RopeTable* rope);
+  bool reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const Ropes& ropes);
   /// Room for what attention of the groups of `places` needs; likewise.
   bool reserve_attention(std::span<const PlaceGroup> groups);
   /// Pinned, [tokens][width]: the stream that the runner before has made.
@@ -145,12 +146,16 @@ class Pass {
   Array<float> x_, normed_, branch_;   // [tokens][width]
   Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
   Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
+  std::size_t hidden_first_ = 0;       // the row of the first token
   Array<std::int8_t> int8_;            // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;
-  Array<float> rope_;  // [positions][rotary]
-  std::size_t rope_positions_ = 0;
+  struct DeviceRope {
+    Array<float> table;  // [positions][rotary]
+    std::size_t positions = 0;
+  };
+  std::array<DeviceRope, kRopes> ropes_;
   PinnedMemory host_x_;
 
   // For experts. A row is one token at one of its experts.

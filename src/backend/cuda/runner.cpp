@@ -117,7 +117,7 @@ class CudaRunner final : public Runner {
   void run(const Batch& batch) override {
     const std::lock_guard lock(mutex_);
     const std::size_t tokens = batch.ids.size();
-    if (pass_->reserve(batch.segments, tokens, batch.rows.size(), batch.rope)) graphs_.clear();
+    if (pass_->reserve(batch.segments, tokens, batch.rows.size(), batch.ropes)) graphs_.clear();
     pass_->places().fill(batch.ids, batch.segments, batch.rows);
     if (!part_.embeds()) std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
 
@@ -159,7 +159,7 @@ class CudaRunner final : public Runner {
 
   /// Rows of the stream that a batch has left on the host.
   void take_stream(Workspace& work, std::size_t first, std::size_t rows) {
-    if (pass_->reserve({}, rows, rows, nullptr)) graphs_.clear();
+    if (pass_->reserve({}, rows, rows, {})) graphs_.clear();
     pass_->take_step_scratch(false);
     const std::span<const float> stream = std::span(work.stream()).subspan(first * width(), rows * width());
     pass_->stream().copy_in(std::as_bytes(stream), pass_->x());

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   __shared__ float room[kPlaceWarps][kMostHeadValues];
   wait_for_previous();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const unsigned slots = a.heads + 2 * a.kv_heads;  // of a token: its queries, its keys, its values
+  // Of a token: its queries, its keys, its values.
+  const unsigned slots = a.heads + (a.k == nullptr ? 0 : 2 * a.kv_heads);
   const std::size_t index = blockIdx.x * std::size_t{kPlaceWarps} + warp;
   if (index >= std::size_t{a.tokens} * slots) return;
   const unsigned token = static_cast<unsigned>(index / slots), slot = static_cast<unsigned>(index % slots);
@@ -52,8 +53,11 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   FetchedRotation<kMostHeadValues> rotation;
   if (is_query || is_key) rotation.fetch(a.rotation, position);
   fetched.put(values, x);
-  if (is_query || is_key)
-    rotate_head(a.rotation, values, is_query ? a.rotation.q_norm : a.rotation.k_norm, rotation, x);
+  rotate_head(a.rotation, values,
+              is_query ? HeadKind::query
+              : is_key ? HeadKind::key
+                       : HeadKind::value,
+              position, rotation, x);
 
   if (is_query) {
     for (unsigned i = lane; i < values; i += 32) a.q[from + i] = x[i];
@@ -282,7 +286,7 @@ void place_and_attend(const PlaceArgs& place_args, const AttentionArgs& args, co
                       Stream& stream) {
   if (places.tokens == 0) return;
   check(args);
-  const bool together = (places.tokens == 1 || places.separate) && decodes(args, places) &&
+  const bool together = place_args.k != nullptr && (places.tokens == 1 || places.separate) && decodes(args, places) &&
                         args.heads / args.shape.heads <= kDecodeHeads &&
                         norms_heads(place_args.q_norm, place_args.q_norm_cols, args.shape) &&
                         norms_heads(place_args.k_norm, place_args.k_norm_cols, args.shape);
@@ -296,8 +300,9 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
   check_head_values(shape.head_values);
   const float* const q_norm =
       norm_rows_first(args.q, args.q_norm, args.q_norm_cols, args.heads, args, places.tokens, stream);
-  const float* const k_norm =
-      norm_rows_first(args.k, args.k_norm, args.k_norm_cols, shape.heads, args, places.tokens, stream);
+  const float* const k_norm = args.k == nullptr ? nullptr
+                                                : norm_rows_first(args.k, args.k_norm, args.k_norm_cols, shape.heads,
+                                                                  args, places.tokens, stream);
   const PlaceWork work{.q = args.q,
                        .k = args.k,
                        .v = args.v,
@@ -309,7 +314,7 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
                        .caches = args.caches,
                        .sequence = places.sequence,
                        .position = places.position};
-  const std::size_t warps = places.tokens * (args.heads + 2 * shape.heads);
+  const std::size_t warps = places.tokens * (args.heads + (args.k == nullptr ? 0 : 2 * shape.heads));
   const auto blocks = static_cast<unsigned>((warps + kPlaceWarps - 1) / kPlaceWarps);
   with_cache(shape.type, args.paged, [&](auto type, auto paged) {
     launch_overlapped("place", place_heads<type(), paged()>, blocks, 32 * kPlaceWarps, 0, stream, work);

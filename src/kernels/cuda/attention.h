@@ -33,7 +33,7 @@ struct TokenPlaces {
 /// the caches, which are aligned to 16 bytes. q is [tokens][heads][head_values] in place; k and v are
 /// [tokens][kv_heads][head_values], k is undefined afterwards. `rope` is a table [positions][rotary] of rotary/2
 /// cosines, then sines (kernels::RopeTable); null: no rotation. A norm weight of `q_norm_cols` values: head_values, or
-/// heads · head_values for norms over the whole row.
+/// heads · head_values for norms over the whole row. Without k and v there are queries only: the caches have the keys.
 struct PlaceArgs {
   float* q;
   float* k;
@@ -43,6 +43,11 @@ struct PlaceArgs {
   const float* k_norm = nullptr;
   std::size_t q_norm_cols = 0, k_norm_cols = 0;
   float norm_eps = 0;
+  bool norms_turned = false;  ///< norms of heads come after the rotation
+  bool norms_values = false;  ///< heads of values are normed too, without a weight
+  /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
+  float growth = 0;
+  std::size_t growth_period = 1;
   const float* rope = nullptr;
   std::size_t rotary = 0;
   RopePairs pairs = {};

@@ -146,6 +146,9 @@ struct HeadRotation {
   const float* rope;  // null: none
   std::uint32_t rotary;
   RopePairs pairs;
+  bool norms_turned, norms_values;  // as in PlaceArgs
+  float growth;
+  std::uint32_t growth_period;
 };
 
 /// `q_norm`, `k_norm`: the norms that still have to be applied.
@@ -155,7 +158,11 @@ inline HeadRotation head_rotation(const PlaceArgs& args, const float* q_norm, co
           .eps = args.norm_eps,
           .rope = args.rope,
           .rotary = static_cast<std::uint32_t>(args.rotary),
-          .pairs = args.pairs};
+          .pairs = args.pairs,
+          .norms_turned = args.norms_turned,
+          .norms_values = args.norms_values,
+          .growth = args.growth,
+          .growth_period = static_cast<std::uint32_t>(args.growth_period)};
 }
 
 inline constexpr std::size_t kMostHeadValues = 256;

@@ -7,7 +7,7 @@
 // A layout has
 //   kBytes, kHighBytes  bytes of a group in Planes::codes and Planes::high
 //   kBits               codes are below 2^kBits, or signed bytes if kSigned
-//   words               codes[kBytes / 4], high[kHighBytes / 4] -> words[8]
+//   words               codes[kBytes / 4], high[kHighBytes / 4] -> words[8], and one of them: see WordByWord
 
 #include <cstdint>
 
@@ -15,60 +15,70 @@
 
 namespace imago::kernels::cuda {
 
+/// Decodes all words of a group, given how a layout `Own` decodes one of them:
+///   code_of, high_of  which words of the codes and of the high bits word i takes
+///   word              these two words, i -> word i
+template <class Own>
+struct WordByWord {
+  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+    IMAGO_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      out[i] = Own::word(codes[Own::code_of(i)], Own::kHighBytes > 0 ? high[Own::high_of(i)] : 0, i);
+    }
+  }
+  IMAGO_HD static constexpr int high_of(int) noexcept { return 0; }
+};
+
 /// Bit k of byte j is weight 4k + j.
-struct Codes1 {
+struct Codes1 : WordByWord<Codes1> {
   static constexpr int kBytes = 4, kHighBytes = 0, kBits = 1;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int k = 0; k < 8; ++k) out[k] = codes[0] >> k & 0x01010101u;
+  IMAGO_HD static constexpr int code_of(int) noexcept { return 0; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t, int i) noexcept {
+    return code >> i & 0x01010101u;
   }
 };
 
 /// Bits 2k, 2k + 1 of byte j of word w: weight 8k + 4w + j. What belongs together, also in halves of a group, has the
 /// same place in both words.
-struct Codes2 {
+struct Codes2 : WordByWord<Codes2> {
   static constexpr int kBytes = 8, kHighBytes = 0, kBits = 2;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) out[i] = codes[i % 2] >> 2 * (i / 2) & 0x03030303u;
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i % 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t, int i) noexcept {
+    return code >> 2 * (i / 2) & 0x03030303u;
   }
 };
 
 /// Two bits as above, and in `high` the third as in Codes1.
-struct Codes3 {
+struct Codes3 : WordByWord<Codes3> {
   static constexpr int kBytes = 8, kHighBytes = 4, kBits = 3;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t third = (i < 2 ? high[0] << (2 - i) : high[0] >> (i < 2 ? 0 : i - 2)) & 0x04040404u;
-      out[i] = (codes[i % 2] >> 2 * (i / 2) & 0x03030303u) | third;
-    }
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i % 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t high, int i) noexcept {
+    const std::uint32_t third = (i < 2 ? high << (2 - i) : high >> (i < 2 ? 0 : i - 2)) & 0x04040404u;
+    return (code >> 2 * (i / 2) & 0x03030303u) | third;
   }
 };
 
 /// Byte j of word w: weight 8w + j in the low half, 8w + 4 + j in the high half.
-struct Codes4 {
+struct Codes4 : WordByWord<Codes4> {
   static constexpr int kBytes = 16, kHighBytes = 0, kBits = 4;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) out[i] = codes[i / 2] >> 4 * (i % 2) & 0x0F0F0F0Fu;
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i / 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t, int i) noexcept {
+    return code >> 4 * (i % 2) & 0x0F0F0F0Fu;
   }
 };
 
 /// The upper four bits as above, and in `high` the lowest as in Codes1.
-struct Codes5 {
+struct Codes5 : WordByWord<Codes5> {
   static constexpr int kBytes = 16, kHighBytes = 4, kBits = 5;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t upper = (i % 2 == 0 ? codes[i / 2] << 1 : codes[i / 2] >> 3) & 0x1E1E1E1Eu;
-      out[i] = upper | (high[0] >> i & 0x01010101u);
-    }
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i / 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t high, int i) noexcept {
+    const std::uint32_t upper = (i % 2 == 0 ? code << 1 : code >> 3) & 0x1E1E1E1Eu;
+    return upper | (high >> i & 0x01010101u);
   }
   /// The lowest bits of word i as bit 3 of the lower halves of bytes; the upper halves do not count.
   IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
@@ -78,15 +88,14 @@ struct Codes5 {
 };
 
 /// The upper four bits as above, and in `high` the others as in Codes2.
-struct Codes6 {
+struct Codes6 : WordByWord<Codes6> {
   static constexpr int kBytes = 16, kHighBytes = 8, kBits = 6;
   static constexpr bool kSigned = false;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t upper = (i % 2 == 0 ? codes[i / 2] << 2 : codes[i / 2] >> 2) & 0x3C3C3C3Cu;
-      out[i] = upper | (high[i % 2] >> 2 * (i / 2) & 0x03030303u);
-    }
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i / 2; }
+  IMAGO_HD static constexpr int high_of(int i) noexcept { return i % 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t high, int i) noexcept {
+    const std::uint32_t upper = (i % 2 == 0 ? code << 2 : code >> 2) & 0x3C3C3C3Cu;
+    return upper | (high >> 2 * (i / 2) & 0x03030303u);
   }
   /// The lowest two bits of word i as bits 2 and 3 of the lower halves of bytes; the upper halves do not count.
   IMAGO_HD static std::uint32_t lowest(const std::uint32_t* high, int i) noexcept {
@@ -97,13 +106,11 @@ struct Codes6 {
 };
 
 /// Signed bytes in the order of the weights.
-struct Codes8 {
+struct Codes8 : WordByWord<Codes8> {
   static constexpr int kBytes = 32, kHighBytes = 0, kBits = 8;
   static constexpr bool kSigned = true;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int i = 0; i < 8; ++i) out[i] = codes[i];
-  }
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t, int) noexcept { return code; }
 };
 
 /// Four signed bytes as a word, the first one lowest.
@@ -124,7 +131,7 @@ struct LevelWords {
 /// Sixteen levels in signed bytes; nibble k of word w is the level of weight 8w + k. A nibble less its top bit picks a
 /// byte of each half of the table, the top bit picks between the two.
 template <class Levels>
-struct CodesTable {
+struct CodesTable : WordByWord<CodesTable<Levels>> {
   using Words = LevelWords<Levels>;
   static constexpr int kBytes = 16, kHighBytes = 0, kBits = 8;
   static constexpr bool kSigned = true;
@@ -133,14 +140,11 @@ struct CodesTable {
     const std::uint32_t high = pick_bytes(Words::kWords[2], Words::kWords[3], index);
     return pick_bytes(low, high, half);
   }
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t*, std::uint32_t* out) noexcept {
-    IMAGO_UNROLL
-    for (int w = 0; w < 4; ++w) {
-      const std::uint32_t index = codes[w] & 0x77777777u;
-      const std::uint32_t half = (codes[w] >> 1 & 0x44444444u) | 0x32103210u;
-      out[2 * w] = four(index, half);
-      out[2 * w + 1] = four(index >> 16, half >> 16);
-    }
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i / 2; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t, int i) noexcept {
+    const std::uint32_t index = code & 0x77777777u;
+    const std::uint32_t half = (code >> 1 & 0x44444444u) | 0x32103210u;
+    return four(index >> 16 * (i % 2), half >> 16 * (i % 2));
   }
 };
 

@@ -156,18 +156,29 @@ struct FetchedRotation {
   }
 };
 
-/// Applies norm and rotation to a head in shared memory, in place.
+/// The norm of a head in shared memory, in place. `weight` may be null: ones.
+__device__ __forceinline__ void norm_head(unsigned values, const float* weight, float eps, float* x) {
+  const unsigned lane = threadIdx.x % 32;
+  float squares = 0;
+  for (unsigned i = lane; i < values; i += 32) squares += x[i] * x[i];
+  const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(values) + eps);
+  for (unsigned i = lane; i < values; i += 32) x[i] = x[i] * factor * (weight == nullptr ? 1.0f : weight[i]);
+  __syncwarp();
+}
+
+enum class HeadKind { query, key, value };
+
+/// Applies norm and rotation, and to queries their growth, to a head in shared memory, in place.
 template <int kMost>
-__device__ __forceinline__ void rotate_head(const HeadRotation& a, unsigned values, const float* norm,
-                                            const FetchedRotation<kMost>& rotation, float* x) {
-  const unsigned lane = threadIdx.x % 32, half = a.rope == nullptr ? 0 : a.rotary / 2;
-  if (norm != nullptr) {
-    float squares = 0;
-    for (unsigned i = lane; i < values; i += 32) squares += x[i] * x[i];
-    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(values) + a.eps);
-    for (unsigned i = lane; i < values; i += 32) x[i] = x[i] * factor * norm[i];
-    __syncwarp();
+__device__ __forceinline__ void rotate_head(const HeadRotation& a, unsigned values, HeadKind kind,
+                                            std::int32_t position, const FetchedRotation<kMost>& rotation, float* x) {
+  if (kind == HeadKind::value) {
+    if (a.norms_values) norm_head(values, nullptr, a.eps, x);
+    return;
   }
+  const unsigned lane = threadIdx.x % 32, half = a.rope == nullptr ? 0 : a.rotary / 2;
+  const float* const norm = kind == HeadKind::query ? a.q_norm : a.k_norm;
+  if (norm != nullptr && !a.norms_turned) norm_head(values, norm, a.eps, x);
 #pragma unroll
   for (unsigned i = 0; i < kMost / 64; ++i) {
     const unsigned j = i * 32 + lane;
@@ -178,6 +189,13 @@ __device__ __forceinline__ void rotate_head(const HeadRotation& a, unsigned valu
     x[at.y] = u * rotation.sin[i] + v * rotation.cos[i];
   }
   __syncwarp();
+  if (norm != nullptr && a.norms_turned) norm_head(values, norm, a.eps, x);
+  if (kind == HeadKind::query && a.growth != 0) {
+    const float periods = static_cast<float>(static_cast<std::uint32_t>(position) / a.growth_period);
+    const float factor = 1.0f + a.growth * log1pf(periods);
+    for (unsigned i = lane; i < values; i += 32) x[i] *= factor;
+    __syncwarp();
+  }
 }
 
 /// Stores a head from shared memory as row `position` of its cache.
@@ -230,8 +248,11 @@ class PlacedHeads {
     float* const x = shared + job * values;
     head.put(values, x);
     const bool is_query = job < rows_, is_key = job == rows_;
-    if (is_query || is_key)
-      rotate_head(a_.rotation, values, is_query ? a_.rotation.q_norm : a_.rotation.k_norm, rotation_, x);
+    rotate_head(a_.rotation, values,
+                is_query ? HeadKind::query
+                : is_key ? HeadKind::key
+                         : HeadKind::value,
+                position, rotation_, x);
     if (is_query) return;
     std::byte* const plane = (is_key ? cache.keys : cache.values) + kv_head * a_.rows.head_bytes;
     store_head<kType, kPaged>(a_.rows, plane, cache.pages, position, x);

@@ -17,7 +17,8 @@
 
 namespace imago::kernels::cuda {
 
-inline constexpr int kMatVecProducts = 4;  ///< of a launch, at most
+inline constexpr int kMatVecProducts = 4;         ///< of a launch, at most
+inline constexpr std::uint32_t kBatchTokens = 8;  ///< of a launch, at most: as many as kMatVecTokens
 
 /// One product of a launch. With `gated`, y = activation(planes x + bias) · (up x).
 struct MatVecProduct {
@@ -50,23 +51,38 @@ struct MatVecArgs {
   std::uint32_t rings_at;   ///< bytes from the activations to the rings of the warps
 };
 
+/// Splits off the arguments of the next `most` tokens.
+inline MatVecArgs take_tokens(MatVecArgs& args, std::uint32_t most) {
+  MatVecArgs now = args;
+  now.tokens = std::min(args.tokens, most);
+  const std::size_t groups = std::size_t{now.tokens} * args.products[0].planes.groups;
+  if (args.x != nullptr) args.x += static_cast<std::size_t>(now.tokens) * args.x_stride;
+  if (args.q != nullptr) args.q += groups * kGroup, args.scales += groups;
+  for (int p = 0; p < args.count; ++p) {
+    args.products[p].y += static_cast<std::size_t>(now.tokens) * args.products[p].y_stride;
+  }
+  args.tokens -= now.tokens;
+  return now;
+}
+
 /// What a launch needs to know about its device.
 struct LaunchFacts {
   int multiprocessors = 132;
   std::uint32_t shared_bytes = 90 << 10;  ///< most dynamic shared memory of a block
 };
 
-/// Queues products for up to eight tokens: matvec_few.cuh. `Form`: see decode.cuh. With `int8`, coded layouts take
+/// Queues products for few tokens: matvec_few.cuh. `Form`: see decode.cuh. With `int8`, coded layouts take
 /// quantized activations.
 template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream);
 
-/// Queues products for one token: matvec_stream.cuh. Coded layouts take quantized activations, or quantize x themselves
-/// (whole groups, aligned to 16 bytes). Returns false and queues nothing if the kernel is not for these matrices.
+/// Queues products for one token, or for up to kBatchTokens with coded layouts: matvec_stream.cuh. Coded layouts take
+/// quantized activations, or quantize that of one token themselves (whole groups, aligned to 16 bytes). Returns false
+/// and queues nothing if no such kernel is for these matrices.
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream);
 
-// ---- the split of the one-token kernels, computed on the host
+// ---- the split of the kernels that stream tiles, computed on the host
 
 inline constexpr std::uint32_t kSplitSharedBytes = 226 << 10;  ///< shared memory of a multiprocessor
 inline constexpr std::uint32_t kSplitReservedBytes = 1 << 10;  ///< that the system takes for each block
@@ -77,9 +93,11 @@ struct SplitNeeds {
   std::uint32_t row_tiles = 0;  ///< tiles side by side in a tile row
   bool takes_turns = false;     ///< a warp may have several tiles of a tile row
   std::uint32_t rows_per_tile = 1;
-  std::uint32_t ring_bytes = 0;              ///< of a warp
-  std::uint32_t x_bytes = 0;                 ///< of activations that a warp keeps for each of its tiles of a tile row
-  std::uint32_t x_rest = 0;                  ///< and once for all of them
+  std::uint32_t ring_bytes = 0;  ///< of a warp
+  std::uint32_t x_bytes = 0;     ///< of activations that a warp keeps for each of its tiles of a tile row
+  std::uint32_t x_rest = 0;      ///< and once for all of them
+  bool keeps_x = false;          ///< sums must not overwrite them, even if a warp has one tile of a tile row
+  std::uint32_t tokens = 1;      ///< each output is so many sums
   std::uint32_t rows[kMatVecProducts] = {};  ///< of the products
   std::uint32_t row_bytes[3] = {};           ///< of a matrix row in the planes codes, high and scales
   std::uint32_t tile_bytes[3] = {};          ///< of one tile's columns in such a row
@@ -161,9 +179,10 @@ inline MatVecSplit split_matvec(const SplitNeeds& needs, std::uint32_t rounds, b
     split.jumps[i] = std::size_t{split.warp_rows} * needs.rows_per_tile * needs.row_bytes[i] -
                      (split.warp_tiles - 1) * split.tile_steps[i];
   }
-  const std::uint32_t outputs = split.most_tile_rows * needs.rows_per_tile, sums = outputs * (needs.gated ? 2 : 1) * 4;
+  const std::uint32_t outputs = split.most_tile_rows * needs.rows_per_tile * needs.tokens;
+  const std::uint32_t sums = outputs * (needs.gated ? 2 : 1) * 4;
   const std::uint32_t x_bytes = split.warp_tiles * needs.x_bytes + needs.x_rest;
-  split.sums_at = split.warp_tiles == 1 ? 0 : x_bytes;
+  split.sums_at = split.warp_tiles == 1 && !needs.keeps_x ? 0 : x_bytes;
   split.own_bytes = (std::max(x_bytes, split.sums_at + sums) + 15) / 16 * 16;
   split.own_at = column_warps * split.block_rows * needs.ring_bytes;
   split.squares_at = split.own_at + column_warps * split.block_rows * split.own_bytes;
@@ -172,10 +191,11 @@ inline MatVecSplit split_matvec(const SplitNeeds& needs, std::uint32_t rounds, b
   return split;
 }
 
-/// Blocks keep their sums in shared memory until the end, so more blocks need less of it.
-inline MatVecSplit split_matvec(const SplitNeeds& needs) {
+/// Blocks keep their sums in shared memory until the end, so more blocks need less of it. `only_alone`: two blocks
+/// never share a multiprocessor.
+inline MatVecSplit split_matvec(const SplitNeeds& needs, bool only_alone = false) {
   MatVecSplit split;
-  for (const bool alone : {false, true}) {
+  for (const bool alone : {only_alone, true}) {
     for (std::uint32_t rounds = 1; rounds <= 64 && split.column_warps == 0; rounds *= 2) {
       split = split_matvec(needs, rounds, alone);
     }

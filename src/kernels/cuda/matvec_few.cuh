@@ -414,29 +414,14 @@ struct MatVecLauncher {
                        "shared memory");
     const std::uint32_t grid = args.rows < blocks ? args.rows : blocks;
     launch_overlapped("a product of few tokens", matvec_kernel<Products>, grid, warps * 32, bytes, stream,
-                      take(Products::kTokens));
+                      take_tokens(args, Products::kTokens));
     return true;
-  }
-
- private:
-  /// Splits off the arguments of the next `most` tokens.
-  MatVecArgs take(std::uint32_t most) {
-    MatVecArgs now = args;
-    now.tokens = args.tokens < most ? args.tokens : most;
-    if (args.x != nullptr) args.x += static_cast<std::size_t>(now.tokens) * args.x_stride;
-    if (args.q != nullptr) {
-      args.q += static_cast<std::size_t>(now.tokens) * args.products[0].planes.groups * kGroup;
-      args.scales += static_cast<std::size_t>(now.tokens) * args.products[0].planes.groups;
-    }
-    for (int p = 0; p < args.count; ++p)
-      args.products[p].y += static_cast<std::size_t>(now.tokens) * args.products[p].y_stride;
-    args.tokens -= now.tokens;
-    return now;
   }
 };
 
-/// Kernels exist for 1, 4 and 8 tokens with quantized activations, for 1 and 4 with float32, float16, bfloat16 and fp8
-/// weights, and for 1 with other weights and exact products. The next larger one is launched, or several.
+/// Kernels exist for 1 and 4 tokens with quantized activations (and for 8 where matvec_batch.cuh has none), for 1 and 4
+/// with float32, float16, bfloat16 and fp8 weights, and for 1 with other weights and exact products. The next larger
+/// one is launched, or several.
 template <class Form>
 void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstream_st* stream) {
   args.rows = 0;
@@ -445,7 +430,9 @@ void launch_matvec(MatVecArgs args, bool int8, const LaunchFacts& facts, CUstrea
   while (launcher.args.tokens > 0) {
     const std::uint32_t tokens = launcher.args.tokens;
     if constexpr (Form::kCoded) {
-      if (int8 && tokens > 4 && launcher.template run<Int8Products<Form, 8>>()) continue;
+      if constexpr (Form::Scales::kParts == 2) {
+        if (int8 && tokens > 4 && launcher.template run<Int8Products<Form, 8>>()) continue;
+      }
       if (int8 && tokens > 1 && launcher.template run<Int8Products<Form, 4>>()) continue;
       if (int8 && launcher.template run<Int8Products<Form, 1>>()) continue;
       launcher.template run<ExactProducts<Form>>();

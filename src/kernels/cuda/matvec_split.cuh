@@ -1,8 +1,9 @@
 #pragma once
 
-// How the one-token kernels (matvec_tiles.cuh, matvec_rows.cuh) share out work to warps, and how sums become outputs.
+// How the kernels that stream tiles (matvec_tiles.cuh, matvec_rows.cuh, matvec_batch.cuh) share out work to warps, and
+// how sums become outputs.
 //
-// Both kernels work alike. A warp keeps the activations of its columns, and streams its tiles of the matrices through a
+// All work alike. A warp keeps the activations of its columns, and streams its tiles of the matrices through a
 // ring of stages in shared memory of its own. The copies of all stages but one are always in flight, so no barriers are
 // needed but those of the warp. The warps of a warp row have different columns of the same rows; at the end they leave
 // their sums in shared memory, and after a barrier of the block these are added and stored.
@@ -87,8 +88,8 @@ struct OutputAddends {
 
 /// The epilogue. Warps leave sums over their columns in shared memory; after a barrier the threads of a warp row add
 /// them and store outputs, one or a few each. kRows: rows of a tile; kMostWarps: of a warp row; kRowScales: each row
-/// has a scale.
-template <std::uint32_t kRows, std::uint32_t kMostWarps, bool kRowScales>
+/// has a scale. Of several tokens, the sums of eight rows follow each other token by token.
+template <std::uint32_t kRows, std::uint32_t kMostWarps, bool kRowScales, std::uint32_t kTokens = 1>
 class MatVecOutputs {
  public:
   /// Loads what does not depend on the previous kernel.
@@ -115,7 +116,7 @@ class MatVecOutputs {
     for (std::uint32_t i = thread_;;) {
       if (now.exists) store(now, i, factor, addends);
       i += threads;
-      if (i >= split_.most_tile_rows * kRows) return;
+      if (i >= split_.most_tile_rows * kRows * kTokens) return;
       now = output(i);
       addends = OutputAddends(now);
     }
@@ -128,6 +129,12 @@ class MatVecOutputs {
   /// The i-th output of the warp row.
   __device__ __forceinline__ MatVecOutput output(std::uint32_t i) const {
     MatVecOutput result;
+    std::uint32_t token = 0;
+    if constexpr (kTokens > 1) {
+      token = i / 8 % kTokens;
+      if (token >= args_.tokens) return result;
+      i = i / (8 * kTokens) * 8 + i % 8;
+    }
     for (int p = 0; p < args_.count; ++p) {
       const WarpTileRows own(split_, p, place_.warp_row);
       if (i >= own.count * kRows) {
@@ -143,6 +150,7 @@ class MatVecOutputs {
       result.activation = product.activation;
       result.scale = product.scale;
       result.y = product.y + row;
+      if constexpr (kTokens > 1) result.y += static_cast<std::size_t>(token) * product.y_stride;
       if (product.bias != nullptr) result.bias = product.bias + row;
       if constexpr (kRowScales) {
         if (product.planes.row_scale_count == 1) {
@@ -177,7 +185,7 @@ class MatVecOutputs {
     const float gate = total(sums_of(i), split_.own_bytes) * (output.gate_scale * factor) + addends.bias;
     float value = activation_of(output.activation, gate);
     if (output.gated) {
-      const std::uint32_t up = WarpTileRows(split_, 0, place_.warp_row).count * kRows;
+      const std::uint32_t up = WarpTileRows(split_, 0, place_.warp_row).count * kRows * kTokens;
       value *= total(sums_of(up + i), split_.own_bytes) * (output.up_scale * factor);
     }
     *output.y = value * output.scale + addends.y;

@@ -1,11 +1,12 @@
 #pragma once
 
-// Chooses the one-token kernel: tiles for coded weights, rows for plain ones.
+// Chooses the kernel that streams tiles: for one token with coded weights or plain ones, or for several tokens.
 
 #include <cuda_runtime.h>
 
 #include "device/cuda/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_batch.cuh"
 #include "kernels/cuda/matvec_few.cuh"
 #include "kernels/cuda/matvec_rows.cuh"
 #include "kernels/cuda/matvec_tiles.cuh"
@@ -19,14 +20,20 @@ inline bool launch_stream(void (*kernel)(MatVecArgs, MatVecSplit), const MatVecA
   imago::cuda::check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(facts.shared_bytes)),
       "shared memory");
-  launch_overlapped("a product of one token", kernel, split.blocks, split.column_warps * split.block_rows * 32,
+  launch_overlapped("a product of few tokens", kernel, split.blocks, split.column_warps * split.block_rows * 32,
                     split.bytes, stream, args, split);
   return true;
 }
 
 template <class Form>
 bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st* stream) {
-  if (args.tokens != 1) return false;
+  if constexpr (Form::kCoded) {
+    constexpr std::uint32_t kLeast = kLeastBatchTokens<Form>;
+    const bool batch = kLeast != 0 && args.tokens >= kLeast && args.tokens <= kBatchTokens && args.q != nullptr;
+    if (args.tokens != 1 && !batch) return false;
+  } else if (args.tokens != 1) {
+    return false;
+  }
   const Planes& first = args.products[0].planes;
   SplitNeeds needs{.gated = args.products[0].gated,
                    .multiprocessors = static_cast<std::uint32_t>(facts.multiprocessors)};
@@ -48,10 +55,17 @@ bool stream_matvec(const MatVecArgs& args, const LaunchFacts& facts, CUstream_st
   if constexpr (!Form::kCoded) {
     using T = typename Form::Value;
     return !grouped && launch(matvec_rows<T>, split_rows<T>(args, needs));
-  } else if constexpr (Form::Scales::kRow) {
-    return grouped ? with_tiles<Form, true>(args, needs, launch) : with_tiles<Form, false>(args, needs, launch);
   } else {
-    return with_tiles<Form, false>(args, needs, launch);
+    const auto run = [&]<bool kGrouped>(std::bool_constant<kGrouped>) {
+      if constexpr (kLeastBatchTokens<Form> != 0) {
+        if (args.tokens != 1) return with_batch<Form, kGrouped>(args, needs, launch);
+      }
+      return with_tiles<Form, kGrouped>(args, needs, launch);
+    };
+    if constexpr (Form::Scales::kRow) {
+      if (grouped) return run(std::true_type());
+    }
+    return run(std::false_type());
   }
 }
 

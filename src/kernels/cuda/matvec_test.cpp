@@ -1,4 +1,4 @@
-// Products with up to eight tokens on the GPU, against sums in double.
+// Products with few tokens on the GPU, against sums in double.
 
 #include <gtest/gtest.h>
 

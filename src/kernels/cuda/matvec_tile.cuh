@@ -30,8 +30,8 @@ inline constexpr int kTileRingBytes = 13440;  ///< of the ring of a warp, at mos
 /// A tile in a stage: rows of codes, rows of high bits, then scales. kGrouped: dtypes with scales for groups. kSingle:
 /// a warp has one tile of a tile row and keeps its activations in registers. Otherwise it loads activations for every
 /// tile; where that takes too many instructions, tiles have more rows and fewer columns, though memory prefers long
-/// rows.
-template <class Form, bool kGrouped, bool kSingle>
+/// rows. kBatch: for matvec_batch.cuh, whose lanes read a word or two of a group.
+template <class Form, bool kGrouped, bool kSingle, bool kBatch = false>
 struct TileLayout {
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
@@ -46,13 +46,17 @@ struct TileLayout {
   static constexpr int kScales = kGrouped ? kRows * kScaleRow : kSubTiles * kScaleTileBytes;
   /// Rows are padded so that lanes which read together use different banks. Where lanes read 16 bytes each,
   /// neighbouring 64 bytes (16 with 8-bit codes) are swapped in every other row instead.
-  static constexpr int kSwizzle = Codes::kBytes == 32 ? 16 : Codes::kBytes == 16 ? 64 : 0;
-  static constexpr int kCodeStride = kCodeRow + (kSwizzle == 0 ? 4 * Codes::kBytes : 0);
+  static constexpr int kSwizzle = kBatch ? 0 : Codes::kBytes == 32 ? 16 : Codes::kBytes == 16 ? 64 : 0;
+  static constexpr int kBatchPad = Codes::kBytes == 32 ? 32 : 16;
+  static constexpr int kCodeStride = kCodeRow + (kBatch ? kBatchPad : kSwizzle == 0 ? 4 * Codes::kBytes : 0);
   static constexpr int kHighStride = kHighRow + 4 * Codes::kHighBytes;
   static constexpr int kHighAt = kRows * kCodeStride, kScalesAt = kHighAt + kRows * kHighStride;
   static constexpr int kBytes = kScalesAt + kScales;
-  /// Stages of a ring: enough to keep memory busy and no more, since activations are loaded after them.
-  static constexpr int kMost = kTileRingBytes / kBytes, kEnough = std::min(5, (6144 + kBytes - 1) / kBytes + 1);
+  /// Stages of a ring: enough to keep memory busy and no more, since activations are loaded after them. Those of
+  /// several tokens take room too.
+  static constexpr int kWantedBytes = kBatch ? 4096 : 6144;
+  static constexpr int kMost = kTileRingBytes / kBytes;
+  static constexpr int kEnough = std::min(5, (kWantedBytes + kBytes - 1) / kBytes + 1);
   static constexpr int kStages = std::min(kMost, kEnough);
   static_assert(kStages >= 3 && kScalesAt % 16 == 0 && kBytes % 16 == 0 && kRows <= static_cast<int>(kMostTileRows));
 
@@ -65,10 +69,10 @@ struct TileLayout {
 
 /// Copies the tiles of a warp into its ring. The last tile of a tile row may reach past the end of the rows, and the
 /// last tile row past the last row; nobody uses those bytes.
-template <class Form, bool kGrouped, bool kSingle>
+template <class Form, bool kGrouped, bool kSingle, bool kBatch = false>
 class TileLoader {
  public:
-  using S = TileLayout<Form, kGrouped, kSingle>;
+  using S = TileLayout<Form, kGrouped, kSingle, kBatch>;
 
   __device__ __forceinline__ TileLoader(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
                                         std::uint32_t lane) {
@@ -169,6 +173,124 @@ class TileLoader {
   const std::byte* scales_;
 };
 
+/// Whether each warp of a block has one tile of a tile row at most.
+template <class Form, bool kGrouped>
+bool has_single_tiles(const MatVecArgs& args) {
+  // Scale tiles lie in pairs where tiles have 16 rows: see scale_tile_pairs.
+  using Codes = typename Form::Codes;
+  using Single = TileLayout<Form, kGrouped, true>;
+  static_assert(CodeDot<Codes>::kIsSlow == kAreLevels<Codes>);
+  static_assert(!kAreLevels<Codes> || Single::kGroups * kTileWarps == kShortTileGroups);
+  return Single::tiles(args.products[0].planes) <= kTileWarps;
+}
+
+/// What tiles of layout S require of a split.
+template <class Form, bool kGrouped, class S>
+SplitNeeds tile_needs(const MatVecArgs& args, const SplitNeeds& matrices) {
+  SplitNeeds needs = matrices;
+  const Planes& first = args.products[0].planes;
+  needs.row_tiles = S::tiles(first);
+  needs.takes_turns = true;
+  needs.rows_per_tile = S::kRows;
+  needs.ring_bytes = S::kStages * S::kBytes;
+  needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
+  needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
+  needs.row_bytes[2] =
+      kGrouped ? first.row_scale_count * 4 : first.scale_tiles.width * (S::kScaleTileBytes / kScaleTileRows);
+  const std::uint32_t tile_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first)};
+  std::copy(std::begin(tile_bytes), std::end(tile_bytes), needs.tile_bytes);
+  return needs;
+}
+
+// ---- scales
+
+/// Reads the scales of tiles in stages of layout S: a lane those of row lane / 4 of a sub-tile, groups 2c and 2c + 1.
+template <class Form, bool kGrouped, class S>
+class TileScales {
+ public:
+  using Scales = typename Form::Scales;
+
+  __device__ __forceinline__ TileScales(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
+                                        std::uint32_t lane)
+      : lane_(lane) {
+    const std::uint32_t row = lane / 4, c = lane % 4;
+    const bool has_end = (split.row_tiles - 1) % split.column_warps == place.column;
+    end_tile_ = has_end ? place.tiles(split) - 1 : ~0u;
+    keep(end_tile_);
+    if constexpr (kGrouped) {
+      const Planes& p = args.products[0].planes;
+      whole_ = offsets(p, S::kGroups);
+      end_ = offsets(p, p.groups - (split.row_tiles - 1) * S::kGroups);
+    } else {
+      using Tile = ScaleTile<Scales>;
+      const std::uint32_t of_row = S::kScalesAt + row * Tile::kRow;
+      scales_at_ = of_row + 2 * c * Scales::kBytes;
+      supers_at_ = Scales::kHidesSuper ? of_row : S::kScalesAt + Tile::kSupersAt + row * Scales::kSuperBytes;
+      own_bytes_ = 0x10 + 0x22 * c;
+      for (std::uint32_t* number : {&scales_at_, &supers_at_, &own_bytes_}) keep(*number);
+    }
+  }
+
+  /// Of the tiles of the warp in a tile row, those of this one are read next.
+  __device__ __forceinline__ void go_to(std::uint32_t tile) {
+    if constexpr (kGrouped) now_ = tile == end_tile_ ? end_ : whole_;
+  }
+  __device__ __forceinline__ PairBits load(std::uint32_t stage, int down, int across) const {
+    PairBits bits;
+    if constexpr (kGrouped) {
+      const std::uint32_t row = stage + down * (kSubTileRows * S::kScaleRow);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) bits.rows[u] = __uint_as_float(load_shared_small<4>(row + now_.scale[across][u]));
+    } else if constexpr (S::kScaleTileBytes > 0) {
+      load_bits(stage + (down * S::kAcross + across) * S::kScaleTileBytes, bits);
+    }
+    return bits;
+  }
+
+ private:
+  /// Where a lane finds the scales of its groups in a stage.
+  struct Offsets {
+    std::uint32_t scale[S::kAcross][2];
+  };
+  /// Offsets for a tile with this many groups. What follows them might be infinite, so later groups, whose activations
+  /// are zeros, read the first scale instead.
+  __device__ __forceinline__ Offsets offsets(const Planes& p, std::uint32_t groups) const {
+    const std::uint32_t row = lane_ / 4, scales_at = S::kScalesAt + row * S::kScaleRow;
+    Offsets made{};
+#pragma unroll
+    for (int across = 0; across < S::kAcross; ++across) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const std::uint32_t own = across * kSubTileGroups + 2 * (lane_ % 4) + u;
+        made.scale[across][u] = scales_at + (own < groups ? (own >> p.scale_shift) * 4 : 0);
+        keep(made.scale[across][u]);
+      }
+    }
+    return made;
+  }
+  /// Loads the scales of groups 2c and 2c + 1 from a scale tile.
+  __device__ __forceinline__ void load_bits(std::uint32_t scale_tile, PairBits& bits) const {
+    if constexpr (Scales::kHidesSuper) {
+      load_shared<Scales::kSuperWords>(scale_tile + supers_at_, bits.supers);
+    } else if constexpr (Scales::kSuperBytes > 0) {
+      bits.supers[0] = load_shared_small<Scales::kSuperBytes>(scale_tile + supers_at_);
+    }
+    if constexpr (Scales::kHidesSuper && Scales::kBytes == 1) {  // they are in `supers` already
+      bits.words[0] = pick_bytes(bits.supers[0], bits.supers[1], own_bytes_);
+    } else if constexpr (Scales::kBytes == 4) {
+      load_shared<2>(scale_tile + scales_at_, bits.words);
+    } else if constexpr (Scales::kBytes > 0) {
+      bits.words[0] = load_shared_small<2 * Scales::kBytes>(scale_tile + scales_at_);
+    }
+  }
+
+  std::uint32_t lane_;
+  std::uint32_t end_tile_;               // the last tile of a row, which may reach past its end, if it is the warp's
+  std::uint32_t scales_at_, supers_at_;  // in the first scale tile of a stage
+  std::uint32_t own_bytes_;              // selects one-byte scales 2c and 2c + 1
+  Offsets whole_, end_, now_;
+};
+
 // ---- multiplication
 
 /// Accumulates a CodeDot on tensor cores.
@@ -207,7 +329,7 @@ class TileLane {
   /// Computes what does not depend on the previous kernel. `x`: shared memory for the activations of the warp.
   __device__ __forceinline__ TileLane(const MatVecArgs& args, const MatVecSplit& split, const WarpPlace& place,
                                       std::uint32_t lane, std::uint32_t x)
-      : is_of_first_(lane % 4 < 2), lane_(lane), x_at_(x) {
+      : is_of_first_(lane % 4 < 2), lane_(lane), x_at_(x), scales_(args, split, place, lane) {
     const std::uint32_t row = lane / 4, c = lane % 4;
     codes_at_ = row * S::kCodeStride + c * Codes::kBytes + row % 2 * S::kSwizzle;
     other_at_ = row * S::kCodeStride + c * Codes::kBytes + (1 - row % 2) * S::kSwizzle;
@@ -216,26 +338,11 @@ class TileLane {
     const bool has_x = row % 4 == c;
     words_at_ = has_x ? x + row * 32 : zeros;
     words_step_ = has_x ? kXBytes : 0;
-    const Planes& p = args.products[0].planes;
-    const bool has_end = (split.row_tiles - 1) % split.column_warps == place.column;
-    end_tile_ = has_end ? place.tiles(split) - 1 : ~0u;
-    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_, &end_tile_})
-      keep(*number);
+    for (std::uint32_t* number : {&codes_at_, &other_at_, &high_at_, &words_at_, &words_step_}) keep(*number);
     if (lane < 8) store_shared(zeros + lane * 4, 0);
     codes_to_ = x + row * 32 + CodeDot<Codes>::place(2 * c) * 4;
     entry_to_ = x + kXAt + row * (kXWords * 4);
     keep(codes_to_), keep(entry_to_);
-    if constexpr (kGrouped) {
-      whole_ = scale_offsets(p, S::kGroups);
-      end_ = scale_offsets(p, p.groups - (split.row_tiles - 1) * S::kGroups);
-    } else {
-      using Tile = ScaleTile<Scales>;
-      const std::uint32_t of_row = S::kScalesAt + row * Tile::kRow;
-      scales_at_ = of_row + 2 * c * Scales::kBytes;
-      supers_at_ = Scales::kHidesSuper ? of_row : S::kScalesAt + Tile::kSupersAt + row * Scales::kSuperBytes;
-      own_bytes_ = 0x10 + 0x22 * c;
-      for (std::uint32_t* number : {&scales_at_, &supers_at_, &own_bytes_}) keep(*number);
-    }
   }
 
   /// Stores activations of 256 columns in shared memory: this lane has words 2 · (lane % 4) and the next one of group
@@ -274,7 +381,7 @@ class TileLane {
       load_shared<8>(words + across * next, x_[across]);
       load_shared<2 * kXWords>(scales + across * kSubTileXBytes, &x_scales_[across][0][0]);
     }
-    if constexpr (kGrouped) now_ = tile == end_tile_ ? end_ : whole_;
+    scales_.go_to(tile);
   }
 
   /// Decoded codes of the first tile: decoded while activations are being loaded. There are no registers for a second.
@@ -303,27 +410,6 @@ class TileLane {
   }
 
  private:
-  /// Where a lane finds the scales of its groups in a stage.
-  struct ScaleOffsets {
-    std::uint32_t scale[S::kAcross][2];
-  };
-  /// Offsets for a tile with this many groups. What follows them might be infinite, so later groups, whose activations
-  /// are zeros, read the first scale instead.
-  __device__ __forceinline__ ScaleOffsets scale_offsets(const Planes& p, std::uint32_t groups) const {
-    const std::uint32_t row = lane_ / 4, scales_at = S::kScalesAt + row * S::kScaleRow;
-    ScaleOffsets offsets{};
-#pragma unroll
-    for (int across = 0; across < S::kAcross; ++across) {
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const std::uint32_t own = across * kSubTileGroups + 2 * (lane_ % 4) + u;
-        offsets.scale[across][u] = scales_at + (own < groups ? (own >> p.scale_shift) * 4 : 0);
-        keep(offsets.scale[across][u]);
-      }
-    }
-    return offsets;
-  }
-
   template <class Dots>
   __device__ __forceinline__ void add_sub_tiles(std::uint32_t stage, float (&results)[S::kDown], Dots dots_of) const {
 #pragma unroll
@@ -339,14 +425,7 @@ class TileLane {
 
   __device__ __forceinline__ void add_sub_tile(std::uint32_t stage, int down, int across,
                                                const TileSums (&dots)[kHalves], float& result) const {
-    PairBits bits;
-    if constexpr (kGrouped) {
-      const std::uint32_t row = stage + down * (kSubTileRows * S::kScaleRow);
-#pragma unroll
-      for (int u = 0; u < 2; ++u) bits.rows[u] = __uint_as_float(load_shared_small<4>(row + now_.scale[across][u]));
-    } else if constexpr (S::kScaleTileBytes > 0) {
-      load_bits(stage + (down * S::kAcross + across) * S::kScaleTileBytes, bits);
-    }
+    const PairBits bits = scales_.load(stage, down, across);
     std::int32_t sums[2][kHalves];
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
@@ -354,22 +433,6 @@ class TileLane {
       for (int half = 0; half < kHalves; ++half) sums[u][half] = is_of_first_ ? dots[half].c[u] : dots[half].c[2 + u];
     }
     result = Scaling::add(bits, sums, x_scales_[across], result);
-  }
-
-  /// Loads the scales of groups 2c and 2c + 1 from a scale tile.
-  __device__ __forceinline__ void load_bits(std::uint32_t scale_tile, PairBits& bits) const {
-    if constexpr (Scales::kHidesSuper) {
-      load_shared<Scales::kSuperWords>(scale_tile + supers_at_, bits.supers);
-    } else if constexpr (Scales::kSuperBytes > 0) {
-      bits.supers[0] = load_shared_small<Scales::kSuperBytes>(scale_tile + supers_at_);
-    }
-    if constexpr (Scales::kHidesSuper && Scales::kBytes == 1) {  // they are in `supers` already
-      bits.words[0] = pick_bytes(bits.supers[0], bits.supers[1], own_bytes_);
-    } else if constexpr (Scales::kBytes == 4) {
-      load_shared<2>(scale_tile + scales_at_, bits.words);
-    } else if constexpr (Scales::kBytes > 0) {
-      bits.words[0] = load_shared_small<2 * Scales::kBytes>(scale_tile + scales_at_);
-    }
   }
 
   __device__ __forceinline__ CodePair<Codes> load_codes(std::uint32_t stage, int down, int across) const {
@@ -397,12 +460,9 @@ class TileLane {
 
   bool is_of_first_;  // whether groups 2c, 2c + 1 are among the first four
   std::uint32_t lane_, x_at_, words_at_, words_step_;
-  std::uint32_t codes_to_, entry_to_;  // where this lane stores its activations, and their scales
-  std::uint32_t end_tile_;             // the last tile of a row, which may reach past its end, if it is the warp's
+  std::uint32_t codes_to_, entry_to_;            // where this lane stores its activations, and their scales
   std::uint32_t codes_at_, other_at_, high_at_;  // in a stage
-  std::uint32_t scales_at_, supers_at_;          // in the first scale tile of a stage
-  std::uint32_t own_bytes_;                      // selects one-byte scales 2c and 2c + 1
-  ScaleOffsets whole_, end_, now_;
+  TileScales<Form, kGrouped, S> scales_;
   std::uint32_t x_[S::kAcross][8];
   std::uint32_t x_scales_[S::kAcross][2][kXWords];  // of groups 2c and 2c + 1
 };

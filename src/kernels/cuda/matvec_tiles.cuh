@@ -318,21 +318,10 @@ template <class Form, bool kGrouped, bool kSingle>
 MatVecSplit split_tiles(const MatVecArgs& args, const SplitNeeds& matrices) {
   using S = TileLayout<Form, kGrouped, kSingle>;
   using Lane = TileLane<Form, kGrouped, kSingle>;
-  SplitNeeds needs = matrices;
+  SplitNeeds needs = tile_needs<Form, kGrouped, S>(args, matrices);
   needs.warps = kTileWarps;
-  const Planes& first = args.products[0].planes;
-  needs.row_tiles = S::tiles(first);
-  needs.takes_turns = true;
-  needs.rows_per_tile = S::kRows;
-  needs.ring_bytes = S::kStages * S::kBytes;
   needs.x_bytes = Lane::kXBytes;
   needs.x_rest = Lane::kZeroBytes;
-  needs.row_bytes[0] = first.stride * Form::Codes::kBytes;
-  needs.row_bytes[1] = first.stride * Form::Codes::kHighBytes;
-  needs.row_bytes[2] =
-      kGrouped ? first.row_scale_count * 4 : first.scale_tiles.width * (S::kScaleTileBytes / kScaleTileRows);
-  const std::uint32_t tile_bytes[] = {S::kCodeRow, S::kHighRow, S::scale_bytes(first)};
-  std::copy(std::begin(tile_bytes), std::end(tile_bytes), needs.tile_bytes);
   MatVecSplit split = split_matvec(needs);
   set_early_stages<Form, S>(kSingle, args, split);
   return split;
@@ -341,11 +330,7 @@ MatVecSplit split_tiles(const MatVecArgs& args, const SplitNeeds& matrices) {
 /// Calls f(kernel, split) with the kernel for the matrices, and returns its result.
 template <class Form, bool kGrouped, class F>
 auto with_tiles(const MatVecArgs& args, const SplitNeeds& matrices, F f) {
-  // Scale tiles lie in pairs where tiles have 16 rows: see scale_tile_pairs.
-  using Codes = typename Form::Codes;
-  static_assert(CodeDot<Codes>::kIsSlow == kAreLevels<Codes>);
-  static_assert(!kAreLevels<Codes> || TileLayout<Form, kGrouped, true>::kGroups * kTileWarps == kShortTileGroups);
-  const bool single = TileLayout<Form, kGrouped, true>::tiles(args.products[0].planes) <= kTileWarps;
+  const bool single = has_single_tiles<Form, kGrouped>(args);
   return single ? f(matvec_tiles<Form, kGrouped, true>, split_tiles<Form, kGrouped, true>(args, matrices))
                 : f(matvec_tiles<Form, kGrouped, false>, split_tiles<Form, kGrouped, false>(args, matrices));
 }

@@ -23,7 +23,7 @@ struct Case {
   CacheType type;
   std::size_t heads, kv_heads, head_values, rotary;
   RopePairs pairs = RopePairs::halves;
-  int norms = 0;  // 1: of heads, 2: of whole rows
+  int norms = 0;  // 1: of heads, 2: of whole rows, 3: of heads after the rotation, of values too; queries grow
 };
 
 class CudaPlace : public OpsFixture {
@@ -63,10 +63,13 @@ void CudaPlace::run(const Case& c, bool two_sequences) {
 
   // On the host, token by token.
   std::vector<float> wanted_q = q, turned_k = k;
-  if (c.norms != 0) {
+  const bool turned = c.norms == 3;
+  std::vector<float> wanted_v = v;
+  if (c.norms != 0 && !turned) {
     rms_norm(q, q_norm, 1e-6f, wanted_q);
     rms_norm(k, k_norm, 1e-6f, turned_k);
   }
+  if (turned) rms_norm(v, std::vector<float>(c.head_values, 1.0f), 1e-6f, wanted_v);
   std::vector<std::vector<std::byte>> keys(2, std::vector<std::byte>(shape.bytes())), values = keys;
   for (std::size_t t = 0; t < tokens; ++t) {
     if (positions[t] < 0) continue;
@@ -77,9 +80,14 @@ void CudaPlace::run(const Case& c, bool two_sequences) {
       rope(its_q, c.heads, c.head_values, table, at, c.pairs);
       rope(its_k, c.kv_heads, c.head_values, table, at, c.pairs);
     }
+    if (turned) {
+      rms_norm(its_q, q_norm, 1e-6f, its_q);
+      rms_norm(its_k, k_norm, 1e-6f, its_k);
+      kernels::scale(its_q, static_cast<float>(1 + 0.25 * std::log(1 + std::floor(static_cast<double>(at) / 8))));
+    }
     const std::size_t s = two_sequences ? static_cast<std::size_t>(sequences[t]) : 0;
     append_to_cache(shape, its_k, at, keys[s]);
-    append_to_cache(shape, std::span(v).subspan(t * k_row, k_row), at, values[s]);
+    append_to_cache(shape, std::span(wanted_v).subspan(t * k_row, k_row), at, values[s]);
   }
 
   OnDevice<float> gpu_q = up(q), gpu_k = up(k), gpu_v = up(v), gpu_q_norm = up(q_norm), gpu_k_norm = up(k_norm);
@@ -98,6 +106,10 @@ void CudaPlace::run(const Case& c, bool two_sequences) {
          .q_norm_cols = q_cols,
          .k_norm_cols = k_cols,
          .norm_eps = 1e-6f,
+         .norms_turned = turned,
+         .norms_values = turned,
+         .growth = turned ? 0.25f : 0,
+         .growth_period = 8,
          .rope = c.rotary == 0 ? nullptr : gpu_rope.data(),
          .rotary = c.rotary,
          .pairs = c.pairs,
@@ -116,18 +128,24 @@ void CudaPlace::run(const Case& c, bool two_sequences) {
     ASSERT_NEAR(got_q[i], wanted_q[i], 2e-5) << what << ": query " << i % q_row << " of token " << i / q_row;
   }
   for (std::size_t s = 0; s < 2; ++s) {
-    ASSERT_EQ(caches[2 * s + 1].values(), values[s]) << what << ": bytes of values differ in sequence " << s;
+    if (!turned) {
+      ASSERT_EQ(caches[2 * s + 1].values(), values[s]) << what << ": bytes of values differ in sequence " << s;
+    }
     const std::vector<std::byte> got = caches[2 * s].values();
     if (c.norms == 0 && c.rotary == 0) {
       ASSERT_EQ(got, keys[s]) << what << ": bytes of keys differ in sequence " << s;
     }
     // Sums in another order and fused products: the last places may round to a neighbour.
     const double bound = c.type == CacheType::f32 ? 2e-5 : c.type == CacheType::f16 ? 4e-3 : 6e-2;
-    const std::vector<float> a = decoded(shape, got), b = decoded(shape, keys[s]);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      ASSERT_NEAR(a[i], b[i], bound) << what << ": key value " << i % c.head_values << " of row "
-                                     << i / c.head_values % kRows << ", sequence " << s;
-    }
+    const auto expect_near = [&](const std::vector<float>& a, const std::vector<float>& b, const char* part) {
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        ASSERT_NEAR(a[i], b[i], bound) << what << ": " << part << ' ' << i % c.head_values << " of row "
+                                       << i / c.head_values % kRows << ", sequence " << s;
+      }
+    };
+    expect_near(decoded(shape, got), decoded(shape, keys[s]), "key value");
+    expect_near(decoded(shape, caches[2 * s + 1].values()), decoded(shape, values[s]), "value");
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -139,6 +157,7 @@ TEST_F(CudaPlace, AllTypesAndSizes) {
         run({type, 3, 1, 128, 128, pairs, 1}, two);
         run({type, 4, 4, 96, 32, pairs, 2}, two);
         run({type, 2, 1, 256, 64, pairs, 1}, two);
+        run({type, 4, 2, 64, 32, pairs, 3}, two);
         run({type, 8, 2, 32, 0, pairs}, two);
         run({type, 2, 2, 128, 0, pairs, 1}, two);
         if (HasFatalFailure()) return;

@@ -93,6 +93,19 @@ __device__ __forceinline__ void multiply_tile(std::int32_t (&c)[4], const std::u
   }
 }
 
+/// The same with `a` signed, and `b` signed or not.
+template <bool kSigned>
+__device__ __forceinline__ void multiply_tokens(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                                                const std::uint32_t (&b)[2]) {
+  if constexpr (kSigned) {
+    multiply_tile<true>(c, a, b);
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
 // Products of 16×16 and 16×8 tiles of float16, summed in float32. Lane 4 · g + c holds
 //   a: rows g and g + 8, columns 2c, 2c + 1 (a[0], a[1]) and those + 8 (a[2], a[3])
 //   b: column g, rows 2c, 2c + 1 (b0) and those + 8 (b1)

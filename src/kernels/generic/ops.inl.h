@@ -120,13 +120,13 @@ inline Floats gelu_of(Floats x) noexcept {
   return x * sigmoid_of(cubic * splat(kTwiceRoot));
 }
 
-/// x · the probability of a normal value below x. Its tail, erfc(z) / 2 with z = |x| / √2, is e^(-z²) · t · P(t) with
-/// t = 1 / (1 + z / 2); P is a Chebyshev fit whose relative error is below 3e-7 for every z.
+/// x · the probability of a normal value below x. Its tail, erfc(z) / 2 with z = |x| / √2, is e^(-z²) · t · P(t) / 2
+/// with t = 1 / (1 + z / 2); P is a Chebyshev fit whose relative error is below 3e-7 for every z.
 inline Floats gelu_erf_of(Floats x) noexcept {
   constexpr float kP[] = {-5.2370410e-2f, 2.5408130e-1f, -4.2936500e-1f, 2.1894042e-1f, 8.5688802e-3f,
                           1.9040604e-1f,  2.4550032e-1f, 2.8214396e-1f,  2.8209449e-1f};
   const Floats t = splat(1.0f) / fused(abs_of(x), splat(0.35355339f), splat(1.0f));
-  const Floats tail = exp_of(x * x * splat(-0.5f)) * t * polynomial(kP, t);
+  const Floats tail = exp_of(x * x * splat(-0.5f)) * splat(0.5f) * t * polynomial(kP, t);
   return x * select(x < splat(0.0f), tail, splat(1.0f) - tail);
 }
 
