@@ -68,8 +68,8 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "output_bias"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
-    "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
-    "logits", "channels", "input_gate", "output_gate", "step", "step_low", "scanned", "query_low", "attended"};
+    "stream",   "normed",     "branch",      "query", "key",      "value",   "hidden",    "logits",
+    "channels", "input_gate", "output_gate", "step",  "step_low", "scanned", "query_low", "attended"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
     "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf", "clamped_swish"};
@@ -286,7 +286,8 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [&](const LatentAttend& step) {
         uses.push_back({Kind::norm, {step.norm}});
         for (std::size_t head = 0; head < step.heads; ++head) {
-          for (const WeightKey& key : {step.key_up, step.value_up}) uses.push_back({Kind::matrix, {key.of_expert(head)}});
+          for (const WeightKey& key : {step.key_up, step.value_up})
+            uses.push_back({Kind::matrix, {key.of_expert(head)}});
         }
       },
   };

@@ -69,13 +69,13 @@ enum class Role : std::uint8_t {
   decay_rate,
   skip,
   scan_norm,
-  scan_output,   ///< [width, results]
-  query_low,     ///< [query_low, width], queries before they are spread over the heads
+  scan_output,  ///< [width, results]
+  query_low,    ///< [query_low, width], queries before they are spread over the heads
   query_low_norm,
   latent,  ///< [rank + rotary, width], keys and values compressed, and what of a key turns
   latent_norm,
-  key_up,    ///< [rank, plain] of each head: queries times it meet compressed keys
-  value_up,  ///< [values, rank] of each head
+  key_up,        ///< [rank, plain] of each head: queries times it meet compressed keys
+  value_up,      ///< [values, rank] of each head
   rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
   output_bias,   ///< in no block
 };

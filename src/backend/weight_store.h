@@ -37,9 +37,7 @@ class WeightStore {
  public:
   /// `copies`: Sizes::copies of the whole program.
   WeightStore(std::size_t blocks, std::size_t copies)
-      : copies_(copies),
-        matrices_(std::max<std::size_t>(1, blocks) * block_weights()),
-        vectors_(matrices_.size()) {}
+      : copies_(copies), matrices_(std::max<std::size_t>(1, blocks) * block_weights()), vectors_(matrices_.size()) {}
 
   /// Null if it was not given.
   const Matrix* matrix(const WeightKey& key) const {
@@ -107,9 +105,8 @@ class WeightStore {
 
  private:
   /// Weights that each expert, or each head, has of its own.
-  static constexpr std::array kCopied = {Role::gate,      Role::up,      Role::down,
-                                         Role::gate_bias, Role::up_bias, Role::down_bias,
-                                         Role::key_up,    Role::value_up};
+  static constexpr std::array kCopied = {Role::gate,    Role::up,        Role::down,   Role::gate_bias,
+                                         Role::up_bias, Role::down_bias, Role::key_up, Role::value_up};
   /// kCopied.size() for others.
   static std::size_t copied(Role role) noexcept {
     return static_cast<std::size_t>(std::ranges::find(kCopied, role) - kCopied.begin());

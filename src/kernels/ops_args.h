@@ -162,9 +162,9 @@ inline constexpr std::size_t kTileKeys = 32;
 inline constexpr std::size_t kTileQueries = 16;
 
 /// y = Σ p(u) · value(u) with p = softmax over the keys u in the range of the query's token; the scores are
-/// scale · (q · key(u)), capped as in SoftmaxArgs. A query without keys gives zeros. A sink takes part in the softmax and
-/// adds nothing to y. One head of keys and values,
-/// with the `group` heads of queries that share it. A query's result depends on no other query.
+/// scale · (q · key(u)), capped as in SoftmaxArgs. A query without keys gives zeros. A sink takes part in the softmax
+/// and adds nothing to y. One head of keys and values, with the `group` heads of queries that share it. A query's
+/// result depends on no other query.
 struct AttentionArgs {
   static constexpr const char* kName = "attention";
   const float* q;  // head h of token t at q + t · token_stride + h · head_values
@@ -181,8 +181,8 @@ struct AttentionArgs {
   unsigned page_shift;
   const KeyRange* ranges;  // [tokens]
   float scale;
-  float cap;           // 0: none
-  const float* sinks;  // [group]: a score of each head beside those of its keys, with no value; null: none
+  float cap;             // 0: none
+  const float* sinks;    // [group]: a score of each head beside those of its keys, with no value; null: none
   ScratchLine* scratch;  // attention_scratch_lines(head_values)
 };
 

@@ -239,7 +239,7 @@ TEST_P(Ops, ActivationsFollowTheirFormulas) {
   std::vector<float> x = {0.0f, -0.0f, 1e-42f, -1e-42f, 1e-20f, -1e-20f, 0.625f, -0.625f, 88.0f, -88.0f, 90.0f, -90.0f};
   for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.005f);  // -20 … 20
   for (int i = -300; i <= 300; ++i) x.push_back(static_cast<float>(i) * 0.29f);     // -87 … 87: all of exp
-  const std::vector<float> up = gaussian(x.size(), 8, 5);  // some beyond ±7
+  const std::vector<float> up = gaussian(x.size(), 8, 5);                           // some beyond ±7
   for (const Function& f : kFunctions) {
     for (const bool gated : {false, true}) {
       const std::vector<float> y = run<ActivateArgs>(

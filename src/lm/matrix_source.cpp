@@ -140,7 +140,8 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (slice.tensor->format == format && !slice.transposed && slice.rows_per_group == 1 && rows_are_whole(format, slice.cols)) {
+  if (slice.tensor->format == format && !slice.transposed && slice.rows_per_group == 1 &&
+      rows_are_whole(format, slice.cols)) {
     prepared.encoded.emplace(gather(slice));
   } else if (!slice.contiguous() || slice.tensor->format != format) {
     prepared.encoded.emplace(encode(slice, format));

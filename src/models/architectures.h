@@ -46,12 +46,12 @@ struct ArchitectureFacts {
   bool norm_experts = true;          ///< what a config.json without `norm_topk_prob` means
   bool norm_experts_in_gguf = true;  ///< likewise without `expert_weights_norm`
   bool attention_sinks = false;
-  bool states_routing = false;       ///< GGUF has the dense blocks, groups, norm and scale of experts
-  bool adjacent_in_gguf = false;     ///< GGUF has the rows of q and k reordered so that neighbours turn together
-  bool tied_by_default = false;      ///< what a config.json without `tie_word_embeddings` means
-  bool adjacent = false;             ///< neighbours turn together, in folders too
-  double rotary_share = 1;           ///< of a config.json without `partial_rotary_factor`
-  double rope_base = 1e4;            ///< of a config.json without `rope_theta`; 0: learned positions
+  bool states_routing = false;    ///< GGUF has the dense blocks, groups, norm and scale of experts
+  bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
+  bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
+  bool adjacent = false;          ///< neighbours turn together, in folders too
+  double rotary_share = 1;        ///< of a config.json without `partial_rotary_factor`
+  double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
 
   Windows windows = Windows::none;
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window

@@ -16,14 +16,14 @@ using backend::WeightKey;
 
 backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
   backend::Sizes sizes{.width = traits.width,
-          .heads = traits.heads,
-          .kv_heads = traits.kv_heads,
-          .head_values = traits.head_values,
-          .feed_forward = block.feed_forward,
-          .vocabulary = traits.vocabulary,
-          .experts = block.experts ? traits.experts : 0,
-          .experts_used = block.experts ? traits.experts_used : 0,
-          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
+                       .heads = traits.heads,
+                       .kv_heads = traits.kv_heads,
+                       .head_values = traits.head_values,
+                       .feed_forward = block.feed_forward,
+                       .vocabulary = traits.vocabulary,
+                       .experts = block.experts ? traits.experts : 0,
+                       .experts_used = block.experts ? traits.experts_used : 0,
+                       .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
   if (traits.latent != 0) {
     sizes.kv_heads = 1;
     sizes.head_values = traits.latent + traits.rotary;

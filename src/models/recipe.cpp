@@ -84,8 +84,7 @@ class RecipeBuilder {
         const std::optional<WeightSlice> slice = tensors_.find(role, block, wanted.first_expert + expert);
         if (!slice && wanted.optional && recipe.parts.empty()) return std::nullopt;
         if (!slice) tensors_.require(role, block, wanted.first_expert + expert);  // throws
-        woven = woven || slice->first_col != 0 ||
-                (wanted.experts > 1 && (slice->transposed || slice->group_rows != 0));
+        woven = woven || slice->first_col != 0 || (wanted.experts > 1 && (slice->transposed || slice->group_rows != 0));
         last = *slice;
         append(recipe.parts, *slice);
       }
@@ -120,7 +119,8 @@ class RecipeBuilder {
         const WeightSlice slice = tensors_.require(wanted.roles[i], block, wanted.first_expert + expert);
         recipe.woven.push_back({slice, place_of(traits_, wanted, block, expert, i)});
         const auto is_there = [&](const SourceRows& part) { return part.tensor == slice.tensor; };
-        if (std::ranges::none_of(recipe.parts, is_there)) recipe.parts.push_back({slice.tensor, 0, slice.tensor->rows()});
+        if (std::ranges::none_of(recipe.parts, is_there))
+          recipe.parts.push_back({slice.tensor, 0, slice.tensor->rows()});
       }
     }
     if (target_.gguf && recipe.use == TensorUse::vector) recipe.preferred = DType::float32;

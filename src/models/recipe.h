@@ -63,7 +63,7 @@ struct TensorRecipe {
   RowTransform transform = RowTransform::none;  ///< applied to the concatenation; `shape` is the result's
   std::size_t heads = 0;                        ///< where rows are permuted: they are that many heads or groups
   std::vector<std::size_t> group_rows = {};     ///< to_sections and to_groups: of each section in a group
-  std::vector<WovenSlice> woven = {};            ///< weave: all there is of the target; `parts` are their tensors
+  std::vector<WovenSlice> woven = {};           ///< weave: all there is of the target; `parts` are their tensors
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder

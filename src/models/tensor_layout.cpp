@@ -439,8 +439,7 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::value_bias: return {key, 1, true};
     case Role::query_norm: return {whole_row ? query : traits.head_values, 1, true};
     case Role::key_norm: return {whole_row ? key : traits.head_values, 1, true};
-    case Role::attention_output:
-      return {width, traits.latent != 0 ? traits.heads * traits.latent_values : query};
+    case Role::attention_output: return {width, traits.latent != 0 ? traits.heads * traits.latent_values : query};
     case Role::sinks: return {traits.heads, 1, true};
     case Role::gate:
     case Role::up: return {feed_forward, width};

@@ -30,11 +30,11 @@ struct LayoutTensor {
 /// How names are made. The flags are those of the usual file; others are read all the same.
 struct Naming {
   bool gguf = false;
-  bool fused_qkv = false;        ///< q, k and v are one tensor
-  bool fused_gate_up = false;    ///< gate and up are one tensor
-  bool stacked_experts = false;  ///< all experts are one tensor: GGUF; with gate and up fused: some folders
+  bool fused_qkv = false;         ///< q, k and v are one tensor
+  bool fused_gate_up = false;     ///< gate and up are one tensor
+  bool stacked_experts = false;   ///< all experts are one tensor: GGUF; with gate and up fused: some folders
   bool fused_key_values = false;  ///< key_up and value_up are one tensor
-  bool mxfp4_experts = false;    ///< experts of gpt_oss as they are published; else their transposes
+  bool mxfp4_experts = false;     ///< experts of gpt_oss as they are published; else their transposes
 };
 
 /// As transformers or llama.cpp write a model of these traits.

@@ -156,7 +156,7 @@ struct Traits {
   float attention_scale = 1;  ///< on q · k
   float attention_cap = 0;    ///< 0: none
   bool attention_sinks = false;
-  float logit_cap = 0;        ///< 0: none
+  float logit_cap = 0;  ///< 0: none
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it
 

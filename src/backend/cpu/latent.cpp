@@ -1,5 +1,5 @@
-// Latent attention on the CPU. Queries are multiplied into the space of the compressed keys, so that attention reads the
-// cache as it is: one key head that all query heads share, whose rows are values, too.
+// Latent attention on the CPU. Queries are multiplied into the space of the compressed keys, so that attention reads
+// the cache as it is: one key head that all query heads share, whose rows are values, too.
 
 #include <algorithm>
 

@@ -28,7 +28,9 @@ bool passes_tokens(const Step& step) {
 }
 
 /// Slots that have rows for the tokens that are read, from the start: what follows the last step that needs them all.
-bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned || slot == Slot::attended; }
+bool of_read_tokens(Slot slot) {
+  return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned || slot == Slot::attended;
+}
 
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
@@ -40,8 +42,8 @@ struct SegmentAttention {
   std::span<float> q, k, v;             // all tokens of the batch; q only those that are read
   std::span<kernels::KeyRange> ranges;  // like q
   std::span<const float> sinks;
-  RowRange all_read;                    // tokens of the batch
-  bool fast;                            // results are rounded to int8 or bfloat16 next
+  RowRange all_read;  // tokens of the batch
+  bool fast;          // results are rounded to int8 or bfloat16 next
   std::optional<std::size_t> singles;
 
   /// Tokens of the batch from `first` on.

@@ -53,7 +53,8 @@ TEST_F(CudaExperts, AreChosenAsOnTheHost) {
         const auto got = chosen.values();
         const auto got_weights = weights.values();
         for (std::size_t i = 0; i < kTokens * experts.used; ++i) {
-          ASSERT_EQ(static_cast<std::size_t>(got[i]), routing.chosen[i]) << count << " experts, " << groups << ", " << i;
+          ASSERT_EQ(static_cast<std::size_t>(got[i]), routing.chosen[i])
+              << count << " experts, " << groups << ", " << i;
           ASSERT_NEAR(got_weights[i], routing.weights[i], 1e-5f * std::fabs(routing.weights[i]));
         }
       }
@@ -67,10 +68,10 @@ TEST_F(CudaExperts, MultiplyWithWhatWasChosen) {
   std::vector<std::vector<float>> values;
   for (unsigned i = 0; i < 2 * kExperts; ++i) {
     values.push_back(gaussian(kRows * kCols, i, 0.1f));
-    matrices.emplace_back(device(), kernels::PackedMatrix{.format = DType::float32,
-                                                          .rows = kRows,
-                                                          .cols = kCols,
-                                                          .packed = std::as_bytes(std::span(values.back()))});
+    matrices.emplace_back(
+        device(),
+        kernels::PackedMatrix{
+            .format = DType::float32, .rows = kRows, .cols = kCols, .packed = std::as_bytes(std::span(values.back()))});
   }
   const std::vector<float> x = gaussian(kTokens * kCols, 90), bias = gaussian(kRows, 91), up_bias = gaussian(kRows, 92);
   auto gpu_x = up(x), gpu_bias = up(bias), gpu_up_bias = up(up_bias);

@@ -183,9 +183,12 @@ void Pass::multiply_hidden(const Product& product, std::size_t expert, std::size
   const auto bias_of = [&](const std::optional<WeightKey>& key) {
     return key ? part_.vector(key->of_expert(expert)) : nullptr;
   };
-  const GpuProduct both[2] = {
-      {.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix, .y = y, .epilogue = {.bias = bias_of(product.bias)}},
-      {.matrix = &part_.matrix(product.up->of_expert(expert)).matrix, .y = up, .epilogue = {.bias = bias_of(product.up_bias)}}};
+  const GpuProduct both[2] = {{.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix,
+                               .y = y,
+                               .epilogue = {.bias = bias_of(product.bias)}},
+                              {.matrix = &part_.matrix(product.up->of_expert(expert)).matrix,
+                               .y = up,
+                               .epilogue = {.bias = bias_of(product.up_bias)}}};
   multiply(both, in);
   kernels::cuda::activate(product.activation, y, up, y, in.count, cols, {}, stream_);
 }
@@ -224,7 +227,8 @@ bool Pass::records() {
       const auto* const branch = std::get_if<ExpertsBranch>(&step);
       if (branch == nullptr) continue;
       const Experts& experts = branch->experts;
-      if (!table_of(experts.hidden, experts.count).format || !table_of(experts.down, experts.count).format) return false;
+      if (!table_of(experts.hidden, experts.count).format || !table_of(experts.down, experts.count).format)
+        return false;
     }
   }
   return true;
@@ -470,8 +474,7 @@ void Pass::run(const ExpertsBranch& step) {
     float* const results = results_.data() + rows * width;
     multiply_hidden(shared.hidden, 0, rows * inner, sizes_->shared_feed_forward, in);
     const GpuProduct down = product_of(shared.down, results);
-    multiply({&down, 1},
-             {.x = hidden_.data() + rows * inner, .count = tokens_, .cols = sizes_->shared_feed_forward});
+    multiply({&down, 1}, {.x = hidden_.data() + rows * inner, .count = tokens_, .cols = sizes_->shared_feed_forward});
     combined.shared = results;
     if (shared.router) {
       run_router(*shared.router, std::nullopt, scores_.data());

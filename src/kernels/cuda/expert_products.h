@@ -19,8 +19,8 @@ struct ExpertMatrices {
   const float* up_bias = nullptr;  ///< likewise
 };
 
-/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`. All arrays are in device memory; the matrices of
-/// all experts have one format, and so have gate and up.
+/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`. All arrays are in device memory; the matrices
+/// of all experts have one format, and so have gate and up.
 struct ExpertProducts {
   const ExpertMatrices* experts;
   const std::int32_t* chosen;
