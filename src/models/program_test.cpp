@@ -271,7 +271,7 @@ TEST(Program, IsThatOfDeepseek) {
             "rms norm query_low by query_low_norm -> query_low\n"
             "products query_low: query -> query\n"
             "attend * 0.25 to 32 latent values by latent_norm, rotary 8 adjacent: key_up, value_up -> attended\n"
-            "products attended: attention_output -> branch\n"
+            "products attended: attention_output + attention_output_bias -> branch\n"
             "add branch\n"
             "rms norm stream by feed_forward_norm -> normed\n"
             "products normed: silu(gate) * up -> hidden\n"
