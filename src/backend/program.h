@@ -74,12 +74,19 @@ enum class Role : std::uint8_t {
   query_low_norm,
   latent,  ///< [rank + rotary, width], keys and values compressed, and what of a key turns
   latent_norm,
-  key_up,        ///< [rank, plain] of each head: queries times it meet compressed keys
-  value_up,      ///< [values, rank] of each head
-  rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
-  output_bias,   ///< in no block
+  key_up,                 ///< [rank, plain] of each head: queries times it meet compressed keys
+  value_up,               ///< [values, rank] of each head
+  rope_factors,           ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+  output_bias,            ///< in no block
+  layer_embedding,        ///< [tokens, blocks · layer_values], in no block
+  layer_projection,       ///< [blocks · layer_values, width], in no block
+  layer_projection_norm,  ///< in no block
+  layer_gate,             ///< [layer_values, width]
+  layer_output,           ///< [width, layer_values]
+  layer_post_norm,
+  block_scale,  ///< one number
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::output_bias) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::block_scale) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -102,16 +109,18 @@ enum class Slot : std::uint8_t {
   query,   ///< [heads][head_values]; after attention its results
   key,     ///< [kv_heads][head_values]
   value,
-  hidden,       ///< [feed_forward]
-  logits,       ///< [vocabulary]
-  channels,     ///< what short convolutions and scans run over
-  input_gate,   ///< what decides what goes into their states
-  output_gate,  ///< what results of attention or of a scan are multiplied by
-  step,         ///< sizes of steps, before their bias
-  step_low,     ///< [rank]
-  scanned,      ///< results of a scan, or of a convolution that is the whole mixer
-  query_low,    ///< queries before they are spread over the heads
-  attended,     ///< results of latent attention
+  hidden,        ///< [feed_forward]
+  logits,        ///< [vocabulary]
+  channels,      ///< what short convolutions and scans run over
+  input_gate,    ///< what decides what goes into their states
+  output_gate,   ///< what results of attention or of a scan are multiplied by
+  step,          ///< sizes of steps, before their bias
+  step_low,      ///< [rank]
+  scanned,       ///< results of a scan, or of a convolution that is the whole mixer
+  layer_inputs,  ///< [blocks][layer_values]: what each block gets besides the stream; made once, before the first
+  layer_hidden,  ///< [layer_values]
+  query_low,     ///< queries before they are spread over the heads
+  attended,      ///< results of latent attention
 };
 inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::attended) + 1;
 std::string_view name(Slot slot) noexcept;
@@ -120,11 +129,19 @@ enum class NormKind : std::uint8_t { rms, layer };
 
 // The steps. A bias that a file does not have adds nothing; every other weight must be there.
 
+/// layer_inputs = scale · (norm of projection_scale · (projection · stream) + table_scale · row of the token in
+/// `table`). The norm runs over the values of each block; tokens beyond the table have its first row.
+struct LayerInputs {
+  WeightKey table, projection, norm;
+  float table_scale = 1, projection_scale = 1, scale = 1, eps = 0;
+};
+
 /// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`.
 struct Embed {
   WeightKey table;
   std::optional<WeightKey> positions = {};
   float scale = 1;
+  std::optional<LayerInputs> layers = {};
 };
 
 struct Norm {
@@ -158,6 +175,22 @@ struct NormHeads {
   std::size_t groups = 1;
 };
 
+/// The heads of values through an RMS norm without weights. `from`: where they are, which may be the keys.
+struct NormValues {
+  Slot from = Slot::value;
+  float eps = 0;
+};
+
+/// layer_hidden = activation(layer_hidden) · the inputs of this block.
+struct TakeLayerInput {
+  kernels::Activation activation = kernels::Activation::linear;
+};
+
+/// stream *= the one number of `factor`.
+struct ScaleStream {
+  WeightKey factor;
+};
+
 /// Rotations that a model may have: that of most blocks and another one.
 inline constexpr std::size_t kRopes = 2;
 
@@ -177,6 +210,8 @@ struct Attend {
   /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
   float growth = 0;
   std::size_t growth_period = 1;
+  /// An earlier block of the same runner whose keys and values it attends to; it has none of its own then.
+  std::optional<std::size_t> cache = {};
 };
 
 /// Attention to compressed keys and values. A query has `plain` values and `rotary` that turn; the row in the key slot
@@ -267,7 +302,7 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate, LatentAttend>;
+                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend>;
 
 /// Widths of activations.
 struct Sizes {
@@ -277,6 +312,7 @@ struct Sizes {
   std::size_t query_values = 0;               ///< of a head of queries; 0: head_values
   std::size_t query_low = 0, attended = 0;    ///< attended: not 0 where the cache holds no values
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
+  std::size_t layer_inputs = 0, layer_values = 0;  ///< 0: blocks have no inputs besides the stream
 
   std::size_t of(Slot slot) const noexcept;
   /// How many of a weight there are that experts or heads have of their own.

@@ -62,9 +62,7 @@ TEST_F(Mxfp4Folder, PairsAreBlocks) {
   }
 }
 
-TEST_F(Mxfp4Folder, OtherFoldersKeepTheirTensors) {
-  EXPECT_EQ(open({2, 3, 2}, "other").tensors().size(), 3u);
-}
+TEST_F(Mxfp4Folder, OtherFoldersKeepTheirTensors) { EXPECT_EQ(open({2, 3, 2}, "other").tensors().size(), 3u); }
 
 TEST_F(Mxfp4Folder, ShapesMustBelongTogether) {
   testing::expect_problem([&] { open({2, 3, 3}); }, "tensor 'a_blocks' is U8 [2, 3, 2, 16], and 'a_scales'");

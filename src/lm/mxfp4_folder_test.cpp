@@ -1,5 +1,5 @@
-// gpt_oss as it is published, with experts in mxfp4, against the same weights in bfloat16: the same logits, and no weight
-// changes on the way to GGUF.
+// gpt_oss as it is published, with experts in mxfp4, against the same weights in bfloat16: the same logits, and no
+// weight changes on the way to GGUF.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "precision/decoder_matrices.h"
+#include "models/open_model.h"
 
 #include <algorithm>
 #include <array>
@@ -10,15 +11,15 @@ namespace {
 using models::MatrixKey;
 using models::Role;
 
-constexpr std::array kBlockRoles = {Role::query,       Role::key,       Role::value,      Role::query_low,
-                                    Role::latent,      Role::key_up,    Role::value_up,   Role::attention_output,
-                                    Role::gate,        Role::up,        Role::down,       Role::shared_gate,
-                                    Role::shared_up,   Role::shared_down};
+constexpr std::array kBlockRoles = {Role::query,     Role::key,        Role::value,    Role::query_low,
+                                    Role::latent,    Role::key_up,     Role::value_up, Role::attention_output,
+                                    Role::gate,      Role::up,         Role::down,     Role::shared_gate,
+                                    Role::shared_up, Role::shared_down};
 
 }  // namespace
 
 DecoderMatrices::DecoderMatrices(const std::string& path)
-    : file_(files::TensorFile::open(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
+    : file_(models::open_model(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
   const auto add = [&](const MatrixKey& key) {
     const auto slice = tensors_.find(key.role, key.block, key.expert);
     if (!slice) return;
@@ -53,7 +54,8 @@ std::uint64_t DecoderMatrices::product_bytes() const noexcept {
   for (const DecoderMatrix& matrix : matrices_) {
     for (const MatrixKey& key : matrix.parts) {
       const bool is_up = key.role == Role::up || key.role == Role::shared_up;
-      const bool shares = key.role == Role::key || key.role == Role::value || key.role == Role::latent || (is_up && traits_.gated);
+      const bool shares =
+          key.role == Role::key || key.role == Role::value || key.role == Role::latent || (is_up && traits_.gated);
       const bool none = key.role == Role::token_embedding && !traits_.tied_output;
       if (!shares && !none) bytes += std::uint64_t{matrix.cols} * matrix.cols * sizeof(float);
     }

@@ -131,6 +131,8 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::output_gate:
     case Slot::step:
     case Slot::step_low:
+    case Slot::layer_inputs:
+    case Slot::layer_hidden:
     case Slot::scanned:
     case Slot::query_low:
     case Slot::attended: break;  // of steps that fuse() refuses
