@@ -150,6 +150,26 @@ TEST(HostileConfig, Case53) {
       {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar must be above 0"},
       {"granite", {{"logits_scaling", 0}}, "logits_scaling must be from 1e-06 to 1000000, with either sign, not 0"},
       {"granite", {{"residual_multiplier", 1e30}}, "residual_multiplier must be from"},
+      {"ministral3",
+       {{"rope_parameters", {{"rope_type", "default"}, {"llama_4_scaling_beta", 0.1}}}},
+       "llama_4_scaling_beta needs 'original_max_position_embeddings'"},
+      {"hunyuan_v1_dense",
+       {{"head_dim", 4}, {"rope_scaling", {{"type", "dynamic"}, {"alpha", 1e6}}}},
+       "alpha leads to a rope base of 1e+16"},
+      {"stablelm", {{"qk_layernorm", true}}, "unsupported: config.json: 'qk_layernorm' is true"},
+      {"falcon", {{"alibi", true}}, "unsupported: config.json: 'alibi' is true"},
+      {"falcon", {{"parallel_attn", false}}, "unsupported: config.json: 'parallel_attn' is false"},
+      {"falcon", {{"num_ln_in_parallel_attn", 3}}, "num_ln_in_parallel_attn must be from 1 to 2, not 3"},
+      {"gemma4_text", {{"enable_moe_block", true}}, "unsupported: config.json: 'enable_moe_block' is true"},
+      {"gemma4_text", {{"num_kv_shared_layers", 2}}, "num_kv_shared_layers must be from 0 to 1, not 2"},
+      {"gemma4_text",
+       {{"num_kv_shared_layers", 1}, {"layer_types", {"full_attention", "sliding_attention"}}},
+       "block 1 has no keys of its own"},
+      {"gemma4_text",
+       {{"per_layer_config", {{"1", {{"num_key_value_heads", 3}}}}}},
+       "which is not a multiple of num_key_value_heads = 3"},
+      {"gemma4_text", {{"per_layer_config", {{"1", {{"head_dim", 8}}}}}}, "heads of 8 values in block 1"},
+      {"gemma4_text", {{"hidden_size_per_layer_input", -1}}, "hidden_size_per_layer_input must be from 0"},
   };
   for (const Case& row : cases) {
     json config = good_config(row.model_type);
@@ -266,6 +286,12 @@ TEST(HostileGgufModel, Case53) {
       {"llama", "vocab_size", std::nullopt, "token_embd.weight"},
       {"gemma2", "attention.sliding_window_pattern", array<bool>({true}), "has 1 entries for 2 blocks"},
       {"granite", "logit_scale", 1e30F, "'granite.logit_scale' must be from"},
+      {"gemma3", "rope.dimension_count_swa", std::uint32_t{3}, "3 values of a head turn in blocks with a window"},
+      {"mistral3", "attention.temperature_scale", 0.1F, "needs 'mistral3.rope.scaling.original_context_length'"},
+      {"gemma4", "attention.head_count_kv", array<std::uint32_t>({2}), "has 1 entries for 2 blocks"},
+      {"gemma4", "attention.head_count_kv", array<std::uint32_t>({2, 3}), "which is not a multiple of"},
+      {"gemma4", "attention.shared_kv_layers", std::uint32_t{2}, "gemma4.attention.shared_kv_layers"},
+      {"gemma4", "attention.value_length_swa", std::uint32_t{8}, "of different widths in blocks with a window"},
   };
   for (const GgufCase& row : cases) {
     std::vector<GgufMetadata> metadata = good_metadata(row.architecture);
