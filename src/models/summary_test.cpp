@@ -52,8 +52,9 @@ std::string problem_of(const std::string& config, const std::vector<std::string>
 TEST(Summary, AnUnknownArchitectureIsComparedWithTheNearest) {
   std::vector<std::string> names = {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"};
   for (const char* const block : {"0", "1", "2"}) {
-    for (const char* const name : {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
-                                   "self_attn.o_proj.weight", "self_attn.surprise.weight", "mlp.up_proj.weight", "mlp.down_proj.weight", "input_layernorm.weight",
+    for (const char* const name :
+         {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight",
+          "self_attn.surprise.weight", "mlp.up_proj.weight", "mlp.down_proj.weight", "input_layernorm.weight",
           "post_attention_layernorm.weight"}) {
       names.push_back(std::string("model.layers.") + block + "." + name);
     }
