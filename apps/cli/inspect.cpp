@@ -13,6 +13,77 @@ struct InspectCommand {
   bool tensors = false;
 };
 
+/// How a language model would run on this machine.
+struct Outlook {
+  std::uint64_t needed_bytes = 0, available_bytes = 0;
+  std::size_t tokens = 0;        ///< of a text, whose cache counts
+  double tokens_per_second = 0;  ///< at most: each token reads all weights that it is multiplied with, and the cache
+
+  bool fits() const noexcept { return needed_bytes <= available_bytes; }
+};
+
+Outlook outlook_of(const ModelSummary& summary) {
+  constexpr std::size_t kTokens = 4096;
+  const LanguageSummary& language = *summary.language;
+  Outlook made{.available_bytes = inspect_system().available_bytes};
+  made.tokens = std::min(kTokens, language.context);
+  const std::uint64_t cache = language.cache_bytes * made.tokens;
+  made.needed_bytes = summary.bytes + cache;
+  // Half of the text has been written on average.
+  const double read = static_cast<double>(language.step_bytes) + 0.5 * static_cast<double>(cache);
+  if (language.generates && read > 0) made.tokens_per_second = measure_read_bandwidth() / read;
+  return made;
+}
+
+Json language_json(const ModelSummary& summary) {
+  if (!summary.language) return nullptr;
+  const LanguageSummary& language = *summary.language;
+  if (!language.problem.empty()) return {{"runs", false}, {"problem", language.problem}};
+  const Outlook outlook = outlook_of(summary);
+  return {
+      {"runs", true},
+      {"architecture", language.architecture},
+      {"generates", language.generates},
+      {"blocks", language.blocks},
+      {"width", language.width},
+      {"vocabulary", language.vocabulary},
+      {"context", language.context},
+      {"experts", language.experts},
+      {"experts_used", language.experts_used},
+      {"active_parameters", language.active_parameters},
+      {"step_bytes", language.step_bytes},
+      {"cache_bytes_per_token", language.cache_bytes},
+      {"needed_bytes", outlook.needed_bytes},
+      {"available_bytes", outlook.available_bytes},
+      {"fits", outlook.fits()},
+      {"tokens_per_second_at_most", outlook.tokens_per_second == 0 ? Json(nullptr) : Json(outlook.tokens_per_second)}};
+}
+
+std::string language_text(const ModelSummary& summary) {
+  const LanguageSummary& language = *summary.language;
+  if (!language.problem.empty()) return fact("does not run", printable(language.problem));
+  std::string text = fact("model", fmt::format("{} blocks of width {}, {} tokens in the vocabulary", language.blocks,
+                                               language.width, format_count(language.vocabulary)));
+  text += fact("each token uses",
+               fmt::format("{} parameters{}", format_count(language.active_parameters),
+                           language.experts == 0 ? std::string()
+                                                 : fmt::format(", {} of {} experts in a block", language.experts_used,
+                                                               language.experts)));
+  text += fact("context", fmt::format("{} tokens", format_count(language.context)));
+  if (language.cache_bytes != 0) text += fact("cache", fmt::format("{} per token", format_bytes(language.cache_bytes)));
+  const Outlook outlook = outlook_of(summary);
+  const std::string sizes =
+      fmt::format("{}{}, of {} that are free", format_bytes(outlook.needed_bytes),
+                  language.cache_bytes == 0 ? "" : fmt::format(" with {} tokens", format_count(outlook.tokens)),
+                  format_bytes(outlook.available_bytes));
+  if (!outlook.fits()) return text + fact("this machine", fmt::format("does not have the memory: it takes {}", sizes));
+  text += fact("this machine",
+               fmt::format("{}: it takes {}", language.generates ? "runs it" : "makes embeddings with it", sizes));
+  if (outlook.tokens_per_second == 0) return text;
+  return text +
+         fact("speed", fmt::format("at most {:.3g} tokens/s, as fast as memory is read", outlook.tokens_per_second));
+}
+
 Json to_json(const ModelSummary& summary) {
   Json metadata = Json::object();
   for (const auto& [key, value] : summary.metadata) metadata[key] = Json::parse(value);
@@ -30,6 +101,7 @@ Json to_json(const ModelSummary& summary) {
           {"bytes", summary.bytes},
           {"file_bytes", summary.file_bytes},
           {"bits_per_weight", summary.bits_per_weight()},
+          {"language_model", language_json(summary)},
           {"metadata", metadata},
           {"tensors", tensors},
           {"notes", summary.notes}};
@@ -66,6 +138,7 @@ std::string to_text(const ModelSummary& summary, const InspectCommand& options) 
                                    summary.form == FileForm::huggingface ? "a folder" : "a file",
                                    format_bytes(summary.file_bytes)));
   if (summary.bytes != 0) text += fact("bits per weight", fmt::format("{:.2f}", summary.bits_per_weight()));
+  if (summary.language) text += language_text(summary);
   for (const std::string& note : summary.notes) text += fact("note", printable(note));
   if (!summary.metadata.empty()) {
     text += fmt::format("\n{}\n", bold("Metadata"));

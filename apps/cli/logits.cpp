@@ -1,40 +1,10 @@
 // imago logits: the logits of a language model after each of the given tokens.
 
-#include <charconv>
-#include <system_error>
-
 #include "model_options.h"
 
 namespace imago::cli {
 
 namespace {
-
-/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the position of anything else.
-std::vector<TokenId> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const auto skip_spaces = [&] {
-    while (at != end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
-  };
-  for (;;) {
-    skip_spaces();
-    TokenId id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error == std::errc::result_out_of_range) {
-      throw UsageError(fmt::format("--ids: number {} is too large for a token id", ids.size() + 1));
-    }
-    if (error != std::errc()) {
-      throw UsageError(fmt::format("--ids: number {} is missing or not a number; write them as 1,2,3", ids.size() + 1));
-    }
-    ids.push_back(id);
-    at = next;
-    skip_spaces();
-    if (at == end) return ids;
-    if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
-    ++at;
-  }
-}
 
 struct LogitsCommand {
   ModelOptions model;

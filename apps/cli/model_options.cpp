@@ -72,6 +72,32 @@ std::vector<TokenId> encode_text(const std::string& path, std::string_view text)
   return Tokenizer::load(path).encode(text);
 }
 
+std::vector<TokenId> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto skip_spaces = [&] {
+    while (at != end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
+  };
+  for (;;) {
+    skip_spaces();
+    TokenId id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error == std::errc::result_out_of_range) {
+      throw UsageError(fmt::format("--ids: number {} is too large for a token id", ids.size() + 1));
+    }
+    if (error != std::errc()) {
+      throw UsageError(fmt::format("--ids: number {} is missing or not a number; write them as 1,2,3", ids.size() + 1));
+    }
+    ids.push_back(id);
+    at = next;
+    skip_spaces();
+    if (at == end) return ids;
+    if (*at != ',') throw UsageError(fmt::format("--ids: '{}' after number {}; write them as 1,2,3", *at, ids.size()));
+    ++at;
+  }
+}
+
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet) {
   if (quiet || model.context() == 0 || context <= model.context()) return;
   fmt::print(stderr,
@@ -176,7 +202,8 @@ std::string rate(std::size_t tokens, double seconds) {
 
 std::vector<Command> add_language_commands(CLI::App& program) {
   std::vector<Command> commands;
-  add_group(program, commands, "Language models", {add_run, add_chat, add_serve, add_tokenize, add_logits, add_eval});
+  add_group(program, commands, "Language models",
+            {add_run, add_chat, add_serve, add_embed, add_rerank, add_tokenize, add_logits, add_eval});
   add_group(program, commands, "What precision costs", {add_calibrate, add_plan});
   return commands;
 }

@@ -32,6 +32,9 @@ LanguageModel load_model(const ModelOptions& options);
 /// The tokens of a text, by the tokenizer at `path`. Throws like Tokenizer::load.
 std::vector<TokenId> encode_text(const std::string& path, std::string_view text);
 
+/// "1,2,3" as token ids; white space is allowed. Throws UsageError with the position of anything else.
+std::vector<TokenId> parse_ids(const std::string& text);
+
 /// Warns, unless `quiet`, that the model was not trained for so long a context.
 void warn_of_long_context(const LanguageModel& model, std::size_t context, bool quiet);
 

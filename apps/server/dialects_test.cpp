@@ -9,6 +9,7 @@
 #include <map>
 
 #include "server/service_fixture.h"
+#include "testing/cross_encoder.h"
 
 namespace imago::server {
 namespace {
@@ -81,7 +82,9 @@ TEST_F(EmbeddingsTest, RefuseWhatTheyCannotDo) {
   };
   const auto width = static_cast<int>(of_engine("ships").size());
   good(post("/v1/embeddings", with({{"dimensions", width}})));
+  const std::uint64_t steps = models_->get("")->engine().state().steps;
   EXPECT_EQ(refused(post("/v1/embeddings", with({{"dimensions", width / 2}})), 501)["param"], "dimensions");
+  EXPECT_EQ(models_->get("")->engine().state().steps, steps) << "no text is computed for nothing";
   EXPECT_EQ(refused(post("/v1/embeddings", with({{"encoding_format", "int8"}})), 400)["param"], "encoding_format");
   EXPECT_EQ(refused(post("/v1/embeddings", json::object()), 400)["param"], "input");
   EXPECT_EQ(refused(post("/v1/embeddings", {{"input", json::array()}}), 400)["param"], "input");
@@ -112,6 +115,75 @@ TEST_F(EmbeddingsTest, OllamaCutsTextsThatAreTooLong) {
   expect_near(good(post("/api/embed", {{"input", text}}))["embeddings"][0], unit(text.substr(0, 255)));
   EXPECT_EQ(whole(post("/api/embed", {{"input", text}, {"truncate", false}}), 400)["error"].type(),
             json::value_t::string);
+}
+
+TEST_F(EmbeddingsTest, EndWhenTheClientHasGone) {
+  HttpRequest request{.method = "POST", .path = "/v1/embeddings", .body = json{{"input", {"a", "b"}}}.dump()};
+  request.is_alive = [] { return false; };
+  const std::uint64_t steps = models_->get("")->engine().state().steps;
+  EXPECT_EQ(ask(std::move(request)).status, 499);
+  EXPECT_EQ(models_->get("")->engine().state().steps, steps);
+}
+
+TEST_F(EmbeddingsTest, OnlyCrossEncodersRerank) {
+  const json error = refused(post("/v1/rerank", {{"query", "ships"}, {"documents", {"a"}}}), 501);
+  EXPECT_NE(error["message"].get<std::string>().find("reranking needs a cross-encoder"), std::string::npos);
+}
+
+// ---- reranking
+
+class RerankTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    if (const auto missing = testing::CrossEncoder::missing()) GTEST_SKIP() << *missing;
+    encoder_.emplace();
+    ModelsOptions models;
+    models.path = encoder_->path();
+    models.name = "scores";
+    models.engine = {.parallel = 2};
+    models.load = [](const std::string& path, std::optional<Format>) {
+      return LanguageModel::load(path, {.fast = false});
+    };
+    start({}, std::move(models));
+  }
+  float score_of(const std::string& query, const std::string& document) {
+    ServedModel& model = *models_->get("");
+    const TextPair pair = encode_pair(model.tokenizer(), query, document);
+    return model.engine().score({&pair, 1}).front();
+  }
+  std::optional<testing::CrossEncoder> encoder_;
+};
+
+TEST_F(RerankTest, DocumentsComeInTheOrderOfTheirScores) {
+  const std::vector<std::string> documents = {"the ships.", "a ship", "word"};
+  for (const char* const path : {"/rerank", "/v1/rerank", "/reranking", "/v1/reranking"}) {
+    const json reply = good(post(path, {{"query", "ship?"}, {"documents", documents}}));
+    EXPECT_EQ(reply["model"], "scores");
+    EXPECT_EQ(reply["object"], "list");
+    EXPECT_GT(reply["usage"]["prompt_tokens"], 0);
+    ASSERT_EQ(reply["results"].size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const json& result = reply["results"][i];
+      EXPECT_NEAR(result["relevance_score"], score_of("ship?", documents.at(result["index"])), 1e-6);
+      EXPECT_LE(result["relevance_score"], reply["results"][i == 0 ? 0 : i - 1]["relevance_score"]);
+    }
+  }
+  const json best = good(post("/rerank", {{"query", "ship?"}, {"documents", documents}, {"top_n", 1}}));
+  EXPECT_EQ(best["results"].size(), 1u);
+  const json texts = good(post("/rerank", {{"query", "ship?"}, {"texts", documents}, {"return_text", true}}));
+  ASSERT_EQ(texts.size(), 3u);
+  for (const json& one : texts) {
+    EXPECT_EQ(one["text"], documents.at(one["index"]));
+    EXPECT_NEAR(one["score"], score_of("ship?", one["text"]), 1e-6);
+  }
+}
+
+TEST_F(RerankTest, RefusesWhatIsMissing) {
+  EXPECT_EQ(refused(post("/rerank", {{"documents", {"a"}}}), 400)["param"], "query");
+  EXPECT_EQ(refused(post("/rerank", {{"query", "a"}}), 400)["param"], "documents");
+  EXPECT_EQ(refused(post("/rerank", {{"query", "a"}, {"documents", json::array()}}), 400)["param"], "documents");
+  EXPECT_EQ(refused(post("/rerank", {{"query", "a"}, {"documents", {1}}}), 400)["param"], "documents[0]");
+  EXPECT_EQ(refused(post("/v1/completions", {{"prompt", "a"}}), 501)["type"], "not_supported_error");
 }
 
 // ---- OpenAI's Responses

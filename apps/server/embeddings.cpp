@@ -1,11 +1,13 @@
-// Embeddings: what a model makes of texts, as vectors; OpenAI's endpoint and llama-server's.
+// Embeddings: what a model makes of texts, as vectors; the endpoints of OpenAI, llama-server and Ollama. And reranking:
+// the scores that a cross-encoder gives to documents.
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstddef>
+#include <functional>
 #include <numeric>
 #include <string>
 
@@ -32,7 +34,7 @@ std::vector<std::vector<TokenId>> read_input(const Body& body, std::initializer_
     const Body* const input = find(body, name);
     if (input == nullptr) continue;
     if (input->is_array() && input->empty()) bad_field(name, "is empty");
-    return read_prompts(*input, name, model);
+    return read_prompts(*input, name, model, true);
   }
   bad_field(*names.begin(), "is missing");
 }
@@ -44,22 +46,23 @@ std::size_t count_tokens(const std::vector<std::vector<TokenId>>& prompts) {
 
 }  // namespace
 
-std::vector<std::vector<float>> embed(Call& call, ServedModel& model, const std::vector<std::vector<TokenId>>& prompts,
-                                      bool normalized) {
-  std::vector<std::vector<float>> vectors;
-  for (const std::vector<TokenId>& ids : prompts) {
+namespace {
+
+/// Ends the work once nobody waits for it.
+std::function<void(std::size_t, std::size_t)> watch(Call& call) {
+  return [&call](std::size_t, std::size_t) {
     if (!call.is_alive()) throw ClientGone();
     if (std::chrono::steady_clock::now() > call.deadline) {
       throw ApiError(504, "timeout_error", "the answer took longer than the server allows");
     }
-    vectors.push_back(model.engine().embed(ids));
-    if (!normalized) continue;
-    std::vector<float>& vector = vectors.back();
-    const double length = std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
-    if (length == 0) continue;
-    for (float& value : vector) value = static_cast<float>(static_cast<double>(value) / length);
-  }
-  return vectors;
+  };
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> embed(Call& call, ServedModel& model, const std::vector<std::vector<TokenId>>& prompts,
+                                      bool normalized) {
+  return model.engine().embed(prompts, {.normalize = normalized, .progress = watch(call)});
 }
 
 HttpReply embeddings(Call& call) {
@@ -70,13 +73,13 @@ HttpReply embeddings(Call& call) {
   }
   const std::int64_t dimensions = read_integer(body, "dimensions", 0, 1, 1 << 24);
   const auto model = model_of(call);
+  const std::size_t width = model->model().embedding_width();
+  if (dimensions != 0 && static_cast<std::size_t>(dimensions) != width) {
+    unsupported_field("dimensions", fmt::format("is {}; this model has {}, which are not cut", dimensions, width));
+  }
   const std::vector<std::vector<TokenId>> prompts = read_input(body, {"input", "content"}, *model);
   Json data = Json::array();
   for (const std::vector<float>& vector : embed(call, *model, prompts, true)) {
-    if (dimensions != 0 && static_cast<std::size_t>(dimensions) != vector.size()) {
-      unsupported_field("dimensions",
-                        fmt::format("is {}; this model has {}, which are not cut", dimensions, vector.size()));
-    }
     Json embedding = format == "base64" ? Json(base64(vector)) : Json(vector);
     data.push_back({{"object", "embedding"}, {"index", data.size()}, {"embedding", std::move(embedding)}});
   }
@@ -101,6 +104,52 @@ HttpReply native_embeddings(Call& call) {
     replies.push_back({{"index", replies.size()}, {"embedding", Json::array({vector})}});
   }
   return json_reply(replies);
+}
+
+HttpReply rerank(Call& call) {
+  // Jina's clients send documents and read results; those of text-embeddings-inference send texts and read a list.
+  const Body& body = call.body;
+  const char* const field =
+      find(body, "documents") == nullptr && find(body, "texts") != nullptr ? "texts" : "documents";
+  const bool list_only = field == std::string_view("texts");
+  if (find(body, "query") == nullptr) bad_field("query", "is missing");
+  const std::string query = read_string(body, "query");
+  std::vector<std::string> documents;
+  if (const Body* const given = find(body, field); given != nullptr && given->is_array()) {
+    for (const Body& one : *given) {
+      const std::string place = fmt::format("{}[{}]", field, documents.size());
+      if (!one.is_string() && !one.is_object()) bad_field(place, "must be a string, or an object with a 'text'");
+      documents.push_back(one.is_string() ? one.get<std::string>() : read_string(one, "text"));
+    }
+  }
+  if (documents.empty()) bad_field(field, "must be an array of texts that is not empty");
+  const auto top = static_cast<std::size_t>(read_integer(body, "top_n", 0, 1, 1 << 30));
+  const bool with_text = read_bool(body, list_only ? "return_text" : "return_documents", false);
+  const auto model = model_of(call);
+
+  std::vector<TextPair> pairs;
+  std::size_t tokens = 0;
+  for (const std::string& document : documents) {
+    pairs.push_back(encode_pair(model->tokenizer(), query, document));
+    tokens += pairs.back().ids.size();
+  }
+  const std::vector<float> scores = model->engine().score(pairs, {.progress = watch(call)});
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return scores[i]; });
+  if (top != 0 && top < order.size()) order.resize(top);
+  Json results = Json::array();
+  for (const std::size_t i : order) {
+    Json result = {{"index", i}, {list_only ? "score" : "relevance_score", scores[i]}};
+    if (with_text && list_only) result["text"] = documents[i];
+    if (with_text && !list_only) result["document"] = {{"text", documents[i]}};
+    results.push_back(std::move(result));
+  }
+  if (list_only) return json_reply(results);
+  return json_reply({{"model", model->name()},
+                     {"object", "list"},
+                     {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
+                     {"results", std::move(results)}});
 }
 
 HttpReply ollama_embeddings(Call& call) {

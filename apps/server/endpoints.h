@@ -81,6 +81,7 @@ HttpReply detokenize(Call& call);
 HttpReply apply_template(Call& call);
 HttpReply native_completion(Call& call);
 HttpReply native_embeddings(Call& call);
+HttpReply rerank(Call& call);
 
 // The page: state, and precision of a running model
 HttpReply state(Call& call);

@@ -167,13 +167,14 @@ std::vector<TokenId> read_mixed(const Body& parts, const std::string& name, cons
   return ids;
 }
 
-std::vector<TokenId> read_prompt(const Body& prompt, const std::string& name, const ServedModel& model) {
+std::vector<TokenId> read_prompt(const Body& prompt, const std::string& name, const ServedModel& model, bool whole) {
   std::vector<TokenId> ids;
+  const auto encode = whole ? encode_whole : encode_prompt;
   if (prompt.is_string()) {
-    ids = encode_prompt(model.tokenizer(), prompt.get<std::string>());
+    ids = encode(model.tokenizer(), prompt.get<std::string>());
   } else if (prompt.is_object() && find(prompt, "prompt_string") != nullptr) {
     if (find(prompt, "multimodal_data") != nullptr) unsupported_field("multimodal_data", "is not supported");
-    ids = encode_prompt(model.tokenizer(), read_string(prompt, "prompt_string"));
+    ids = encode(model.tokenizer(), read_string(prompt, "prompt_string"));
   } else if (!prompt.is_array()) {
     bad_field(name, "must be a string or an array of token ids");
   } else if (std::ranges::all_of(prompt, [](const Body& part) { return part.is_number(); })) {
@@ -192,14 +193,15 @@ std::vector<TokenId> read_prompt(const Body& prompt, const std::string& name, co
 
 }  // namespace
 
-std::vector<std::vector<TokenId>> read_prompts(const Body& prompt, const std::string& name, const ServedModel& model) {
+std::vector<std::vector<TokenId>> read_prompts(const Body& prompt, const std::string& name, const ServedModel& model,
+                                               bool whole) {
   const bool several = prompt.is_array() && !prompt.empty() &&
                        std::ranges::none_of(prompt, [](const Body& part) { return part.is_number(); });
-  if (!several) return {read_prompt(prompt, name, model)};
+  if (!several) return {read_prompt(prompt, name, model, whole)};
   if (prompt.size() > kMostPrompts) bad_field(name, fmt::format("has more than {} prompts", kMostPrompts));
   std::vector<std::vector<TokenId>> prompts;
   for (const Body& one : prompt) {
-    prompts.push_back(read_prompt(one, fmt::format("{}[{}]", name, prompts.size()), model));
+    prompts.push_back(read_prompt(one, fmt::format("{}[{}]", name, prompts.size()), model, whole));
   }
   return prompts;
 }

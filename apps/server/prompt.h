@@ -39,6 +39,8 @@ std::string render(const ServedModel& model, const Conversation& conversation);
 /// The token ids of an array. Throws ApiError for ids outside the vocabulary.
 std::vector<TokenId> read_ids(const Body& ids, const std::string& name, std::size_t vocabulary);
 /// One prompt or several: text, token ids, an array of both, {"prompt_string": text}, or an array of such prompts.
-std::vector<std::vector<TokenId>> read_prompts(const Body& prompt, const std::string& name, const ServedModel& model);
+/// `whole`: texts end with the EOS that the tokenizer adds, since nothing follows them.
+std::vector<std::vector<TokenId>> read_prompts(const Body& prompt, const std::string& name, const ServedModel& model,
+                                               bool whole = false);
 
 }  // namespace imago::server

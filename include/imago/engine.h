@@ -33,6 +33,19 @@ class QueueFullError final : public Error {
   explicit QueueFullError(std::size_t queue);
 };
 
+/// Two texts in one for a cross-encoder.
+struct TextPair {
+  std::vector<TokenId> ids;
+  std::size_t second = 0;  ///< the place where the second one begins
+};
+
+struct EmbedOptions {
+  std::optional<Pooling> pooling = {};  ///< none: the model's
+  bool normalize = false;               ///< to a length of 1
+  /// Called before each step; what it throws ends the work.
+  std::function<void(std::size_t done, std::size_t texts)> progress = {};
+};
+
 struct EngineOptions {
   /// Tokens of a request that the cache holds: its prompt, and its answer but for the last token; 0: the model's.
   std::size_t context = 0;
@@ -128,9 +141,13 @@ class Engine {
   /// Throws UsageError for an empty prompt, ids outside the vocabulary, options that a Sampler refuses;
   /// ContextError if the prompt leaves no room for an answer; QueueFullError; UnsupportedError after `drain`.
   Generation submit(Request request);
-  /// What the output matrix reads of these tokens, the mean over all of them: one number per channel. Needs room for
-  /// them as a request does, for which the ones that came last give up theirs. Throws as `submit`.
+  /// One vector for each text, pooled from what `hidden_states` gives. Texts share steps as far as prompts do, and
+  /// need room as requests do, for which the ones that came last give up theirs. Throws as `submit`.
+  std::vector<std::vector<float>> embed(std::span<const std::vector<TokenId>> texts, const EmbedOptions& options = {});
   std::vector<float> embed(std::span<const TokenId> ids);
+  /// How well the texts of each pair go together, by a model with one score. The options but `progress` do not matter.
+  /// Throws as `submit`, and UnsupportedError for other models.
+  std::vector<float> score(std::span<const TextPair> pairs, const EmbedOptions& options = {});
   EngineState state() const;
   /// No new requests from now on; returns when the running and waiting ones have ended, false after `seconds`.
   bool drain(double seconds);
@@ -153,6 +170,10 @@ class Engine {
 
 /// The ids of a prompt: special tokens are read as such, and BOS comes first where the tokenizer asks, but not twice.
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
+/// The ids of a text to embed: as those of a prompt, but EOS stays where the tokenizer adds it.
+std::vector<TokenId> encode_whole(const Tokenizer& tokenizer, std::string_view text);
+/// Two texts to score, each with its EOS.
+TextPair encode_pair(const Tokenizer& tokenizer, std::string_view first, std::string_view second);
 /// The ids of a conversation, by the chat template of the tokenizer. Throws UnsupportedError if it has none.
 std::vector<TokenId> encode_messages(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                      const ChatTemplate::Variables& variables = {});

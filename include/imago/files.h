@@ -95,6 +95,18 @@ struct TensorSummary {
   std::uint64_t bytes = 0;  ///< scales included where they belong to the tensor
 };
 
+/// What a language model needs to run.
+struct LanguageSummary {
+  std::string architecture;  ///< as imago names it; empty if it does not run it
+  std::string problem;       ///< why it does not run it; empty if it does
+  bool generates = true;     ///< else it makes embeddings only
+  std::size_t blocks = 0, width = 0, vocabulary = 0, context = 0;
+  std::size_t experts = 0, experts_used = 0;  ///< 0: none
+  std::uint64_t active_parameters = 0;        ///< of the matrices that one token is multiplied with
+  std::uint64_t step_bytes = 0;               ///< of those matrices as they are stored: what a token has to read
+  std::uint64_t cache_bytes = 0;              ///< of keys and values in float16, for each token of a text
+};
+
 /// What a model file says about itself.
 struct ModelSummary {
   FileForm form = FileForm::checkpoint;
@@ -105,6 +117,7 @@ struct ModelSummary {
   std::vector<std::pair<std::string, std::string>> metadata;  ///< in the order of the file; values are JSON texts
   std::vector<TensorSummary> tensors;                         ///< in the order of the file
   std::vector<std::string> notes;                             ///< harmless oddities, a sentence each
+  std::optional<LanguageSummary> language;                    ///< of files that name an architecture
 
   /// 8 · bytes / parameters; 0 without weights in the file.
   double bits_per_weight() const noexcept;

@@ -153,6 +153,9 @@ std::vector<TokenProbability> top_log_probabilities(std::span<const float> logit
 
 enum class CacheKind : std::uint8_t { float32, float16, q8_0 };
 
+/// Which of the rows that a model makes of a text becomes its embedding: their mean, the first or the last.
+enum class Pooling : std::uint8_t { mean, cls, last };
+
 struct LanguageModelOptions {
   /// Morph matrices at load; none: as they are stored. Rows that fit no block of it take a type with smaller blocks, as
   /// in convert_model.
@@ -204,7 +207,12 @@ class LanguageModel {
   std::string_view architecture() const noexcept;
   std::string_view type() const noexcept;  ///< of most of its weights: "q4_k"; valid until the next morph
   std::size_t vocabulary() const noexcept;
-  std::size_t context() const noexcept;  ///< positions it was made for
+  std::size_t context() const noexcept;        ///< positions it was made for
+  std::size_t max_positions() const noexcept;  ///< that sequences can have
+  /// False for encoders and models without an output matrix: they make embeddings, and no sequence can be begun.
+  bool generates() const noexcept;
+  Pooling pooling() const noexcept;  ///< of its embeddings, as the file asks for; the mean if it does not
+  std::size_t embedding_width() const noexcept;
   std::uint64_t parameters() const noexcept;
   std::uint64_t bytes() const noexcept;  ///< of its run forms, in the memory of the host and of its device
   /// What the options asked for and did not get: which rows fit no block of the type, and what they are instead.
@@ -288,6 +296,12 @@ class Sequence {
 /// One token each for several sequences of one model, in one batch: reads the weights once. logits is
 /// [sequences][vocabulary]. Throws as append, and UsageError if a sequence comes twice or models differ.
 void append_together(std::span<Sequence* const> sequences, std::span<const TokenId> ids, std::span<float> logits);
+
+// ---- embeddings
+
+/// What the output matrix of a decoder reads, and what an encoder makes, of each of these tokens: [ids.size()][width].
+/// Throws UsageError for no tokens, ids outside the vocabulary, and more tokens than the model has positions.
+std::vector<float> hidden_states(const LanguageModel& model, std::span<const TokenId> ids);
 
 // ---- generation
 

@@ -12,12 +12,21 @@ namespace {
 
 constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "position_embedding",
+                                                             "token_types",
+                                                             "embedding_norm",
+                                                             "embedding_norm_bias",
                                                              "output_norm",
                                                              "output_norm_bias",
                                                              "output",
+                                                             "head_dense",
+                                                             "head_dense_bias",
+                                                             "head_norm",
+                                                             "head_output",
+                                                             "head_output_bias",
                                                              "attention_norm",
                                                              "attention_norm_bias",
                                                              "attention_post_norm",
+                                                             "attention_post_norm_bias",
                                                              "query",
                                                              "query_bias",
                                                              "key",
@@ -32,6 +41,7 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "feed_forward_norm",
                                                              "feed_forward_norm_bias",
                                                              "feed_forward_post_norm",
+                                                             "feed_forward_post_norm_bias",
                                                              "gate",
                                                              "gate_bias",
                                                              "up",
@@ -143,6 +153,7 @@ std::string text_of(const Attend& step) {
     made += fmt::format(", then norms of heads by {} and {}", name(step.query_norm->role), name(step.key_norm->role));
   }
   if (step.growth != 0) made += fmt::format(", growing by {:g} from {}", step.growth, step.growth_period);
+  if (!step.causal) made += ", both ways";
   if (step.window != 0) made += fmt::format(", window {}", step.window);
   if (step.cache) made += fmt::format(", cache of block {}", *step.cache);
   if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
@@ -323,9 +334,12 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
 }
 
 std::string text(const Embed& step) {
-  return fmt::format("embed {}{}{} -> stream", name(step.table.role),
-                     step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale),
-                     step.positions ? fmt::format(" + {}", name(step.positions->role)) : "");
+  const auto plus = [](const std::optional<WeightKey>& key) {
+    return key ? fmt::format(" + {}", name(key->role)) : "";
+  };
+  return fmt::format("embed {}{}{}{} -> stream{}", name(step.table.role),
+                     step.scale == 1 ? "" : fmt::format(" * {:g}", step.scale), plus(step.positions), plus(step.types),
+                     step.norm ? ", " + text_of(*step.norm) : "");
 }
 
 std::string text(const Step& step) {

@@ -23,13 +23,22 @@ namespace imago::backend {
 enum class Role : std::uint8_t {
   token_embedding,     ///< [vocabulary, width]
   position_embedding,  ///< [context, width]
+  token_types,         ///< [2, width]: of the first and of the second text of a pair
+  embedding_norm,
+  embedding_norm_bias,
   output_norm,
   output_norm_bias,
-  output,  ///< [vocabulary, width]; absent when tied
+  output,      ///< [vocabulary, width]; absent when tied
+  head_dense,  ///< [head_hidden, width]
+  head_dense_bias,
+  head_norm,
+  head_output,  ///< [results, head_hidden]
+  head_output_bias,
   // of a block
   attention_norm,
   attention_norm_bias,
   attention_post_norm,
+  attention_post_norm_bias,
   query,  ///< [heads · head_values, width]
   query_bias,
   key,  ///< [kv_heads · head_values, width]
@@ -44,6 +53,7 @@ enum class Role : std::uint8_t {
   feed_forward_norm,
   feed_forward_norm_bias,
   feed_forward_post_norm,
+  feed_forward_post_norm_bias,
   gate,  ///< [feed_forward, width], of expert e where there are experts
   gate_bias,
   up,
@@ -136,20 +146,22 @@ struct LayerInputs {
   float table_scale = 1, projection_scale = 1, scale = 1, eps = 0;
 };
 
-/// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`.
-struct Embed {
-  WeightKey table;
-  std::optional<WeightKey> positions = {};
-  float scale = 1;
-  std::optional<LayerInputs> layers = {};
-};
-
 struct Norm {
   Slot in = Slot::stream, out = Slot::normed;
   WeightKey weight;
   std::optional<WeightKey> bias = {};  ///< layer norms only
   NormKind kind = NormKind::rms;
   float eps = 0;
+};
+
+/// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`, + row of
+/// its text, the first or the second of a pair, in `types`; then `norm`.
+struct Embed {
+  WeightKey table;
+  std::optional<WeightKey> positions = {}, types = {};
+  float scale = 1;
+  std::optional<LayerInputs> layers = {};
+  std::optional<Norm> norm = {};  ///< of the stream in place
 };
 
 /// out = activation(matrix · in + bias), with `up` also · (up · in + up_bias).
@@ -200,6 +212,7 @@ struct Attend {
   std::size_t rope = 0;    ///< which rotation
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
+  bool causal = true;      ///< else it sees all keys of its text, or `window` / 2 on either side of its own
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
   /// A score per head that takes part in the softmax of its queries and adds no value.
@@ -333,7 +346,8 @@ struct Program {
   Sizes sizes;  ///< of the output, and the largest of any block
   Embed embed;
   std::vector<Block> blocks;
-  std::vector<Step> output;  ///< from the stream to the logits
+  std::vector<Step> output;  ///< from the stream to the logits; without a product there are none
+  Block head;                ///< from a pooled row in the stream to logits of their own: scores of a text; often empty
 };
 
 /// A weight, or several matrices that one product reads together.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,8 @@
 namespace imago::backend {
 
 using Token = std::int32_t;
+
+inline constexpr std::size_t kNoSecondText = std::numeric_limits<std::size_t>::max();
 
 enum class CachePart : std::uint8_t { keys, values };
 
@@ -59,8 +62,9 @@ struct Segment {
   std::size_t tokens = 0;                                    ///< in the batch, after those of the segments before
   /// The slot of its states, which those of `past` tokens are in; it does not matter what is there if that is 0.
   std::uint32_t state = 0;
-  std::size_t kept_tokens = 0;   ///< after so many of the tokens, states are copied; 0: they are not
-  std::uint32_t kept_state = 0;  ///< to this slot
+  std::size_t kept_tokens = 0;              ///< after so many of the tokens, states are copied; 0: they are not
+  std::uint32_t kept_state = 0;             ///< to this slot
+  std::size_t second_text = kNoSecondText;  ///< of a pair: the position where it begins
 };
 
 /// Calls each(offset in a memory of pages, offset in a file, bytes) for the rows of the first `tokens` tokens of a
@@ -211,7 +215,7 @@ class Runner {
   virtual void run(const Batch& batch) = 0;
   /// Logits of rows first … first + rows - 1 of the stream: [rows][vocabulary].
   virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
-  /// What the output matrix reads for those rows, in float32: [rows][width].
+  /// What the output matrix reads for those rows, or would if there were one, in float32: [rows][width].
   virtual void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) = 0;
   /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.
   virtual void use_graphs(bool) {}

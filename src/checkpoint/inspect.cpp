@@ -19,6 +19,7 @@
 #include "files/tensor_file.h"
 #include "imago/error.h"
 #include "layers/layer_functions.h"
+#include "models/summary.h"
 #include "network/network_state.h"
 
 namespace imago {
@@ -132,6 +133,26 @@ void inspect_folder(const files::HuggingFaceFolder& folder, ModelSummary& summar
   summary.notes.assign(folder.notes().begin(), folder.notes().end());
 }
 
+LanguageSummary inspect_language(const files::TensorFile& file) {
+  try {
+    const models::Summary found = models::summarize(file);
+    return {.architecture = found.architecture,
+            .problem = {},
+            .generates = found.generates,
+            .blocks = found.blocks,
+            .width = found.width,
+            .vocabulary = found.vocabulary,
+            .context = found.context,
+            .experts = found.experts,
+            .experts_used = found.experts_used,
+            .active_parameters = found.active_parameters,
+            .step_bytes = found.step_bytes,
+            .cache_bytes = found.cache_bytes};
+  } catch (const Error& error) {
+    return {.architecture = {}, .problem = error.what()};
+  }
+}
+
 /// safetensors, GGUF, folders.
 void inspect_tensors(const std::string& path, ModelSummary& summary) {
   const files::TensorFile file = files::TensorFile::open(path);
@@ -144,6 +165,7 @@ void inspect_tensors(const std::string& path, ModelSummary& summary) {
   for (const auto& [key, value] : file.metadata()) summary.metadata.emplace_back(key, files::quote_json(value));
   if (file.gguf() != nullptr) inspect_gguf(*file.gguf(), summary);
   if (file.folder() != nullptr) inspect_folder(*file.folder(), summary);
+  if (!summary.architecture.empty()) summary.language = inspect_language(file);
   if (!checkpoint::holds_network(file)) return;
   std::erase_if(summary.metadata, [](const auto& entry) { return entry.first == checkpoint::kNetworkKey; });
   describe(checkpoint::read_tensors_topology(file), summary);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "engine/scheduler.h"
 #include "engine/stream.h"
 #include "engine/task.h"
+#include "lm/embedding.h"
 #include "lm/language_model_state.h"
 #include "lm/sequence_file.h"
 
@@ -107,6 +109,19 @@ struct Engine::State {
   void run();
   /// Throws UsageError, ContextError.
   void check_prompt(std::span<const TokenId> ids);
+
+  struct Text {
+    std::span<const TokenId> ids;
+    std::size_t second = backend::kNoSecondText;
+  };
+  /// `scores`: what a classifier says of each text instead of its embedding.
+  std::vector<std::vector<float>> embed(std::span<const Text> texts, const EmbedOptions& wanted, bool scores);
+  /// How many of these texts one step takes: one at least.
+  std::size_t texts_of_step(std::span<const Text> texts) const;
+  /// Runs the texts of one step, or one that needs several. REQUIRES: `embedding` is held.
+  std::vector<std::vector<float>> pool(std::span<const Text> texts, Pooling pooling,
+                                       const std::function<void()>& progress);
+
   /// Between two steps, on the thread of the caller.
   template <class Action>
   auto between_steps(Action&& action);
@@ -198,6 +213,17 @@ void Engine::State::check_prompt(std::span<const TokenId> ids) {
   throw ContextError(ids.size(), limits.context);
 }
 
+std::size_t Engine::State::texts_of_step(std::span<const Text> texts) const {
+  std::size_t count = 0, tokens = 0, pages = 0;
+  for (const Text& text : texts) {
+    tokens += text.ids.size();
+    pages += engine::pages_of(text.ids.size());
+    if (count != 0 && (!runner.embeds_together() || tokens > limits.prompt_tokens || pages > limits.pages)) break;
+    ++count;
+  }
+  return count;
+}
+
 template <class Action>
 auto Engine::State::between_steps(Action&& action) {
   std::unique_lock lock(mutex);
@@ -218,6 +244,80 @@ auto Engine::State::between_steps(Action&& action) {
     }
   } const leave{*this};
   return action();
+}
+
+std::vector<std::vector<float>> Engine::State::embed(std::span<const Text> texts, const EmbedOptions& wanted,
+                                                     bool scores) {
+  for (const Text& text : texts) check_prompt(text.ids);
+  const Pooling pooling = wanted.pooling.value_or(model->pooling());
+  const std::scoped_lock one_at_a_time(embedding);
+  std::vector<std::vector<float>> vectors;
+  while (vectors.size() < texts.size()) {
+    const std::span<const Text> rest = texts.subspan(vectors.size());
+    const std::span<const Text> together = rest.first(texts_of_step(rest));
+    std::vector<std::vector<float>> more = pool(together, pooling, [&] {
+      if (wanted.progress) wanted.progress(vectors.size(), texts.size());
+    });
+    if (runner.has_head(scores)) {
+      between_steps([&] {
+        for (std::vector<float>& one : more) one = runner.apply_head(one);
+      });
+    }
+    std::ranges::move(more, std::back_inserter(vectors));
+  }
+  return vectors;
+}
+
+std::vector<std::vector<float>> Engine::State::pool(std::span<const Text> texts, Pooling pooling,
+                                                    const std::function<void()>& progress) {
+  std::vector<TokenId> ids;
+  std::size_t page_count = 0;
+  for (const Text& text : texts) {
+    ids.insert(ids.end(), text.ids.begin(), text.ids.end());
+    page_count += engine::pages_of(text.ids.size());
+  }
+  const std::vector<Page> pages = between_steps([&] { return scheduler.claim_pages(page_count); });
+  struct Drop {
+    State& state;
+    std::span<const Page> pages;
+    ~Drop() {
+      state.between_steps([&] { state.scheduler.drop_pages(pages); });
+      state.bell->ring();  // somebody may have waited for them
+    }
+  } const drop{*this, pages};
+
+  const std::size_t width = runner.width();
+  std::vector<lm::Pooler> poolers(texts.size(), lm::Pooler(pooling, width));
+  // Only a text that is alone may be longer than a step; an encoder sees all of it at once.
+  const std::size_t most = runner.sees_all() ? ids.size() : limits.prompt_tokens;
+  for (std::size_t done = 0; done < ids.size();) {
+    progress();
+    const std::size_t tokens = std::min(most, ids.size() - done);
+    std::vector<engine::TextPiece> pieces;
+    std::span<const Page> left = pages;
+    for (const Text& text : texts) {
+      const std::size_t own = engine::pages_of(text.ids.size());
+      const std::size_t count = texts.size() == 1 ? tokens : text.ids.size();
+      pieces.push_back({.pages = left.first(own), .past = done, .tokens = count, .second = text.second});
+      left = left.subspan(own);
+    }
+    between_steps([&] {
+      const Clock::time_point start = Clock::now();
+      std::span<const float> rows = runner.hidden(std::span(ids).subspan(done, tokens), pieces);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        poolers[i].add(rows.first(pieces[i].tokens * width));
+        rows = rows.subspan(pieces[i].tokens * width);
+      }
+      scheduler.count_step(tokens, seconds_since(start));
+    });
+    done += tokens;
+    // Requests get a step between two pieces.
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&, before = rounds] { return rounds != before || asleep; });
+  }
+  std::vector<std::vector<float>> vectors;
+  for (const lm::Pooler& pooler : poolers) vectors.push_back(pooler.result());
+  return vectors;
 }
 
 Engine::Engine(std::shared_ptr<LanguageModel> model, const EngineOptions& options)
@@ -241,6 +341,7 @@ std::size_t Engine::context() const noexcept { return state_->limits.context; }
 
 Generation Engine::submit(Request request) {
   State& state = *state_;
+  LanguageModelAccess::loaded(*state.model).require_logits();
   state.check_prompt(request.prompt);
   for (const auto& [id, bias] : request.generate.sampler.bias) {
     if (id >= 0 && static_cast<std::size_t>(id) < state.model->vocabulary()) continue;
@@ -263,38 +364,31 @@ Generation Engine::submit(Request request) {
   return Generation(std::move(stream));
 }
 
-std::vector<float> Engine::embed(std::span<const TokenId> ids) {
-  State& state = *state_;
-  state.check_prompt(ids);
-  const std::scoped_lock one_at_a_time(state.embedding);
-  const std::vector<Page> pages = state.between_steps(
-      [&] { return state.scheduler.claim_pages((ids.size() + engine::kPageTokens - 1) / engine::kPageTokens); });
-  struct Drop {
-    State& state;
-    std::span<const Page> pages;
-    ~Drop() {
-      state.between_steps([&] { state.scheduler.drop_pages(pages); });
-      state.bell->ring();  // somebody may have waited for them
-    }
-  } const drop{state, pages};
-  std::vector<double> sum(state.runner.width(), 0.0);
-  for (std::size_t done = 0; done < ids.size();) {
-    const std::span<const TokenId> piece =
-        ids.subspan(done).first(std::min(ids.size() - done, state.limits.prompt_tokens));
-    state.between_steps([&] {
-      const Clock::time_point start = Clock::now();
-      state.runner.add_hidden(piece, done, pages, sum);
-      state.scheduler.count_step(piece.size(), seconds_since(start));
-    });
-    done += piece.size();
-    // Requests get a step between two pieces.
-    std::unique_lock lock(state.mutex);
-    state.changed.wait(lock, [&, before = state.rounds] { return state.rounds != before || state.asleep; });
+std::vector<std::vector<float>> Engine::embed(std::span<const std::vector<TokenId>> texts,
+                                              const EmbedOptions& options) {
+  std::vector<State::Text> made;
+  for (const std::vector<TokenId>& ids : texts) made.push_back({ids});
+  std::vector<std::vector<float>> vectors = state_->embed(made, options, false);
+  if (options.normalize) {
+    for (std::vector<float>& vector : vectors) lm::normalize(vector);
   }
-  std::vector<float> mean(sum.size());
-  std::ranges::transform(sum, mean.begin(),
-                         [&](double value) { return static_cast<float>(value / static_cast<double>(ids.size())); });
-  return mean;
+  return vectors;
+}
+
+std::vector<float> Engine::embed(std::span<const TokenId> ids) {
+  const std::vector<TokenId> text(ids.begin(), ids.end());
+  return std::move(embed({&text, 1}).front());
+}
+
+std::vector<float> Engine::score(std::span<const TextPair> pairs, const EmbedOptions& options) {
+  LanguageModelAccess::loaded(*state_->model).require_score();
+  std::vector<State::Text> texts;
+  for (const TextPair& pair : pairs) texts.push_back({pair.ids, pair.second});
+  std::vector<float> scores;
+  for (const std::vector<float>& one : state_->embed(texts, {.progress = options.progress}, true)) {
+    scores.push_back(one.front());
+  }
+  return scores;
 }
 
 EngineState Engine::state() const {

@@ -46,6 +46,8 @@ std::size_t pages_of(const lm::LoadedModel& model, const EngineOptions& options,
     pages = least * kUsualRequests;
   } else if (options.cache_bytes) {
     pages = static_cast<std::size_t>(*options.cache_bytes / page_bytes);
+  } else if (!model.weights.traits.causal) {
+    pages = kHostPromptTokens;  // a step may have as many texts
   } else {
     // One more than requests need: a prefix that ends within a page is copied from there.
     const std::size_t requests = options.parallel != 0 ? options.parallel : kUsualRequests;
@@ -115,18 +117,29 @@ void ModelRunner::copy_state(Page from, Page to) {
   for (const auto& part : cache_.parts) part->copy_state(from, to);
 }
 
-void ModelRunner::add_hidden(std::span<const TokenId> ids, std::size_t past, std::span<const Page> pages,
-                             std::span<double> sum) {
-  const lm::Segment segment{.cache = &cache_,
-                            .past = past,
-                            .tokens = ids.size(),
-                            .pages = pages,
-                            .state = static_cast<std::uint32_t>(states_)};
-  lm::run_model(model_, {&segment, 1}, past + ids.size(),
+std::span<const float> ModelRunner::hidden(std::span<const TokenId> ids, std::span<const TextPiece> pieces) {
+  segments_.clear();
+  std::size_t positions = 0;
+  for (const TextPiece& piece : pieces) {
+    segments_.push_back({.cache = &cache_,
+                         .past = piece.past,
+                         .tokens = piece.tokens,
+                         .pages = piece.pages,
+                         .state = static_cast<std::uint32_t>(states_),
+                         .second_text = piece.second});
+    positions = std::max(positions, piece.past + piece.tokens);
+  }
+  lm::run_model(model_, segments_, positions,
                 {.ids = ids, .segments = {}, .work = work_, .all_rows = true, .singles = 0});
-  const std::span<float> hidden = sized(hidden_, ids.size() * width());
-  model_.weights.runners.back()->compute_hidden(work_, 0, ids.size(), hidden);
-  for (std::size_t i = 0; i < hidden.size(); ++i) sum[i % width()] += static_cast<double>(hidden[i]);
+  const std::span<float> rows = sized(hidden_, ids.size() * width());
+  model_.weights.runners.back()->compute_hidden(work_, 0, ids.size(), rows);
+  return rows;
+}
+
+std::vector<float> ModelRunner::apply_head(std::span<const float> pooled) {
+  std::vector<float> results(model_.weights.traits.head.results);
+  model_.host("the head of a model").run_head(pooled, work_, results);
+  return results;
 }
 
 lm::SequenceOwner ModelRunner::owner() const noexcept {

@@ -165,6 +165,19 @@ std::optional<JsonFile> open_if_there(const std::string& folder, const std::vect
   return JsonFile::open(join(folder, name), max_bytes);
 }
 
+/// The config.json of the first module of sentence-transformers that pools; empty if there is none.
+std::string pooling_name(const JsonFile& modules) {
+  for (const JsonMember module : modules.root().elements("modules.json")) {
+    const auto type = module.value.find("type"), folder = module.value.find("path");
+    if (!type || !folder || !type->string("type").ends_with("Pooling")) continue;
+    const std::string name = folder->string("path");
+    const bool bare = !name.empty() && name.front() != '.' && name.find_first_of("/\\") == std::string::npos;
+    if (!bare) folder->fail("a module must lie in a folder beside modules.json");
+    return name + "/config.json";
+  }
+  return {};
+}
+
 SafetensorsFile open_shard(const std::string& folder, const std::string& name, bool from_index, bool eager) {
   const std::string path = join(folder, name);
   std::error_code error;
@@ -255,6 +268,13 @@ HuggingFaceFolder HuggingFaceFolder::open(const std::string& path, bool eager) {
   folder.generation_config_ = open_if_there(path, names, "generation_config.json", kMaxConfigBytes);
   folder.tokenizer_ = open_if_there(path, names, "tokenizer.json", kMaxTokenizerBytes);
   folder.tokenizer_config_ = open_if_there(path, names, "tokenizer_config.json", kMaxTokenizerBytes);
+  if (const auto modules = open_if_there(path, names, kModulesName, kMaxConfigBytes)) {
+    const std::string pooling = pooling_name(*modules);
+    std::error_code ignored;
+    if (!pooling.empty() && fs::is_regular_file(join(path, pooling), ignored)) {
+      folder.pooling_ = JsonFile::open(join(path, pooling), kMaxConfigBytes);
+    }
+  }
   if (is_there(names, "chat_template.jinja")) {
     folder.chat_template_ = read_text(join(path, "chat_template.jinja"), kMaxTemplateBytes);
   }
@@ -275,6 +295,7 @@ HuggingFaceFolder HuggingFaceFolder::make(const std::string& path, std::vector<S
   folder.generation_config_ = parse("generation_config.json");
   folder.tokenizer_ = parse("tokenizer.json");
   folder.tokenizer_config_ = parse("tokenizer_config.json");
+  if (const auto modules = parse(kModulesName)) folder.pooling_ = parse(pooling_name(*modules));
   if (const std::string* chat = text_of("chat_template.jinja")) folder.chat_template_ = *chat;
   folder.made_of_ = std::move(files);
   return folder;

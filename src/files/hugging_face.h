@@ -34,7 +34,7 @@ class JsonFile {
 
 /// A file beside the weights.
 struct SideFile {
-  std::string name;  ///< "config.json"
+  std::string name;  ///< "config.json", "1_Pooling/config.json"
   std::string text;
 };
 
@@ -58,6 +58,9 @@ class HuggingFaceFolder {
   const std::optional<JsonFile>& tokenizer_config() const noexcept { return tokenizer_config_; }
   /// `chat_template.jinja`, where newer folders keep the template; none if absent.
   const std::optional<std::string>& chat_template() const noexcept { return chat_template_; }
+  /// The config.json of the pooling module that `modules.json` names, in a folder of sentence-transformers; none if
+  /// absent.
+  const std::optional<JsonFile>& pooling() const noexcept { return pooling_; }
   /// Harmless oddities, a sentence each, such as a wrong `total_size`.
   std::span<const std::string> notes() const noexcept { return notes_; }
 
@@ -67,7 +70,7 @@ class HuggingFaceFolder {
   std::string path_;
   JsonFile config_;
   std::vector<SafetensorsFile> shards_;
-  std::optional<JsonFile> generation_config_, tokenizer_, tokenizer_config_;
+  std::optional<JsonFile> generation_config_, tokenizer_, tokenizer_config_, pooling_;
   std::optional<std::string> chat_template_;
   std::vector<std::string> notes_;
   std::vector<SideFile> made_of_;
@@ -109,6 +112,7 @@ class HuggingFaceWriter {
 // | `metadata.total_size` | the bytes of all tensors; another number is a note |
 // | all shards | each has every tensor that is mapped to it; no tensor is in two |
 
+inline constexpr std::string_view kModulesName = "modules.json";
 inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
 inline constexpr std::size_t kMaxShards = 65535;
 

@@ -104,9 +104,15 @@ std::string index_text(const std::vector<std::vector<SafetensorsEntry>>& shards)
 void check_side_files(const std::vector<SideFile>& files) {
   std::unordered_set<std::string_view> seen;
   for (const SideFile& file : files) {
-    const bool bare = !file.name.empty() && file.name != "." && file.name != ".." &&
-                      file.name.find('/') == std::string::npos && file.name.find('\0') == std::string::npos;
-    if (!bare) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));
+    const std::size_t slash = file.name.find('/');  // of a folder in the folder
+    const auto bare = [](std::string_view name) {
+      return !name.empty() && name != "." && name != ".." &&
+             name.find_first_of(std::string_view("/\0", 2)) == name.npos;
+    };
+    const bool valid = slash == std::string::npos
+                           ? bare(file.name)
+                           : bare(file.name.substr(0, slash)) && bare(file.name.substr(slash + 1));
+    if (!valid) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));
     if (file.name == kIndexName || file.name.ends_with(".safetensors")) {
       throw UsageError(fmt::format("'{}' is for the weights of the folder", file.name));
     }
@@ -128,10 +134,12 @@ struct HuggingFaceWriter::State {
   std::vector<SafetensorsWriter> writers;  // of the shards begun; none is committed before all are complete
   std::unordered_map<std::string, std::size_t> shard_of;
   bool made_folder = false;
+  std::vector<std::string> made_inside;  // folders
 
   ~State() {
     writers.clear();
     std::error_code ignored;
+    for (const std::string& folder : made_inside) fs::remove(folder, ignored);
     if (made_folder) fs::remove(path, ignored);  // empty, or it stays
   }
 
@@ -156,7 +164,11 @@ struct HuggingFaceWriter::State {
   }
 
   /// Written, but not in its place yet.
-  std::unique_ptr<AtomicFile> prepare(const SideFile& file) const {
+  std::unique_ptr<AtomicFile> prepare(const SideFile& file) {
+    const std::string folder = fs::path(place(file.name)).parent_path().string();
+    std::error_code error;
+    if (fs::create_directory(folder, error)) made_inside.push_back(folder);
+    if (error) throw IoError(folder, fmt::format("cannot make the folder: {}", error.message()));
     auto target = std::make_unique<AtomicFile>(place(file.name));
     target->write(file.text);
     return target;

@@ -113,6 +113,12 @@ KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window) noexc
   return {end - count, count};
 }
 
+KeyRange range_around(std::size_t t, std::size_t tokens, std::size_t window) noexcept {
+  if (window == 0) return {0, tokens};
+  const std::size_t reach = window / 2, first = t - std::min(t, reach);
+  return {first, std::min(tokens - first, t - first + 1 + reach)};
+}
+
 void attention(const CacheShape& shape, std::span<const std::byte> keys, std::span<const std::byte> values,
                std::span<const float> q, std::size_t heads, std::span<const KeyRange> ranges, std::span<float> y,
                const AttentionOptions& options, std::span<const std::uint32_t> pages) {

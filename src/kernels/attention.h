@@ -53,6 +53,9 @@ struct AttentionOptions {
 /// itself, the last `window` of them if that is not 0.
 KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window = 0) noexcept;
 
+/// Those that token t of a text of `tokens` sees both ways: all, or those up to `window` / 2 before or after it.
+KeyRange range_around(std::size_t t, std::size_t tokens, std::size_t window = 0) noexcept;
+
 /// y[t][h] = Σ softmax(scores)(u) · value(u) over the keys u in ranges[t], with head h of `heads` reading head
 /// h / (heads / shape.heads) of the cache. q and y are [tokens][heads][head_values] and may be the same. A token
 /// without keys gives zeros. The work is split by heads and groups of 16 tokens, that of few tokens also by 16 queries.

@@ -397,6 +397,12 @@ TEST(AttentionApi, RangesAreCausal) {
   EXPECT_TRUE(is(causal_range(10, 2, 4), 9, 4));
   EXPECT_TRUE(is(causal_range(10, 2, 13), 0, 13));
   EXPECT_TRUE(is(causal_range(10, 2, 99), 0, 13));
+  EXPECT_TRUE(is(range_around(3, 13), 0, 13));
+  EXPECT_TRUE(is(range_around(0, 13, 4), 0, 3));
+  EXPECT_TRUE(is(range_around(6, 13, 4), 4, 5));
+  EXPECT_TRUE(is(range_around(6, 13, 5), 4, 5));
+  EXPECT_TRUE(is(range_around(12, 13, 4), 10, 3));
+  EXPECT_TRUE(is(range_around(0, 1, 4), 0, 1));
 }
 
 TEST(AttentionApi, RefusesWhatDoesNotFit) {

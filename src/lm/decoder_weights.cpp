@@ -61,9 +61,13 @@ class DecoderLoader {
       }
     }
     load({.keys = {table}, .runner = tied ? last : 0, .multiplied = tied, .looked_up = true});
-    if (program.embed.positions) {
-      weights_.runners.front()->take(*program.embed.positions, vector(program.embed.positions->role));
+    Runner& first = *weights_.runners.front();
+    const backend::Embed& embed = program.embed;
+    for (const auto& key : {embed.positions, embed.types}) {
+      if (key) first.take(*key, vector(key->role));
     }
+    if (embed.norm) load(std::span<const Step>(std::initializer_list<Step>{*embed.norm}), 0);
+    load(program.head.steps, last);
     if (const auto& layers = program.embed.layers) {
       load({.keys = {layers->table}, .multiplied = false, .looked_up = true});
       load({.keys = {layers->projection}});

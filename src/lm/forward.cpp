@@ -76,7 +76,8 @@ void run_model(const LoadedModel& model, std::span<const Segment> segments, std:
                   .tokens = segment.tokens,
                   .state = segment.state,
                   .kept_tokens = segment.kept_tokens,
-                  .kept_state = segment.kept_state};
+                  .kept_state = segment.kept_state,
+                  .second_text = segment.second_text};
     }
     model.weights.runners[i]->run(batch);
   }

@@ -47,6 +47,7 @@ struct Segment {
   std::uint32_t state = 0;  ///< as in backend::Segment
   std::size_t kept_tokens = 0;
   std::uint32_t kept_state = 0;
+  std::size_t second_text = backend::kNoSecondText;  ///< of a pair: the position where it begins
 };
 
 /// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and ropes of the batch are

@@ -72,6 +72,23 @@ std::size_t LoadedModel::max_positions() const noexcept {
   return weights.traits.learned_positions ? weights.learned_positions : kMaxContext;
 }
 
+void LoadedModel::require_logits() const {
+  if (weights.traits.has_output) return;
+  throw UnsupportedError(
+      fmt::format("this {} has no output matrix: it makes embeddings ('imago embed', 'imago rerank', 'imago serve'), "
+                  "and no text",
+                  name(weights.traits.architecture)));
+}
+
+void LoadedModel::require_score() const {
+  const models::Head& head = weights.traits.head;
+  if (head.scores && head.results == 1) return;
+  throw UnsupportedError(
+      fmt::format("this {} {}: reranking needs a cross-encoder, which has one score for two texts",
+                  name(weights.traits.architecture),
+                  head.scores ? fmt::format("is a classifier of {} classes", head.results) : "has no score"));
+}
+
 void LoadedModel::check_context(std::size_t tokens) const {
   if (tokens == 0 || tokens > kMaxContext) {
     throw UsageError(fmt::format("a context of {} tokens; it can be 1 to {}", tokens, kMaxContext));
@@ -145,6 +162,18 @@ std::string_view LanguageModel::architecture() const noexcept { return name(stat
 std::string_view LanguageModel::type() const noexcept { return state_->weights.type; }
 std::size_t LanguageModel::vocabulary() const noexcept { return state_->weights.traits.vocabulary; }
 std::size_t LanguageModel::context() const noexcept { return state_->weights.traits.context; }
+std::size_t LanguageModel::max_positions() const noexcept { return state_->max_positions(); }
+bool LanguageModel::generates() const noexcept { return state_->weights.traits.has_output; }
+Pooling LanguageModel::pooling() const noexcept {
+  switch (state_->weights.traits.pooling) {
+    case models::Pooling::unknown:
+    case models::Pooling::mean: break;
+    case models::Pooling::cls: return Pooling::cls;
+    case models::Pooling::last: return Pooling::last;
+  }
+  return Pooling::mean;
+}
+std::size_t LanguageModel::embedding_width() const noexcept { return state_->embedding_width(); }
 std::uint64_t LanguageModel::parameters() const noexcept { return state_->weights.parameters; }
 std::uint64_t LanguageModel::bytes() const noexcept { return state_->weights.run_bytes; }
 

@@ -54,6 +54,10 @@ struct LoadedModel {
 
   /// Positions that sequences can have: those of the table of positions, or as many as memory holds.
   std::size_t max_positions() const noexcept;
+  /// Throws UnsupportedError, with what it is good for, if it makes no logits.
+  void require_logits() const;
+  /// Throws UnsupportedError, with what it has instead, unless it gives a text one score.
+  void require_score() const;
   /// Throws UsageError for a context that no sequence can have.
   void check_context(std::size_t tokens) const;
   /// The tables for these positions.
@@ -65,6 +69,10 @@ struct LoadedModel {
   /// What runs all blocks, for work that looks into a model: "calibration". Throws UnsupportedError, naming it, if
   /// parts are on another device.
   backend::CpuRunner& host(std::string_view work) const;
+  std::size_t embedding_width() const noexcept {
+    const models::Head& head = weights.traits.head;
+    return head.results != 0 && !head.scores ? head.results : weights.traits.width;
+  }
   /// Throws UsageError for an id outside the vocabulary.
   void check_ids(std::span<const TokenId> ids) const;
 };

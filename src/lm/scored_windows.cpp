@@ -72,6 +72,7 @@ void for_each_scored_piece(std::span<const LanguageModel* const> models, std::st
   for (const LanguageModel* model : models) loaded.push_back(&LanguageModelAccess::loaded(*model));
   const Tokenizer& tokenizer = models.front()->require_tokenizer();
   for (const LoadedModel* model : loaded) {
+    model->require_logits();
     // Half a window is scored, without the first of that half: from 4 tokens on there is one.
     if (context < 4 || context > model->max_positions()) {
       throw UsageError(fmt::format("windows of {} tokens; they can have 4 to {}", context, model->max_positions()));

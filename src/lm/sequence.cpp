@@ -109,6 +109,7 @@ struct Sequence::State {
 Sequence::Sequence(const LanguageModel& model, const SequenceOptions& options) {
   const lm::LoadedModel& loaded = LanguageModelAccess::loaded(model);
   const std::size_t context = options.context != 0 ? options.context : loaded.weights.traits.context;
+  loaded.require_logits();
   loaded.check_context(context);
   if (options.batch == std::size_t{0}) throw UsageError("a batch of 0 tokens; it needs at least 1");
   state_ = std::make_unique<State>();

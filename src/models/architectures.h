@@ -41,6 +41,8 @@ struct ArchitectureFacts {
   bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
   bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
   bool output_bias = false;        ///< logits have a bias
+  bool encoder = false;            ///< tokens see all of their text, and there is no output matrix
+  bool sum_norms = false;          ///< norms come after the residual sums
   bool own_expert_width = false;   ///< config.json states the width of experts apart, GGUF that of all chosen ones
   ExpertScores expert_scores = ExpertScores::softmax;
   bool choice_bias = false;
@@ -59,6 +61,9 @@ struct ArchitectureFacts {
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window
   std::size_t full_period = 0;     ///< the last of so many blocks has no window unless a file says so; 0: all have
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
+  bool full_first = false;         ///< it is the first of so many instead
+  std::string_view window_key = "sliding_window";
+  std::size_t usual_window = 0;    ///< of a config.json that does not state it
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
   bool two_ropes = false;          ///< blocks with a window turn in another way than those that see everything
   double window_rope_base = 0;     ///< of the blocks with a window, in files that do not state it; 0: as the others

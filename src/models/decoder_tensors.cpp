@@ -19,7 +19,8 @@ using files::StoredTensor;
 constexpr std::size_t kMissingNames = 8;
 
 bool is_buffer(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias") || name.ends_with("embeddings.position_ids");
 }
 
 bool is_encoder(std::string_view name) {

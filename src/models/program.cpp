@@ -62,7 +62,8 @@ class Writer {
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
     const BlockTraits& own = traits_.block[block_];
-    const Slot in = own.mixer == Mixer::none ? Slot::stream : enter(Role::attention_norm, Role::attention_norm_bias);
+    const bool normed = own.mixer != Mixer::none && own.attention_norm;
+    const Slot in = normed ? enter(Role::attention_norm, Role::attention_norm_bias) : Slot::stream;
     if (is_recurrent(own.mixer)) scan(in, own.mixer);
     if (has_attention(own.mixer)) attend(in);
     if (traits_.parallel) {
@@ -89,7 +90,9 @@ class Writer {
   }
 
   std::vector<Step> output() {
+    if (traits_.sum_norms) return {};
     norm(Slot::stream, Slot::normed, Role::output_norm, Role::output_norm_bias);
+    if (!traits_.has_output) return std::move(steps_);
     products(Slot::normed,
              {{.matrix = {traits_.tied_output ? Role::token_embedding : Role::output},
                .bias = facts(traits_.architecture).output_bias ? std::optional(key(Role::output_bias)) : std::nullopt,
@@ -100,14 +103,43 @@ class Writer {
     return std::move(steps_);
   }
 
+  backend::Embed embed() const {
+    backend::Embed made{.table = {Role::token_embedding}, .scale = traits_.embedding_scale};
+    if (traits_.learned_positions) made.positions = WeightKey{Role::position_embedding};
+    if (traits_.token_types != 0) made.types = WeightKey{Role::token_types};
+    if (traits_.embedding_norm) {
+      made.norm = norm_step(Slot::stream, Slot::stream, Role::embedding_norm, Role::embedding_norm_bias);
+    }
+    return made;
+  }
+
+  backend::Block head() {
+    const Head& head = traits_.head;
+    if (head.results == 0) return {};
+    Slot in = Slot::stream;
+    if (head.hidden != 0) {
+      in = Slot::hidden;
+      products(Slot::stream, {{.matrix = {Role::head_dense},
+                               .bias = WeightKey{Role::head_dense_bias},
+                               .activation = head.activation,
+                               .out = in}});
+    }
+    if (head.norm) norm(in, in, Role::head_norm, std::nullopt);
+    products(in, {{.matrix = {Role::head_output}, .bias = WeightKey{Role::head_output_bias}, .out = Slot::logits}});
+    return {{.width = traits_.width, .feed_forward = head.hidden, .vocabulary = head.results}, std::move(steps_)};
+  }
+
  private:
   WeightKey key(Role role) const { return {role, block_, 0}; }
   float eps() const { return static_cast<float>(traits_.norm_eps); }
 
-  void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
+  backend::Norm norm_step(Slot in, Slot out, Role weight, std::optional<Role> bias) const {
     backend::Norm step{.in = in, .out = out, .weight = key(weight), .kind = traits_.norm, .eps = eps()};
     if (bias && facts(traits_.architecture).norm_bias) step.bias = key(*bias);
-    steps_.push_back(step);
+    return step;
+  }
+  void norm(Slot in, Slot out, Role weight, std::optional<Role> bias) {
+    steps_.push_back(norm_step(in, out, weight, bias));
   }
 
   void products(Slot in, std::vector<Product> list) {
@@ -121,9 +153,10 @@ class Writer {
     return Slot::normed;
   }
 
-  void leave(Role post_norm) {
-    if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, std::nullopt);
+  void leave(Role post_norm, std::optional<Role> bias = std::nullopt) {
+    if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, bias);
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
+    if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
   }
 
   /// Where the next `values` of the states of the block begin.
@@ -251,6 +284,7 @@ class Writer {
                          .rope = other_rope ? 1U : 0U,
                          .pairs = traits_.rope_pairs,
                          .window = block.window,
+                         .causal = traits_.causal,
                          .scale = traits_.attention_scale,
                          .cap = traits_.attention_cap};
     if (!block.rope) step.rotary = 0;
@@ -285,13 +319,13 @@ class Writer {
   void finish_attention() {
     products(traits_.latent != 0 ? Slot::attended : Slot::query,
              {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
-    leave(Role::attention_post_norm);
+    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
   }
 
   void feed_forward(Slot in) {
     if (traits_.block[block_].experts) {
       experts(in);
-      return leave(Role::feed_forward_post_norm);
+      return leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
     }
     hide(in);
     finish_feed_forward();
@@ -305,7 +339,7 @@ class Writer {
 
   void finish_feed_forward() {
     products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
-    leave(Role::feed_forward_post_norm);
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
   }
 
   Product hidden_product(Role gate, Role up) const {
@@ -356,10 +390,10 @@ class Writer {
 
 backend::Program make_program(const Traits& traits) {
   backend::Program program{.sizes = {},
-                           .embed = {.table = {Role::token_embedding}, .scale = traits.embedding_scale},
+                           .embed = Writer(traits, 0).embed(),
                            .blocks = {},
-                           .output = Writer(traits, 0).output()};
-  if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
+                           .output = Writer(traits, 0).output(),
+                           .head = Writer(traits, 0).head()};
   if (traits.layer_values != 0) {
     program.embed.layers = {.table = {Role::layer_embedding},
                             .projection = {Role::layer_projection},

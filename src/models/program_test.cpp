@@ -106,6 +106,36 @@ TEST(Program, HasWhatTraitsSay) {
   EXPECT_NE(block_text(smol, 1).find("attend * 0.25\n"), std::string::npos);
 }
 
+TEST(Program, EncodersSeeAllAndNormTheSums) {
+  Traits bert = small(Architecture::bert);
+  bert.token_types = 2;
+  const backend::Program program = make_program(bert);
+  EXPECT_EQ(backend::text(program.embed),
+            "embed token_embedding + position_embedding + token_types -> stream, layer norm stream by embedding_norm + "
+            "embedding_norm_bias -> stream");
+  EXPECT_EQ(backend::text(program.blocks[1].steps),
+            "products stream: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "attend * 0.25, both ways\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "add branch\n"
+            "layer norm stream by attention_post_norm + attention_post_norm_bias -> stream\n"
+            "products stream: gelu_erf(up + up_bias) -> hidden\n"
+            "products hidden: down + down_bias -> branch\n"
+            "add branch\n"
+            "layer norm stream by feed_forward_post_norm + feed_forward_post_norm_bias -> stream\n");
+  EXPECT_TRUE(program.output.empty());
+  EXPECT_TRUE(program.head.steps.empty());
+  bert.head = {.results = 1, .hidden = 64, .activation = kernels::Activation::tanh, .scores = true};
+  EXPECT_EQ(backend::text(make_program(bert).head.steps),
+            "products stream: tanh(head_dense + head_dense_bias) -> hidden\n"
+            "products hidden: head_output + head_output_bias -> logits\n");
+
+  Traits bare = small(Architecture::qwen3);
+  bare.has_output = false;
+  EXPECT_EQ(backend::text(make_program(bare).output), "rms norm stream by output_norm -> normed\n");
+  EXPECT_TRUE(backend::cuda::fuse(make_program(bare), {0, 2}).output.products.empty());
+}
+
 TEST(Program, BranchesSideBySideReadTheSameStream) {
   Traits neox = small(Architecture::gpt_neox);
   neox.parallel = true;
@@ -283,7 +313,7 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::gemma3, two_norms},
   };
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.value_norm || row.latent) {  // it says what it does not run
+    if (row.encoder || row.value_norm || row.latent) {  // they say what they do not run
       EXPECT_THROW(fused_text(small(row.architecture)), UnsupportedError) << row.model_type;
       continue;
     }
@@ -329,7 +359,7 @@ TEST(Program, IsThatOfDeepseek) {
 
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.value_norm || row.latent || !row.mixer_prefix.empty()) continue;
+    if (row.encoder || row.value_norm || row.latent || !row.mixer_prefix.empty()) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);

@@ -27,7 +27,10 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
                                                   {Role::down, TensorUse::down},
                                                   {Role::router, TensorUse::router},
                                                   {Role::shared_router, TensorUse::router},
-                                                  {Role::shared_down, TensorUse::down}};
+                                                  {Role::shared_down, TensorUse::down},
+                                                  {Role::head_dense, TensorUse::router},
+                                                  {Role::head_output, TensorUse::router}};
+
   if (extent_of(traits, tensor.roles[0]).vector) return TensorUse::vector;
   const auto* const found = std::ranges::find(kUses, tensor.roles[0], &std::pair<Role, TensorUse>::first);
   return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;
@@ -101,7 +104,7 @@ class RecipeBuilder {
       recipe.heads = query ? traits_.heads : traits_.kv_heads;
     }
     const bool wide = recipe.use == TensorUse::vector || recipe.use == TensorUse::router ||
-                      wanted.roles[0] == Role::position_embedding;
+                      wanted.roles[0] == Role::position_embedding || wanted.roles[0] == Role::token_types;
     if (target_.gguf && wide) recipe.preferred = DType::float32;
     return recipe;
   }
@@ -219,7 +222,9 @@ constexpr std::size_t kGgufNameBytes = 63;  // limit of llama.cpp; the file form
 constexpr std::size_t kGgufExtents = 4;
 
 /// The files of a model besides its weights.
-constexpr std::array<const char*, 10> kSideFiles = {"config.json",
+constexpr std::array<const char*, 12> kSideFiles = {"config.json",
+                                                    "modules.json",
+                                                    "1_Pooling/config.json",
                                                     "generation_config.json",
                                                     "tokenizer.json",
                                                     "tokenizer_config.json",

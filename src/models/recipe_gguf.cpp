@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/names.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/recipe_parts.h"
@@ -88,10 +89,12 @@ std::size_t window_of(const Traits& traits) {
 
 /// Whether a reader assumes these windows if the file does not list them.
 bool has_usual_windows(const Traits& traits) {
-  return windowed(traits) == all_but_every(facts(traits.architecture).full_period, traits.blocks);
+  const ArchitectureFacts& row = facts(traits.architecture);
+  return windowed(traits) == all_but_some(row, row.full_period, traits.blocks);
 }
 
 void write_windows(const Traits& traits, MetadataWriter& out) {
+  const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t window = window_of(traits);
   if (window == 0) {
     // Without this key llama.cpp assumes 4096, or fails.
@@ -102,8 +105,12 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (!has_usual_windows(traits) || traits.architecture == Architecture::gemma4)
-    out.flags("attention.sliding_window_pattern", windowed(traits));
+  if (has_usual_windows(traits) && traits.architecture != Architecture::gemma4) return;
+  for (std::size_t period = 1; row.full_first && period <= traits.blocks; ++period) {
+    if (windowed(traits) != all_but_some(row, period, traits.blocks)) continue;
+    return out.size("attention.sliding_window_pattern", period);  // llama.cpp reads no list here
+  }
+  out.flags("attention.sliding_window_pattern", windowed(traits));
 }
 
 /// Which blocks attend, and the sizes of those that do not.
@@ -168,6 +175,19 @@ void write_multipliers(const Traits& traits, MetadataWriter& out) {
   }
   if (facts(traits.architecture).parallel == Parallel::stated) out.add("use_parallel_residual", traits.parallel);
   if (traits.architecture == Architecture::falcon) out.add("tensor_data_layout", "jploski");
+}
+
+/// The numbers are those of llama.cpp.
+void write_embeddings(const Traits& traits, MetadataWriter& out) {
+  constexpr std::size_t kRank = 4;
+  if (traits.architecture == Architecture::modernbert) {
+    out.add(kActivationKey, std::string(name_in(kActivationNames, traits.activation, "gelu")));
+  }
+  if (traits.head.scores) {
+    out.size("pooling_type", kRank);
+  } else if (traits.pooling != Pooling::unknown) {
+    out.size("pooling_type", static_cast<std::size_t>(traits.pooling));
+  }
 }
 
 void write_gemma4(const Traits& traits, MetadataWriter& out) {
@@ -239,6 +259,8 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
     out.size("attention.key_length", traits.head_values);
     out.size("attention.value_length", traits.head_values);
   }
+  if (!traits.causal) out.add("attention.causal", false);
+  write_embeddings(traits, out);
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              traits.norm_eps);
   if (!attends(traits)) return out.take();
@@ -259,7 +281,8 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   const auto refuse = [&](std::string_view what) {
     throw UnsupportedError(fmt::format("{}: GGUF cannot express a {} model {}", path, row.model_type, what));
   };
-  if (traits.activation != row.activation) refuse("with another activation than the usual one");
+  const bool states_activation = traits.architecture == Architecture::modernbert;
+  if (traits.activation != row.activation && !states_activation) refuse("with another activation than the usual one");
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
   if (row.latent && traits.rope_pairs != kernels::RopePairs::adjacent) refuse("whose rotated values are halves");
   if (traits.rope_scaling.scale_growth != 0 && traits.rope_scaling.attention_factor != 1) {
@@ -390,6 +413,12 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});
+  }
+  if (traits.token_types != 0) {
+    recipe.gguf_metadata.push_back({"tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(traits.token_types)});
+  }
+  if (!traits.has_output && traits.causal) {
+    recipe.gguf_metadata.push_back({fmt::format("{}.{}", kOwnPrefix, kHasOutput), false});
   }
   if (traits.rope_scaling.kind == Kind::llama3) {
     for (const Llama3Field& field : kLlama3Fields) {

@@ -134,7 +134,7 @@ void write_windows(const Traits& traits, Object& config) {
   const std::vector<std::size_t> windows = window_of_blocks(traits);
   const std::size_t window = *std::max_element(windows.begin(), windows.end());
   if (row.windows == Windows::none) return;
-  config.size_or_null("sliding_window", window);
+  config.size_or_null(std::string(row.window_key), window);
   if (row.lists_layer_types) {
     config.raw("layer_types", list_of(windows, R"("sliding_attention")", R"("full_attention")"));
   }
@@ -343,6 +343,55 @@ void write_gpt2(const Traits& traits, Object& config) {
                                          : name_in(kActivationNames, traits.activation, "silu"));
 }
 
+/// What bert and its kin have besides sizes and rotation.
+void write_encoder(const Traits& traits, Object& config) {
+  const bool modern = traits.architecture == Architecture::modernbert;
+  if (!modern) {
+    config.text("position_embedding_type", traits.learned_positions ? "absolute" : "rope");
+    config.size("type_vocab_size", traits.token_types);
+  }
+  if (modern) {  // as transformers 4 has it
+    config.number("global_rope_theta", traits.rope_base);
+    config.number("local_rope_theta", traits.window_rope ? traits.window_rope->base : traits.rope_base);
+  }
+  if (!traits.head.scores) return;
+  std::string labels = "{";
+  for (std::size_t i = 0; i < traits.head.results; ++i) {
+    labels += fmt::format(R"({}"{}": "LABEL_{}")", i == 0 ? "" : ", ", i, i);
+  }
+  config.raw("id2label", labels + "}");
+  if (!modern) return;
+  config.text("classifier_activation", name_in(kActivationNames, traits.head.activation, "gelu"));
+  config.text("classifier_pooling", traits.pooling == Pooling::mean ? "mean" : "cls");
+}
+
+/// The class of transformers that has what the model has.
+std::string class_of(const Traits& traits) {
+  std::string name(facts(traits.architecture).class_name);
+  constexpr std::string_view kBare = "Model", kGenerates = "ForCausalLM";
+  if (traits.head.scores) return name.substr(0, name.size() - kBare.size()) + "ForSequenceClassification";
+  if (!traits.has_output && name.ends_with(kGenerates)) {
+    name.replace(name.size() - kGenerates.size(), kGenerates.size(), kBare);
+  }
+  return name;
+}
+
+/// The files by which sentence-transformers knows how to pool.
+void add_pooling(const Traits& traits, ModelRecipe& recipe) {
+  if (traits.pooling == Pooling::unknown || traits.head.scores) return;
+  Object pooling;
+  pooling.size("word_embedding_dimension", traits.width);
+  pooling.flag("pooling_mode_cls_token", traits.pooling == Pooling::cls);
+  pooling.flag("pooling_mode_lasttoken", traits.pooling == Pooling::last);
+  pooling.flag("pooling_mode_mean_tokens", traits.pooling == Pooling::mean);
+  recipe.side_files.push_back({"1_Pooling/config.json", pooling.json(files::JsonStyle::indented) + "\n"});
+  constexpr std::string_view kModules =
+      R"([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+ {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
+)";
+  recipe.side_files.push_back({std::string(files::kModulesName), std::string(kModules)});
+}
+
 void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& config) {
   config.size("num_hidden_layers", traits.blocks);
   config.size("hidden_size", traits.width);
@@ -357,11 +406,12 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.text(std::string(facts(traits.architecture).activation_key), activation);
   // qwen2 always has these biases and no key for them.
   if (traits.architecture != Architecture::qwen2) config.flag("attention_bias", extras.attention_bias);
-  write_rope(traits, config);
+  if (!traits.learned_positions) write_rope(traits, config);
   write_windows(traits, config);
   write_special(traits, extras, config);
   write_mixers(traits, config);
   write_experts(traits, extras, config);
+  if (facts(traits.architecture).encoder) write_encoder(traits, config);
 }
 
 }  // namespace
@@ -369,13 +419,13 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
 std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   const ArchitectureFacts& row = facts(traits.architecture);
   Object config;
-  config.raw("architectures", fmt::format("[{}]", files::quote_json(row.class_name)));
+  config.raw("architectures", fmt::format("[{}]", files::quote_json(class_of(traits))));
   config.text("model_type", row.model_type);
   config.text("dtype", name(extras.dtype));
   config.text("torch_dtype", name(extras.dtype));
   config.size("vocab_size", traits.vocabulary);
   config.flag("tie_word_embeddings", traits.tied_output);
-  config.flag("use_cache", true);
+  if (traits.has_output) config.flag("use_cache", true);
   const auto id = [&](const char* key, const std::optional<std::int32_t>& value) {
     config.raw(key, value ? fmt::format("{}", *value) : "null");
   };
@@ -505,6 +555,7 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   }
   if (with_tokenizer) add_tokenizer(gguf, recipe, extras);
   recipe.side_files.push_back({"config.json", config_text(traits, extras)});
+  add_pooling(traits, recipe);
   return recipe;
 }
 

@@ -25,9 +25,17 @@ struct RoleNames {
 constexpr std::array kNames = {
     RoleNames{Role::token_embedding, "model.embed_tokens.weight", "transformer.wte.weight", "token_embd.weight"},
     RoleNames{Role::position_embedding, "", "transformer.wpe.weight", "position_embd.weight"},
+    RoleNames{Role::token_types, "", "", "token_types.weight"},
+    RoleNames{Role::embedding_norm, "", "", "token_embd_norm.weight"},
+    RoleNames{Role::embedding_norm_bias, "", "", "token_embd_norm.bias"},
     RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
     RoleNames{Role::output_norm_bias, "model.norm.bias", "transformer.ln_f.bias", "output_norm.bias"},
     RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
+    RoleNames{Role::head_dense, "", "", "cls.weight"},
+    RoleNames{Role::head_dense_bias, "", "", "cls.bias"},
+    RoleNames{Role::head_norm, "", "", "cls.norm.weight"},
+    RoleNames{Role::head_output, "", "", "cls.output.weight"},
+    RoleNames{Role::head_output_bias, "", "", "cls.output.bias"},
     RoleNames{Role::output_bias, "lm_head.bias", "", "output.bias"},
     RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
     RoleNames{Role::layer_embedding, "model.embed_tokens_per_layer.weight", "", "per_layer_token_embd.weight"},
@@ -78,7 +86,7 @@ constexpr std::array kNames = {
 struct OtherNames {
   Architecture architecture;
   Role role;
-  std::string_view folder, gguf;
+  std::string_view folder, gguf = {};
 };
 
 constexpr std::array kOtherNames = {
@@ -150,13 +158,55 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::mamba2, Role::output_norm, "backbone.norm_f.weight", ""},
     OtherNames{Architecture::mamba2, Role::attention_norm, "norm.weight", ""},
     OtherNames{Architecture::granitemoehybrid, Role::router, "block_sparse_moe.router.layer.weight", ""},
+    OtherNames{Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings.weight", ""},
+    OtherNames{Architecture::bert, Role::embedding_norm, "bert.embeddings.LayerNorm.weight", ""},
+    OtherNames{Architecture::bert, Role::head_dense, "bert.pooler.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::head_output, "classifier.weight", ""},
+    OtherNames{Architecture::bert, Role::query, "attention.self.query.weight", ""},
+    OtherNames{Architecture::bert, Role::key, "attention.self.key.weight", ""},
+    OtherNames{Architecture::bert, Role::value, "attention.self.value.weight", ""},
+    OtherNames{Architecture::bert, Role::attention_output, "attention.output.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::attention_post_norm, "attention.output.LayerNorm.weight",
+               "attn_output_norm.weight"},
+    OtherNames{Architecture::bert, Role::up, "intermediate.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::down, "output.dense.weight", ""},
+    OtherNames{Architecture::bert, Role::feed_forward_post_norm, "output.LayerNorm.weight", "layer_output_norm.weight"},
+    OtherNames{Architecture::nomic_bert, Role::token_embedding, "embeddings.word_embeddings.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::token_types, "embeddings.token_type_embeddings.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::embedding_norm, "emb_ln.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::attention_output, "attn.out_proj.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::attention_post_norm, "norm1.weight", "attn_output_norm.weight"},
+    OtherNames{Architecture::nomic_bert, Role::gate, "mlp.fc12.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::up, "mlp.fc11.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::down, "mlp.fc2.weight", ""},
+    OtherNames{Architecture::nomic_bert, Role::feed_forward_post_norm, "norm2.weight", "layer_output_norm.weight"},
+    OtherNames{Architecture::modernbert, Role::token_embedding, "model.embeddings.tok_embeddings.weight", ""},
+    OtherNames{Architecture::modernbert, Role::embedding_norm, "model.embeddings.norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::output_norm, "model.final_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_dense, "head.dense.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_norm, "head.norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::head_output, "classifier.weight", ""},
+    OtherNames{Architecture::modernbert, Role::attention_norm, "attn_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::attention_output, "attn.Wo.weight", ""},
+    OtherNames{Architecture::modernbert, Role::feed_forward_norm, "mlp_norm.weight", ""},
+    OtherNames{Architecture::modernbert, Role::down, "mlp.Wo.weight", ""},
 };
 
 constexpr std::pair<Role, Role> kWeightOfBias[] = {
+    {Role::embedding_norm_bias, Role::embedding_norm},
     {Role::output_norm_bias, Role::output_norm},
+    {Role::head_dense_bias, Role::head_dense},
+    {Role::head_output_bias, Role::head_output},
     {Role::attention_norm_bias, Role::attention_norm},
+    {Role::attention_post_norm_bias, Role::attention_post_norm},
+    {Role::query_bias, Role::query},
+    {Role::key_bias, Role::key},
+    {Role::value_bias, Role::value},
     {Role::attention_output_bias, Role::attention_output},
     {Role::feed_forward_norm_bias, Role::feed_forward_norm},
+    {Role::feed_forward_post_norm_bias, Role::feed_forward_post_norm},
     {Role::up_bias, Role::up},
     {Role::down_bias, Role::down},
 };
@@ -364,7 +414,8 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
   const auto has = [&](Role role) { return !lacks(traits.block[block], role); };
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
-  const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
+  const bool biased = gpt2 || traits.architecture == Architecture::bert;
+  const bool bias_optional = !biased && (naming.gguf || traits.architecture != Architecture::qwen2);
   if (naming.fused_qkv) {
     const ArchitectureFacts& row = facts(traits.architecture);
     const std::string_view name = naming.gguf ? "attn_qkv" : row.fused_qkv;
@@ -391,7 +442,7 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
     if (has(Role::key_norm)) list.add(Role::key_norm);
   }
   list.add(Role::attention_output);
-  list.add(Role::attention_output_bias, !gpt2);
+  list.add(Role::attention_output_bias, !biased);
   if (traits.attention_sinks) list.add(Role::sinks);
 }
 
@@ -453,7 +504,10 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
 void list_feed_forward(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
   if (traits.block[block].experts) return list_experts(traits, naming, list);
   if (naming.fused_gate_up) {
-    list.add_named(naming.gguf ? "ffn_up.weight" : "mlp.gate_up_proj.weight", {Role::gate, Role::up});
+    list.add_named(naming.gguf                                       ? "ffn_up.weight"
+                   : traits.architecture == Architecture::modernbert ? "mlp.Wi.weight"
+                                                                     : "mlp.gate_up_proj.weight",
+                   {Role::gate, Role::up});
   } else {
     if (traits.gated) list.add(Role::gate);
     list.add(Role::up);
@@ -496,11 +550,28 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
 std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& naming) {
   Lister list(traits, naming);
   list.add(Role::token_embedding);
+  const bool biased = facts(traits.architecture).norm_bias;
   if (traits.learned_positions) list.add(Role::position_embedding);
-  list.add(Role::output_norm);
-  if (facts(traits.architecture).norm_bias) list.add(Role::output_norm_bias);
-  if (!traits.tied_output) list.add(Role::output);
+  if (traits.token_types != 0) list.add(Role::token_types);
+  if (traits.embedding_norm) {
+    list.add(Role::embedding_norm);
+    if (biased) list.add(Role::embedding_norm_bias);
+  }
+  if (!traits.sum_norms) {
+    list.add(Role::output_norm);
+    if (biased) list.add(Role::output_norm_bias);
+  }
+  if (traits.has_output && !traits.tied_output) list.add(Role::output);
   if (facts(traits.architecture).output_bias) list.add(Role::output_bias);
+  if (traits.head.hidden != 0) {
+    list.add(Role::head_dense);
+    list.add(Role::head_dense_bias, true);
+  }
+  if (traits.head.norm) list.add(Role::head_norm);
+  if (traits.head.results != 0) {
+    list.add(Role::head_output);
+    list.add(Role::head_output_bias, true);
+  }
   if (naming.gguf && !traits.learned_positions) list.add(Role::rope_factors, true);
   if (traits.layer_values != 0) {
     for (const Role role : {Role::layer_embedding, Role::layer_projection, Role::layer_projection_norm}) list.add(role);
@@ -511,14 +582,16 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
 std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& naming, std::size_t block) {
   Lister list(traits, naming, block);
   const bool biased = facts(traits.architecture).norm_bias;
-  if (traits.pre_norms) {
+  const bool norms_after = traits.post_norms || traits.sum_norms;
+  if (traits.pre_norms && traits.block[block].attention_norm) {
     list.add(Role::attention_norm);
     if (biased) list.add(Role::attention_norm_bias);
   }
   const BlockTraits& own = traits.block[block];
   if (has_attention(own.mixer)) list_projections(traits, naming, block, list);
   list_mixer(traits, naming, own.mixer, list);
-  if (traits.post_norms) list.add(Role::attention_post_norm);
+  if (norms_after) list.add(Role::attention_post_norm);
+  if (norms_after && biased) list.add(Role::attention_post_norm_bias);
   if (own.feed_forward == 0) return list.take();
   if (traits.pre_norms && !traits.shared_norm && own.mixer != Mixer::none) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
@@ -530,7 +603,8 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     if (biased) list.add(Role::feed_forward_norm_bias);
   }
   list_feed_forward(traits, naming, block, list);
-  if (traits.post_norms) list.add(Role::feed_forward_post_norm);
+  if (norms_after) list.add(Role::feed_forward_post_norm);
+  if (norms_after && biased) list.add(Role::feed_forward_post_norm_bias);
   if (traits.layer_values != 0) {
     for (const Role role : {Role::layer_gate, Role::layer_output, Role::layer_post_norm}) list.add(role);
   }
@@ -565,15 +639,20 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::token_embedding:
     case Role::output: return {traits.vocabulary, width};
     case Role::position_embedding: return {traits.context, width};
+    case Role::token_types: return {traits.token_types, width};
+    case Role::embedding_norm:
+    case Role::embedding_norm_bias:
     case Role::output_norm:
     case Role::output_norm_bias:
     case Role::attention_norm:
     case Role::attention_norm_bias:
     case Role::attention_post_norm:
+    case Role::attention_post_norm_bias:
     case Role::attention_output_bias:
     case Role::feed_forward_norm:
     case Role::feed_forward_norm_bias:
     case Role::feed_forward_post_norm:
+    case Role::feed_forward_post_norm_bias:
     case Role::down_bias: return {width, 1, true};
     case Role::query: return {query, traits.query_low != 0 ? traits.query_low : width};
     case Role::query_low: return {traits.query_low, width};
@@ -604,7 +683,11 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::shared_up: return {shared, width};
     case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
-    case Role::output_bias: return {traits.vocabulary, 1, true};
+    case Role::head_dense: return {traits.head.hidden, width};
+    case Role::head_dense_bias:
+    case Role::head_norm: return {traits.head.hidden, 1, true};
+    case Role::head_output: return {traits.head.results, traits.head.hidden != 0 ? traits.head.hidden : width};
+    case Role::head_output_bias: return {traits.head.results, 1, true};
     case Role::layer_embedding: return {traits.layer_vocabulary, layer_inputs};
     case Role::layer_projection: return {layer_inputs, width};
     case Role::layer_projection_norm: return {traits.layer_values, 1, true};
@@ -627,6 +710,7 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::skip: return {scan.heads, 1, true};
     case Role::scan_norm: return {mixer == Mixer::delta_rule ? scan.values : results, 1, true};
     case Role::scan_output: return {width, results};
+    case Role::output_bias: return {traits.vocabulary, 1, true};
   }
   return {};
 }
@@ -635,7 +719,7 @@ const files::StoredTensor* find_weight(const files::TensorFile& file, std::strin
   if (const files::StoredTensor* tensor = file.find(name)) return tensor;
   // Beside the encoders of images or sounds, a language model has names after those of the whole.
   if (const files::StoredTensor* tensor = file.find(fmt::format("language_model.{}", name))) return tensor;
-  for (const std::string_view prefix : {"model.", "transformer.", "gpt_neox."}) {
+  for (const std::string_view prefix : {"model.", "transformer.", "gpt_neox.", "bert."}) {
     if (!name.starts_with(prefix)) continue;
     const std::string_view rest = name.substr(prefix.size());
     const files::StoredTensor* const tensor = file.find(fmt::format("model.language_model.{}", rest));

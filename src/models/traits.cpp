@@ -8,6 +8,8 @@
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/rope.h"
+#include "models/summary.h"
+#include "models/tensor_layout.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -80,9 +82,28 @@ std::size_t attention_period(const Traits& traits) {
   return first == flags.end() ? 1 : static_cast<std::size_t>(first - flags.begin()) + 1;
 }
 
+kernels::Activation read_activation(const Fields& fields, std::string_view key, kernels::Activation fallback) {
+  if (!fields.has(key)) return fallback;
+  const std::string text = fields.text(key);
+  std::string known;
+  for (const auto& [activation, name] : kActivationNames) {
+    if (name == text) return activation;
+    known.append(known.empty() ? "" : ", ").append(name);
+  }
+  fields.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}", text, key, known));
+}
+
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks) {
   std::vector<bool> flags(blocks, true);
   for (std::size_t block = period; period != 0 && block <= blocks; block += period) flags[block - 1] = false;
+  return flags;
+}
+
+std::vector<bool> all_but_some(const ArchitectureFacts& row, std::size_t period, std::size_t blocks) {
+  std::vector<bool> flags = all_but_every(period, blocks);
+  if (!row.full_first) return flags;
+  flags.assign(blocks, true);
+  for (std::size_t block = 0; period != 0 && block < blocks; block += period) flags[block] = false;
   return flags;
 }
 
@@ -148,9 +169,35 @@ float usual_attention_scale(const Traits& traits) noexcept {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(traits.head_values)));
 }
 
+namespace {
+
+/// Traits of a folder: its config.json, and what only the other files tell.
+Traits folder_traits(const files::TensorFile& file, const files::HuggingFaceFolder& folder) {
+  Traits traits = config_traits(folder.config());
+  // A class without a head for language ("Qwen3Model") may still be saved with one.
+  const bool bare = traits.has_output && !traits.tied_output && !file.tensors().empty() &&
+                    find_weight(file, "lm_head.weight") == nullptr && names_bare_model(folder.config());
+  if (bare) traits.has_output = false;
+  if (traits.pooling == Pooling::unknown && folder.pooling()) traits.pooling = read_pooling(*folder.pooling());
+  return traits;
+}
+
+}  // namespace
+
 Traits read_traits(const files::TensorFile& file) {
-  if (const files::HuggingFaceFolder* folder = file.folder()) return config_traits(folder->config());
-  if (const GgufFile* gguf = file.gguf()) return gguf_traits(*gguf);
+  if (const files::HuggingFaceFolder* folder = file.folder()) {
+    const ConfigFields config(folder->config().root(), folder->config().path());
+    const std::string type = config.text("model_type");
+    if (find_model_type(type) == nullptr) config.refuse(describe_unknown(file, type));
+    return folder_traits(file, *folder);
+  }
+  if (const GgufFile* gguf = file.gguf()) {
+    const std::string_view type = gguf->architecture();
+    if (find_gguf_architecture(type) == nullptr) {
+      throw UnsupportedError(fmt::format("{}: {}", file.path(), describe_unknown(file, type)));
+    }
+    return gguf_traits(*gguf);
+  }
   throw UnsupportedError(
       fmt::format("{}: a {} file holds tensors only; a language model is a Hugging Face folder (config.json beside the "
                   "weights) or a GGUF file",

@@ -60,6 +60,9 @@ enum class Architecture : std::uint8_t {
   mamba,
   mamba2,
   granitemoehybrid,
+  bert,
+  nomic_bert,
+  modernbert,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -94,6 +97,20 @@ using backend::NormKind;
 /// Norms of queries and keys: one weight for each head, or one for the whole row.
 enum class QueryNorm : std::uint8_t { none, head, row };
 
+/// Which row of a text becomes its embedding; numbered as in GGUF.
+enum class Pooling : std::uint8_t { unknown, mean, cls, last };
+
+/// What is made of the embedding of a text: results = output · norm(f(dense · x)).
+struct Head {
+  std::size_t results = 0;  ///< 0: there is no head
+  std::size_t hidden = 0;   ///< rows of the dense matrix; 0: none
+  bool norm = false;
+  kernels::Activation activation = kernels::Activation::linear;
+  bool scores = false;  ///< of the text, for classifiers; else it is another embedding
+
+  bool operator==(const Head&) const = default;
+};
+
 /// How information passes from token to token in a block.
 enum class Mixer : std::uint8_t {
   attention,
@@ -120,6 +137,7 @@ struct BlockTraits {
   std::size_t head_values = 0, kv_heads = 0;  ///< 0: those of the model
   bool keys_are_values = false;               ///< values are the keys before their norm
   std::optional<std::size_t> cache = {};      ///< an earlier block whose keys and values it attends to
+  bool attention_norm = true;                 ///< where there are norms before
 
   bool operator==(const BlockTraits&) const = default;
 };
@@ -197,6 +215,15 @@ struct Traits {
 
   RecurrentTraits recurrent;
   bool tied_output = false;  ///< logits by the token embedding
+  bool has_output = true;    ///< false: no logits, what blocks make is the result
+
+  // Of encoders, and of decoders that make embeddings.
+  bool causal = true;           ///< a token sees those before it; else all of its text
+  bool embedding_norm = false;  ///< after the sum of embeddings
+  bool sum_norms = false;       ///< norms come after the residual sums, and there are no others
+  std::size_t token_types = 0;  ///< rows of the table of token types; 0: none
+  Pooling pooling = Pooling::unknown;
+  Head head;
 
   bool operator==(const Traits&) const = default;
 };

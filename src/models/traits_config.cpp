@@ -97,7 +97,8 @@ void read_alpha(const ConfigFields& rope, const Traits& traits, Rope& made) {
 Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& rope, const Traits& traits,
                double fallback_base, std::size_t head_values) {
   Rope made;
-  made.base = stated(config, rope, config.either("rope_theta", "rotary_emb_base"), kMaxRopeBase, fallback_base);
+  const std::string_view base = config.either(config.either("rope_theta", "rotary_emb_base"), "global_rope_theta");
+  made.base = stated(config, rope, base, kMaxRopeBase, fallback_base);
   const double share = stated(config, rope, config.either("partial_rotary_factor", "rotary_pct"), 1,
                               facts(traits.architecture).rotary_share);
   const auto rotary = static_cast<std::size_t>(static_cast<double>(head_values) * share);
@@ -147,9 +148,10 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   } else if (row.two_ropes) {
     // Scaling is for the blocks that see all of a long text.
     const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
-    traits.window_rope = {config.positive("rope_local_base_freq", kMaxRopeBase, base),
-                          std::min(main.rotary, window_head_values(traits)),
-                          {}};
+    traits.window_rope = {
+        config.positive(config.either("rope_local_base_freq", "local_rope_theta"), kMaxRopeBase, base),
+        std::min(main.rotary, window_head_values(traits)),
+        {}};
   }
   if (traits.window_rope == main) traits.window_rope.reset();
   if (rope && rope->has("llama_4_scaling_beta")) {
@@ -184,17 +186,6 @@ void refuse_unsupported(const ConfigFields& config) {
         "is_encoder_decoder", "alibi", "qk_layernorm"}) {
     if (config.flag(key, false)) config.refuse(fmt::format("'{}' is true, which is not supported", key));
   }
-}
-
-kernels::Activation read_activation(const ConfigFields& config, std::string_view key, kernels::Activation fallback) {
-  if (!config.has(key)) return fallback;
-  const std::string text = config.text(key);
-  std::string known;
-  for (const auto& [activation, name] : kActivationNames) {
-    if (name == text) return activation;
-    known.append(known.empty() ? "" : ", ").append(name);
-  }
-  config.refuse(fmt::format("activation '{}' ('{}') is not supported; known are {}", text, key, known));
 }
 
 void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
@@ -349,7 +340,10 @@ void read_rope_blocks(const ConfigFields& config, Traits& traits) {
 bool has_window(const ConfigFields& config, const Traits& traits, std::size_t block) {
   const ArchitectureFacts& row = facts(traits.architecture);
   if (row.windows == Windows::none) return false;
-  if (row.windows == Windows::always) return all_but_every(row.full_period, traits.blocks)[block];
+  if (row.windows == Windows::always) {
+    const std::size_t period = config.size("global_attn_every_n_layers", kMaxBlocks, row.full_period);
+    return all_but_some(row, period, traits.blocks)[block];
+  }
   if (!config.flag("use_sliding_window", false)) return false;
   if (traits.architecture == Architecture::qwen3_moe) return true;
   if (traits.architecture == Architecture::smollm3) return !traits.block[block].rope;
@@ -357,11 +351,10 @@ bool has_window(const ConfigFields& config, const Traits& traits, std::size_t bl
 }
 
 void read_windows(const ConfigFields& config, Traits& traits) {
-  const bool gemma4 = traits.architecture == Architecture::gemma4;
-  const std::size_t fallback = facts(traits.architecture).norms_around_zero ? 4096 : gemma4 ? 512 : 0;
-  const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const std::size_t window = config.size(row.window_key, kMaxContext, row.usual_window);
   const auto types = config.find("layer_types");
-  if (!types || !facts(traits.architecture).lists_layer_types) {
+  if (!types || !row.lists_layer_types) {
     for (std::size_t block = 0; block < traits.blocks; ++block) {
       if (window > 0 && has_window(config, traits, block)) traits.block[block].window = window;
     }
@@ -370,7 +363,8 @@ void read_windows(const ConfigFields& config, Traits& traits) {
   for_each_block(*types, "layer_types", traits.blocks, [&](std::size_t block, const files::JsonValue& entry) {
     const std::string type = entry.string("an entry of layer_types");
     if (type == "sliding_attention") {
-      if (window == 0) types->fail("layer_types has sliding_attention, but there is no sliding_window");
+      if (window == 0)
+        types->fail(fmt::format("layer_types has sliding_attention, but there is no {}", row.window_key));
       traits.block[block].window = window;
     } else if (type != "full_attention") {
       config.refuse(
@@ -379,6 +373,54 @@ void read_windows(const ConfigFields& config, Traits& traits) {
                       type));
     }
   });
+}
+
+/// How many classes a classifier tells apart; 0 for other models.
+std::size_t read_classes(const ConfigFields& config) {
+  const auto classes = config.find("architectures");
+  if (!classes) return 0;
+  bool classifies = false;
+  for (const files::JsonMember one : classes->elements("architectures")) {
+    classifies = classifies || one.value.string("a class in architectures").ends_with("ForSequenceClassification");
+  }
+  if (!classifies) return 0;
+  if (const auto labels = config.find("id2label")) return labels->members("id2label").size();
+  return config.size("num_labels", kMaxClasses, 2);
+}
+
+void read_encoder(const ConfigFields& config, Traits& traits) {
+  const bool modern = traits.architecture == Architecture::modernbert;
+  if (modern) traits.block.front().attention_norm = false;
+  for (const std::string_view key : {"is_decoder", "prenorm", "parallel_block", "use_rms_norm", "norm_bias",
+                                     "rotary_emb_interleaved", "moe_every_n_layers"}) {
+    const auto value = config.find(key);
+    const bool asked =
+        value && (value->kind() == files::JsonKind::number ? value->number(key) != 0 : value->boolean(key));
+    if (asked) config.refuse(fmt::format("'{}' is set, which is not supported", key));
+  }
+  const std::string positions = config.text("position_embedding_type", "absolute");
+  if (!modern && positions != "absolute" && positions != "rope") {
+    config.refuse(fmt::format("position embeddings of type '{}' are not supported; known are absolute", positions));
+  }
+  if (!modern) traits.token_types = config.size("type_vocab_size", kMaxTokenTypes, 2);
+  if (traits.architecture == Architecture::nomic_bert) return;
+  traits.head.results = read_classes(config);
+  if (traits.head.results == 0) return;
+  if (traits.head.results > static_cast<std::size_t>(kMaxClasses)) {
+    config.fail(fmt::format("id2label has {} classes; it can have 1 to {}", traits.head.results, kMaxClasses));
+  }
+  traits.head.scores = true;
+  traits.head.hidden = traits.width;
+  traits.head.norm = modern;
+  traits.head.activation = kernels::Activation::tanh;
+  traits.pooling = Pooling::cls;
+  if (!modern) return;
+  traits.head.activation = read_activation(config, "classifier_activation", kernels::Activation::gelu_erf);
+  const std::string pooling = config.text("classifier_pooling", "cls");
+  if (pooling == "mean") traits.pooling = Pooling::mean;
+  if (pooling != "mean" && pooling != "cls") {
+    config.refuse(fmt::format("classifier_pooling '{}' is not supported; known are cls and mean", pooling));
+  }
 }
 
 float read_cap(const ConfigFields& config, std::string_view key, float fallback) {
@@ -421,9 +463,12 @@ Traits config_traits(const files::JsonFile& file) {
   refuse_unsupported(config);
   Traits traits = traits_of(row.architecture);
   traits.vocabulary = size_or(config, "vocab_size", kMaxVocabulary, defaults_of(row.architecture).vocabulary);
-  if (row.architecture == Architecture::gpt2) {
+  // nomic_bert has its sizes under the names of gpt2 in the configuration that came with its own code.
+  const bool gpt2_names = row.architecture == Architecture::nomic_bert && config.has("n_embd");
+  const bool scans_only = row.architecture == Architecture::mamba || row.architecture == Architecture::mamba2;
+  if (row.architecture == Architecture::gpt2 || gpt2_names) {
     read_gpt2_sizes(config, traits);
-  } else if (row.architecture == Architecture::mamba || row.architecture == Architecture::mamba2) {
+  } else if (scans_only) {
     read_scan_sizes(config, traits);
   } else {
     read_sizes(config, traits);
@@ -431,19 +476,48 @@ Traits config_traits(const files::JsonFile& file) {
       read_windows(config, traits);
       read_config_gemma4(config, traits);
     }
-    read_config_rope(config, traits);
     read_branches(config, traits);
   }
+  if (!traits.learned_positions && !scans_only) read_config_rope(config, traits);
+  if (row.encoder) read_encoder(config, traits);
   read_config_mixers(config, traits);
   read_rope_blocks(config, traits);
   read_windows(config, traits);
   if (row.full_without_rope) set_rope(traits, usual_rope(traits));
   read_multipliers(config, traits);
-  traits.tied_output = config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", row.tied_by_default));
+  traits.tied_output =
+      traits.has_output && config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", row.tied_by_default));
   check_traits(traits, config,
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor", std::string(experts_key(config)),
                 "num_experts_per_tok", "n_group", "topk_group"});
   return traits;
+}
+
+bool names_bare_model(const files::JsonFile& config) {
+  const auto is_bare = [](std::string_view name) { return name.ends_with("Model") && !name.ends_with("HeadModel"); };
+  const auto classes = config.root().find("architectures");
+  if (!classes) return false;
+  for (const files::JsonMember one : classes->elements("architectures")) {
+    return is_bare(one.value.string("a class in architectures"));
+  }
+  return false;
+}
+
+Pooling read_pooling(const files::JsonFile& file) {
+  const ConfigFields config(file.root(), file.path());
+  constexpr std::pair<std::string_view, Pooling> kFlags[] = {{"pooling_mode_mean_tokens", Pooling::mean},
+                                                             {"pooling_mode_cls_token", Pooling::cls},
+                                                             {"pooling_mode_lasttoken", Pooling::last}};
+  for (const auto& [key, pooling] : kFlags) {
+    if (config.flag(key, false)) return pooling;
+  }
+  constexpr std::pair<std::string_view, Pooling> kNames[] = {
+      {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"lasttoken", Pooling::last}};
+  const std::string name = config.text("pooling_mode", "");
+  for (const auto& [known, pooling] : kNames) {
+    if (known == name) return pooling;
+  }
+  config.refuse("this pooling is not supported; known are the mean, the first (cls) and the last token");
 }
 
 }  // namespace imago::models

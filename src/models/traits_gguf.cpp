@@ -202,8 +202,9 @@ void read_windows(const GgufFields& fields, Traits& traits) {
   if (window == 0) return;
   auto flags = fields.flags("attention.sliding_window_pattern", traits.blocks);
   if (!flags) {
-    const std::size_t usual = facts(traits.architecture).full_period;
-    flags = all_but_every(fields.count("attention.sliding_window_pattern", kMaxBlocks, usual), traits.blocks);
+    const ArchitectureFacts& row = facts(traits.architecture);
+    const std::size_t period = fields.count("attention.sliding_window_pattern", kMaxBlocks, row.full_period);
+    flags = all_but_some(row, period, traits.blocks);
   }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     if ((*flags)[block]) traits.block[block].window = window;
@@ -251,14 +252,51 @@ void read_multipliers(const GgufFields& fields, Traits& traits) {
   }
 }
 
+/// Rows of a tensor; 0 if there is none.
+std::size_t rows_of(const GgufFields& fields, std::string_view name, std::int64_t high) {
+  const GgufTensor* const tensor = fields.file().find_tensor(name);
+  if (tensor == nullptr) return 0;
+  const std::size_t rows = tensor->shape.rank() < 2 ? 1 : tensor->shape[0];
+  if (rows == 0 || rows > static_cast<std::size_t>(high)) {
+    fields.fail(fmt::format("tensor '{}' has {} rows; it can have 1 to {}", name, rows, high));
+  }
+  return rows;
+}
+
+/// What is said about embeddings: the numbers of pooling are those of llama.cpp.
+void read_embeddings(const GgufFields& fields, Traits& traits) {
+  constexpr std::size_t kMean = 1, kCls = 2, kLast = 3, kRank = 4;
+  const std::size_t pooling = fields.count("pooling_type", 255, 0);
+  traits.pooling = pooling == kMean   ? Pooling::mean
+                   : pooling == kCls  ? Pooling::cls
+                   : pooling == kLast ? Pooling::last
+                                      : Pooling::unknown;
+  if (!facts(traits.architecture).encoder) return;
+  traits.token_types = rows_of(fields, "token_types.weight", kMaxTokenTypes);
+  const bool modern = traits.architecture == Architecture::modernbert;
+  if (modern) {
+    traits.block.front().attention_norm = fields.file().find_tensor("blk.0.attn_norm.weight") != nullptr;
+    traits.activation = read_activation(fields, kActivationKey, traits.activation);
+  }
+  Head& head = traits.head;
+  head.results = rows_of(fields, "cls.output.weight", kMaxClasses);
+  if (head.results == 0) return;
+  head.scores = true;
+  head.hidden = rows_of(fields, "cls.weight", kMaxFeedForward);
+  head.norm = rows_of(fields, "cls.norm.weight", kMaxFeedForward) != 0;
+  head.activation = modern ? kernels::Activation::gelu_erf : kernels::Activation::tanh;
+  if (pooling == kRank || pooling == 0) traits.pooling = modern ? Pooling::mean : Pooling::cls;
+}
+
 }  // namespace
 
 Traits gguf_traits(const GgufFile& file) {
   const Architecture architecture = read_architecture(file);
   const GgufFields fields(file, file.architecture());
   Traits traits = traits_of(architecture);
-  if (!fields.flag("attention.causal", true)) {
-    fields.refuse(fmt::format("'{}' is false: encoders are not supported", fields.full("attention.causal")));
+  if (fields.flag("attention.causal", traits.causal) != traits.causal) {
+    fields.refuse(fmt::format("'{}' is {}, which is not supported for this architecture",
+                              fields.full("attention.causal"), !traits.causal));
   }
   read_sizes(fields, traits);
   if (traits.heads != 0) read_gguf_feed_forward(fields, traits);
@@ -268,7 +306,9 @@ Traits gguf_traits(const GgufFile& file) {
   if (traits.heads != 0) read_rope(fields, traits);
   read_multipliers(fields, traits);
   read_branches(fields, traits);
-  traits.tied_output = file.find_tensor("output.weight") == nullptr;
+  traits.has_output = traits.has_output && GgufFields(file, kOwnPrefix).flag(kHasOutput, true);
+  traits.tied_output = traits.has_output && file.find_tensor("output.weight") == nullptr;
+  read_embeddings(fields, traits);
   check_traits(traits, fields,
                {fields.full("attention.head_count"), fields.full("attention.head_count_kv"),
                 fields.full("rope.dimension_count"), fields.full("expert_count"), fields.full("expert_used_count"),

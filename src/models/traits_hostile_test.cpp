@@ -267,7 +267,7 @@ TEST(HostileGgufModel, Case53) {
       {"llama", "attention.layer_norm_rms_epsilon", std::nanf(""), "must be above 0 and at most 1"},
       {"gpt2", "attention.layer_norm_epsilon", std::nullopt, "gpt2.attention.layer_norm_epsilon"},
       {"llama", "attention.value_length", std::uint32_t{8}, "keys of 16 and values of 8"},
-      {"llama", "attention.causal", false, "encoders are not supported"},
+      {"llama", "attention.causal", false, "is false, which is not supported for this architecture"},
       {"llama", "attention.causal", "no", "must be a bool"},
       {"llama", "rope.freq_base", -1.0F, "'llama.rope.freq_base' must be above 0"},
       {"llama", "rope.dimension_count", std::uint32_t{7}, "llama.rope.dimension_count gives 7 values"},

@@ -16,6 +16,8 @@
 
 namespace imago::models {
 
+struct ArchitectureFacts;
+
 // The largest model that is accepted. Each limit is far above any known model, and low enough that no product of
 // three of them leaves 64 bits.
 inline constexpr std::int64_t kMaxBlocks = 4096;
@@ -26,6 +28,8 @@ inline constexpr std::int64_t kMaxFeedForward = 1 << 22;
 inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
 inline constexpr std::int64_t kMaxContext = 0x7fffffff;  // positions are 32-bit integers
 inline constexpr std::int64_t kMaxExperts = 4096;
+inline constexpr std::int64_t kMaxTokenTypes = 256;
+inline constexpr std::int64_t kMaxClasses = 1 << 16;
 inline constexpr double kMinPositive = 1e-30;  // of what must be above 0: inverses and squares stay finite
 inline constexpr double kMaxEps = 1;
 inline constexpr double kMaxRopeBase = 1e15;
@@ -34,12 +38,20 @@ inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope facto
 /// Reads a config.json.
 Traits config_traits(const files::JsonFile& config);
 
+/// Whether the class that it names is a model without a head.
+bool names_bare_model(const files::JsonFile& config);
+/// Reads the config.json of a pooling module of sentence-transformers.
+Pooling read_pooling(const files::JsonFile& config);
+
 /// Reads the metadata of a GGUF file.
 Traits gguf_traits(const GgufFile& file);
 
 // Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
 inline constexpr std::string_view kModelTypeKey = "imago.model_type";       // "mistral", which GGUF calls llama
 inline constexpr std::string_view kNormGroupsKey = "ssm.norm_group_count";  // after the architecture; usual: all groups
+inline constexpr std::string_view kActivationKey = "hidden_activation";     // of modern-bert, in llama.cpp too
+inline constexpr std::string_view kOwnPrefix = "imago";                     // of kHasOutput
+inline constexpr std::string_view kHasOutput = "has_output";  // false: there are no logits, and no matrix is tied
 inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";      // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
@@ -65,6 +77,7 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
 inline constexpr std::pair<kernels::Activation, std::string_view> kActivationNames[] = {
     {kernels::Activation::silu, "silu"},
     {kernels::Activation::silu, "swish"},
+    {kernels::Activation::silu, "swiglu"},  // where it is gated anyway
     {kernels::Activation::gelu, "gelu_pytorch_tanh"},
     {kernels::Activation::gelu, "gelu_new"},
     {kernels::Activation::gelu, "gelu_fast"},
@@ -80,8 +93,13 @@ constexpr bool has_multipliers(Architecture architecture) noexcept {
          architecture == Architecture::granitemoehybrid;
 }
 
+/// The activation function of a field, or the fallback if it is absent. Throws UnsupportedError for an unknown one.
+kernels::Activation read_activation(const Fields& fields, std::string_view key, kernels::Activation fallback);
+
 /// All blocks but every `period`-th; all of them if the period is 0.
 std::vector<bool> all_but_every(std::size_t period, std::size_t blocks);
+/// Those with a window where one of every `period` has none: the first or the last of them, as the architecture has it.
+std::vector<bool> all_but_some(const ArchitectureFacts& row, std::size_t period, std::size_t blocks);
 
 /// The blocks with a window.
 std::vector<bool> windowed(const Traits& traits);

@@ -183,7 +183,10 @@ void read_ids(const GgufFile& file, Vocabulary& vocabulary) {
   if (const Id start = find_id(file, "cls_token_id", count); start && file.find(key("bos_token_id")) == nullptr) {
     vocabulary.bos = start;
   }
-  if (vocabulary.kind == TokenizerKind::word_piece && !vocabulary.eos) vocabulary.eos = vocabulary.separator;
+  // Encoders end a text with their separator; that of ModernBERT is byte-level.
+  const bool separates =
+      vocabulary.kind == TokenizerKind::word_piece || find_flag(file, "add_sep_token").value_or(false);
+  if (separates && !vocabulary.eos) vocabulary.eos = vocabulary.separator;
   for (const std::string_view name : {"eot_token_id", "eom_token_id"}) {
     if (const Id id = find_id(file, name, count)) vocabulary.ends.push_back(*id);
   }

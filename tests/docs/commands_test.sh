@@ -37,7 +37,7 @@ blocks() {
 masked() { sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?/N/g; s/ +/ /g'; }
 outputs() { awk '/^```output$/ { inside = 1; next } /^```/ { inside = 0 } inside && NF' "$1" | masked; }
 
-pages=(README.md docs/guide.md docs/networks.md docs/model-networks.md)
+pages=(README.md docs/guide.md docs/networks.md docs/model-networks.md docs/embeddings.md)
 port=
 if command -v curl >/dev/null; then
   pages+=(docs/serve.md)

@@ -34,6 +34,10 @@ inline constexpr std::array kMoreModels = {"cohere2_bf16",        "deepseek_v2_l
                                            "qwen3_next_bf16",     "stablelm_bf16",
                                            "starcoder2_bf16"};
 
+/// Those of torch/more that make embeddings and no text.
+inline constexpr std::array kEmbeddingModels = {"bert_bf16", "modernbert_bf16", "nomic_bert_bf16",
+                                                "qwen3_embedding_bf16"};
+
 /// The folder of the model, if it holds that file.
 inline std::optional<std::string> find_torch_model(const std::string& name,
                                                    const std::string& file = "model.safetensors") {

@@ -75,7 +75,9 @@ struct SegmentAttention {
     if (read.count == 0) return;
     const std::span<kernels::KeyRange> seen = ranges.subspan(place, read.count);
     for (std::size_t t = 0; t < read.count; ++t) {
-      seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
+      seen[t] = step.causal
+                    ? kernels::causal_range(segment.past, read.first + t, step.window)
+                    : kernels::range_around(segment.past + read.first + t, segment.past + segment.tokens, step.window);
     }
     kernels::attention(cache.page(cached), cache.keys(cached), cache.values(cached), queries, sizes.heads, seen,
                        queries,
@@ -173,14 +175,18 @@ void CpuPass::embed(std::span<const Token> ids, const RowTable& table, const Row
   table.look_up(ids, x);
   if (step.scale != 1) kernels::scale(x, step.scale);
   if (step.layers) make_layer_inputs(*step.layers, ids, layers);
-  const std::span<const float> positions = vector(step.positions);
-  if (positions.empty()) return;
+  const std::span<const float> positions = vector(step.positions), types = vector(step.types);
   std::size_t first = 0;
   for (const Segment& segment : segments) {
-    kernels::add(positions.subspan(segment.past * width, segment.tokens * width),
-                 x.subspan(first * width, segment.tokens * width));
+    const std::span<float> rows = x.subspan(first * width, segment.tokens * width);
+    if (!positions.empty()) kernels::add(positions.subspan(segment.past * width, rows.size()), rows);
+    for (std::size_t t = 0; !types.empty() && t < segment.tokens; ++t) {
+      const bool second = segment.past + t >= segment.second_text && types.size() > width;
+      kernels::add(types.subspan(second ? width : 0, width), rows.subspan(t * width, width));
+    }
     first += segment.tokens;
   }
+  if (step.norm) run(*step.norm);
 }
 
 void CpuPass::run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const Ropes& ropes) {
@@ -201,7 +207,14 @@ void CpuPass::run_output(RowRange rows, std::span<float> logits) {
 
 void CpuPass::run_output_input(RowRange rows, std::span<float> hidden) {
   run_output(rows, {});  // stops before the product
-  std::ranges::copy(values(Slot::normed), hidden.begin());
+  std::ranges::copy(values(runner_.program().output.empty() ? Slot::stream : Slot::normed), hidden.begin());
+}
+
+void CpuPass::run_head(std::span<float> results) {
+  const Block& head = runner_.program().head;
+  sizes_ = &head.sizes;
+  logits_ = results;
+  run(head.steps);
 }
 
 void CpuPass::run(std::span<const Step> steps) {

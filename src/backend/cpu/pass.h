@@ -66,6 +66,8 @@ class CpuPass {
   void run_output(RowRange rows, std::span<float> logits);
   /// What the product of the output reads: [rows][width].
   void run_output_input(RowRange rows, std::span<float> hidden);
+  /// What the head makes of each row of the stream.
+  void run_head(std::span<float> results);
 
  private:
   /// One row for each live token; of queries one for each that is read.

@@ -159,7 +159,10 @@ void CpuRunner::take(const WeightKey& key, std::span<const float> vector) {
 
 void CpuRunner::finish() {
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) weights_.require(program_->blocks[i].steps);
-  if (has_output()) weights_.require(program_->output);
+  if (has_output()) {
+    weights_.require(program_->output);
+    weights_.require(program_->head.steps);
+  }
   if (options_.blocks.begin != 0) return;
   const auto& layers = program_->embed.layers;
   const bool whole = !layers || (layer_table_.matrix.rows != 0 && weights_.matrix(layers->projection) != nullptr &&
@@ -233,6 +236,11 @@ void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const
   for (std::size_t i = range.begin; i < range.end; ++i) {
     CpuPass(*this, work, tokens, singles).run_block(i, {0, tokens}, segments, ropes);
   }
+}
+
+void CpuRunner::run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) const {
+  std::ranges::copy(pooled, sized(work.stream(), pooled.size()).begin());
+  CpuPass(*this, work, pooled.size() / program_->sizes.width).run_head(results);
 }
 
 void CpuRunner::show_output_input(Workspace& work, std::size_t rows) const {

@@ -45,6 +45,8 @@ class CpuRunner final : public Runner {
                   Workspace& work, std::optional<std::size_t> singles = std::nullopt) const;
   /// Shows the observer what the output matrix would multiply for the first rows of the stream.
   void show_output_input(Workspace& work, std::size_t rows) const;
+  /// What the head of the program makes of pooled rows, [rows][width]: [rows][results].
+  void run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) const;
 
   using Weights = WeightStore<kernels::RunMatrix, std::vector<float>>;
   const Program& program() const noexcept { return *program_; }

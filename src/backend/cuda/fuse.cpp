@@ -28,7 +28,9 @@ class Fuser {
   }
 
   void output(FusedProgram& program) {
-    program.output = stream_products(stream_norm(), Slot::logits);
+    program.output.norm = stream_norm();
+    if (at_ == steps_.size()) return;  // no logits
+    program.output = stream_products(program.output.norm, Slot::logits);
     if (const auto* const adjust = take<AdjustLogits>()) program.adjust = *adjust;
     if (at_ != steps_.size()) refuse();
   }
@@ -105,6 +107,9 @@ class Fuser {
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     made.attend = require<Attend>();
+    if (!made.attend.causal) {
+      throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
+    }
     // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
     // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
     if (!reads_attention()) {
@@ -180,6 +185,9 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
     if (std::ranges::find(fused.sizes, block.sizes) == fused.sizes.end()) fused.sizes.push_back(block.sizes);
   }
   Fuser(program.output).output(fused);
+  if (!program.head.steps.empty()) {
+    throw UnsupportedError("the CUDA backend runs no classifiers; load the model without a device");
+  }
   return fused;
 }
 
