@@ -24,7 +24,7 @@ Ids some_ids(std::size_t count, std::size_t seed = 1) {
   return ids;
 }
 
-std::shared_ptr<LanguageModel> load(const std::string& path) {
+std::shared_ptr<LanguageModel> load_model(const std::string& path) {
   return std::make_shared<LanguageModel>(LanguageModel::load(path, {.fast = false}));
 }
 
@@ -43,7 +43,7 @@ void expect_rows(const std::vector<std::vector<float>>& got, const std::vector<f
 TEST(EngineEmbeddings, TextsTogetherAreAsAloneForDecoders) {
   const auto folder = testing::find_torch_model("llama3_rope_scaling_f16");
   if (!folder) GTEST_SKIP() << testing::missing_torch_model("llama3_rope_scaling_f16");
-  Engine engine(load(*folder), {.context = 200, .parallel = 2, .prompt_tokens = 48});
+  Engine engine(load_model(*folder), {.context = 200, .parallel = 2, .prompt_tokens = 48});
   const std::vector<Ids> texts = {some_ids(5), some_ids(30, 2), some_ids(100, 3), some_ids(1, 4), some_ids(20, 5)};
   for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last}) {
     EXPECT_EQ(engine.embed(texts, {.pooling = pooling}), one_by_one(engine, texts, {.pooling = pooling}));
@@ -57,7 +57,7 @@ class EncoderEmbeddings : public ::testing::Test {
   void SetUp() override {
     if (const auto missing = CrossEncoder::missing()) GTEST_SKIP() << *missing;
     files_.emplace();
-    model_ = load(files_->path());
+    model_ = load_model(files_->path());
   }
   std::optional<CrossEncoder> files_;
   std::shared_ptr<LanguageModel> model_;
@@ -142,7 +142,7 @@ TEST_F(EncoderEmbeddings, TheSecondTextHasATypeOfItsOwn) {
     for (std::size_t i = 0; i < 64; ++i) positions[p * 64 + i] += types[64 + i] - types[i];
   }
   files_->save();
-  const auto other = load(files_->path());
+  const auto other = load_model(files_->path());
   const TextPair single{pair.ids, pair.ids.size()};
   Engine engine(other, {.cache = CacheKind::float32, .parallel = 1});
   EXPECT_NEAR(engine.score({&single, 1}).front(), wanted, 1e-4);
@@ -156,11 +156,11 @@ TEST_F(EncoderEmbeddings, OnlyCrossEncodersScore) {
   files_->tensor("classifier.bias") = std::move(biases);
   files_->save();
   const TextPair pair{some_ids(3), 2};
-  Engine classifier(load(files_->path()), {.parallel = 1});
+  Engine classifier(load_model(files_->path()), {.parallel = 1});
   EXPECT_THROW(classifier.score({&pair, 1}), UnsupportedError);
   files_->config()["architectures"] = {"BertModel"};
   files_->save();
-  Engine plain(load(files_->path()), {.parallel = 1});
+  Engine plain(load_model(files_->path()), {.parallel = 1});
   EXPECT_THROW(plain.score({&pair, 1}), UnsupportedError);
 }
 

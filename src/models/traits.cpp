@@ -187,7 +187,7 @@ Traits folder_traits(const files::TensorFile& file, const files::HuggingFaceFold
 Traits read_traits(const files::TensorFile& file) {
   if (const files::HuggingFaceFolder* folder = file.folder()) {
     const ConfigFields config(folder->config().root(), folder->config().path());
-    const std::string type = config.text("model_type");
+    const std::string type = text_fields(config).text("model_type");
     if (find_model_type(type) == nullptr) config.refuse(describe_unknown(file, type));
     return folder_traits(file, *folder);
   }

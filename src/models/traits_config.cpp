@@ -447,13 +447,12 @@ void read_multipliers(const ConfigFields& config, Traits& traits) {
   }
 }
 
-/// The part of a config.json that describes the language model: all of it, unless there are encoders beside.
+}  // namespace
+
 ConfigFields text_fields(const ConfigFields& whole) {
   if (std::optional<ConfigFields> text = whole.object("text_config")) return std::move(*text);
   return whole;
 }
-
-}  // namespace
 
 Traits config_traits(const files::JsonFile& file) {
   const ConfigFields whole(file.root(), file.path());

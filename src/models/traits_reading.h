@@ -37,6 +37,8 @@ inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope facto
 
 /// Reads a config.json.
 Traits config_traits(const files::JsonFile& config);
+/// The part of a config.json that describes the language model: all of it, unless there are encoders beside.
+ConfigFields text_fields(const ConfigFields& whole);
 
 /// Whether the class that it names is a model without a head.
 bool names_bare_model(const files::JsonFile& config);
@@ -52,7 +54,7 @@ inline constexpr std::string_view kNormGroupsKey = "ssm.norm_group_count";  // a
 inline constexpr std::string_view kActivationKey = "hidden_activation";     // of modern-bert, in llama.cpp too
 inline constexpr std::string_view kOwnPrefix = "imago";                     // of kHasOutput
 inline constexpr std::string_view kHasOutput = "has_output";  // false: there are no logits, and no matrix is tied
-inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";      // what rope_freqs.weight was made of
+inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.
 inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
