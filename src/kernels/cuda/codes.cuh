@@ -151,19 +151,17 @@ struct CodesTable : WordByWord<CodesTable<Levels>> {
 /// Eight levels in signed bytes, by three bits: 2k, 2k + 1 of nibble j of word w, with bit k + 2w of nibble j of `high`
 /// above them, are the number of the level of weight 16w + 8k + j.
 template <class Levels>
-struct CodesOfEight {
+struct CodesOfEight : WordByWord<CodesOfEight<Levels>> {
   using Words = LevelWords<Levels>;
   static constexpr int kBytes = 8, kHighBytes = 4, kBits = 8;
   static constexpr bool kSigned = true;
-  IMAGO_HD static void words(const std::uint32_t* codes, const std::uint32_t* high, std::uint32_t* out) noexcept {
+  IMAGO_HD static constexpr int code_of(int i) noexcept { return i / 4; }
+  IMAGO_HD static std::uint32_t word(std::uint32_t code, std::uint32_t high, int i) noexcept {
     constexpr std::uint32_t kFirst = Words::kWords[0], kLast = Words::kWords[1];
-    IMAGO_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t third = (i < 3 ? high[0] << (2 - i) : high[0] >> 1) & 0x44444444u;
-      const std::uint32_t numbers = (codes[i / 2] >> 2 * (i % 2) & 0x33333333u) | third;
-      out[2 * i] = pick_bytes(kFirst, kLast, numbers);
-      out[2 * i + 1] = pick_bytes(kFirst, kLast, numbers >> 16);
-    }
+    const int pair = i / 2;
+    const std::uint32_t third = (pair < 3 ? high << (pair < 3 ? 2 - pair : 0) : high >> 1) & 0x44444444u;
+    const std::uint32_t numbers = (code >> 2 * (pair % 2) & 0x33333333u) | third;
+    return pick_bytes(kFirst, kLast, numbers >> 16 * (i % 2));
   }
 };
 
