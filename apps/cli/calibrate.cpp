@@ -14,9 +14,10 @@ struct CalibrateCommand : CommonOptions {
 };
 
 CalibrateReport run(const CalibrateCommand& options) {
-  const bool network = holds_network(options.model);
+  const bool network = options.text.empty() && holds_network(options.model);
   if (network ? options.data.empty() : options.text.empty()) {
-    throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE"
+    throw UsageError(network ? "a network of layers is calibrated on data: give --data FILE, or --text FILE if it is a "
+                               "language model"
                              : "a language model is calibrated on a text: give --text FILE");
   }
   CalibrateOptions calibrate = options.request;
@@ -66,7 +67,7 @@ Command add_calibrate(CLI::App& program) {
       program.add_subcommand("calibrate", "Run a text through a model and record the inputs of its weight matrices");
   const auto options = std::make_shared<CalibrateCommand>();
   command->add_option("MODEL", options->model, "A language model, or a network of layers")->required();
-  add_file(*command, "--text", options->text, "The text, for language models");
+  add_file(*command, "--text", options->text, "The text, for language models, also those saved as networks");
   CLI::Option* data =
       add_file(*command, "--data", options->data, "The examples, for networks: safetensors with x and y, CSV, IDX");
   add_data_columns(*command, options->columns, data);

@@ -160,9 +160,6 @@ std::string to_text(const ModelComparison& comparison) {
 // ---- the work
 
 ModelComparison compare_network_files(const CompareCommand& options) {
-  if (!options.text.empty()) {
-    throw UsageError("--text is for language models; networks of layers are judged on --data");
-  }
   Network a = load_runnable(options.a, options.load), b = load_runnable(options.b, options.load);
   const std::optional<Dataset> data = load_data(options.data);
   ModelComparison comparison = compare_layers(a, b, options.strict);
@@ -191,14 +188,9 @@ ModelComparison compare_tensor_files(const CompareCommand& options) {
 }
 
 ModelComparison compare(const CompareCommand& options) {
-  const FileForm a = detect_form(options.a), b = detect_form(options.b);
-  const bool is_network_a = holds_network(options.a), is_network_b = holds_network(options.b);
-  if (is_network_a && is_network_b) return compare_network_files(options);
-  if (is_network_a == is_network_b) return compare_tensor_files(options);
-  throw UnsupportedError(fmt::format(
-      "{} has the format {} and {} has the format {}: imago compares networks of layers with each other and "
-      "files of tensors with each other; convert one of them first",
-      options.a, name(a), options.b, name(b)));
+  // A network that is a language model is compared as one on a text, and with any other form of it.
+  const bool networks = options.text.empty() && holds_network(options.a) && holds_network(options.b);
+  return networks ? compare_network_files(options) : compare_tensor_files(options);
 }
 
 void run_compare(const CompareCommand& options) {
@@ -216,7 +208,8 @@ Command add_compare(CLI::App& program) {
   const auto options = std::make_shared<CompareCommand>();
   command->add_option("A", options->a, "The original: a model in any format")->required();
   command->add_option("B", options->b, "Another version of it")->required();
-  add_file(*command, "--text", options->text, "For language models: a text on which predictions are compared");
+  add_file(*command, "--text", options->text,
+           "For language models, also saved as networks: a text on which predictions are compared");
   add_number(*command, "--ctx", options->request.context, 4, 1 << 24, "Tokens per window of the text (default: 512)");
   add_data(*command, options->data);
   add_file(*command, "--html", options->html, "Write an HTML page with charts (default: none)");

@@ -133,9 +133,12 @@ PlanReport make_plan(const PlanCommand& options, const PlanOptions& request) {
   if (form == FileForm::architecture) {
     throw UsageError(fmt::format("{}: an architecture without weights; there is nothing to plan for", options.model));
   }
-  if (holds_network(options.model)) {
+  if (options.text.empty() && holds_network(options.model)) {
     if (options.data.empty()) {
-      throw UsageError(fmt::format("{} is a network of layers: give --data FILE to judge it on", options.model));
+      throw UsageError(
+          fmt::format("{} is a network of layers: give --data FILE to judge it on, or --text FILE if it is "
+                      "a language model",
+                      options.model));
     }
     const Dataset data = load_dataset(options.data, options.columns);
     return plan_network(options.model, data, options.data, request);
@@ -177,7 +180,8 @@ Command add_plan(CLI::App& program) {
   PlanOptions& request = options->request;
   CLI::Option* bits = add_value(*command, "--bits", request.bits, "X", "The budget: bits per weight of the matrices");
   add_value(*command, "--size", request.size, "BYTES", "The budget: bytes of all tensors")->excludes(bits);
-  add_file(*command, "--text", options->text, "Text that a language model is measured on");
+  add_file(*command, "--text", options->text,
+           "Text that a language model, also one saved as a network, is measured on");
   CLI::Option* data = add_file(*command, "--data", options->data, "Dataset that a network of layers is measured on");
   add_data_columns(*command, options->columns, data);
   add_parsed(*command, "--types", request.types, parse_format, "A,B,…",

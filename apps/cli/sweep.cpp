@@ -118,8 +118,9 @@ SweepReport sweep_language_model(const SweepCommand& options, SweepOptions reque
 void run_sweep(const SweepCommand& options) {
   set_thread_count(options.threads);
   if (!options.html.empty()) check_folder(options.html);
-  const SweepReport report = holds_network(options.model) ? sweep_network_file(options, options.request)
-                                                          : sweep_language_model(options, options.request);
+  const SweepReport report = options.text.empty() && holds_network(options.model)
+                                 ? sweep_network_file(options, options.request)
+                                 : sweep_language_model(options, options.request);
   if (!options.html.empty()) write_report_html(report_of(report), options.html);
   options.json ? print_json(to_json(report)) : print(to_text(report));
 }

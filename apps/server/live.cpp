@@ -84,7 +84,7 @@ HttpReply types(Call& call) {
                      {"bytes", role.bytes}});
   }
   for (const Format format : kFormats) {
-    if (format.is_block() && !format.in_gguf()) continue;  // which morph does not take
+    if (!format.is_target()) continue;
     formats.push_back({{"name", format.name()}, {"bits", format.bits()}, {"block", format.is_block()}});
   }
   return json_reply({{"model", served->name()},

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -44,19 +46,31 @@ struct Scheme {
   friend auto operator<=>(const Scheme&, const Scheme&) = default;
 };
 
+struct MatrixExtents {
+  std::size_t rows = 0, cols = 0;
+};
+
 /// What a weight array consists of: one matrix of rows × cols; or, with a single row, the same parts `repeats` times,
-/// each time some matrices and then `vectors` weights of biases or norms. Dtypes do not tell them apart. Block formats
-/// pack the rows of the matrices; the vectors follow all blocks in float32.
+/// each time some matrices and then `vectors` weights: norms, or biases, as many as the rows of each matrix in turn.
+/// Dtypes do not tell them apart. Block formats pack the rows of the matrices; the vectors follow all blocks in
+/// float32.
 struct WeightShape {
   std::size_t rows = 0, cols = 0;
-  std::size_t row = 0;      ///< rows of the matrices are multiples of it, and blocks must divide it; 0: `cols`
-  std::size_t vectors = 0;  ///< in each repeat
+  std::array<MatrixExtents, 3> matrices = {};  ///< in each repeat; those that are not there have no rows
+  std::size_t vectors = 0;                     ///< likewise
   std::size_t repeats = 1;
+  bool decoded = false;  ///< its layer computes with float32 weights, whatever they are packed in
 
   std::size_t count() const noexcept { return rows * cols; }
   std::size_t vector_count() const noexcept { return vectors * repeats; }
   std::size_t matrix_count() const noexcept { return count() - vector_count(); }
-  std::size_t row_length() const noexcept { return row == 0 ? cols : row; }
+  bool is_one_matrix() const noexcept { return matrices[0].rows == 0; }
+  /// Rows of the matrices are multiples of it, and blocks must divide it.
+  std::size_t row_length() const noexcept {
+    std::size_t length = 0;
+    for (const MatrixExtents& matrix : matrices) length = std::gcd(length, matrix.cols);
+    return is_one_matrix() ? cols : length;
+  }
 };
 
 /// How weights become codes where calibration says what they multiply.

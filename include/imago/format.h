@@ -294,6 +294,8 @@ class Format {
   constexpr bool is_wide() const noexcept { return !is_block() && !is_scaled(dtype()); }
   /// A type of weights in GGUF files: wide floats and all block formats but entity_q4_0.
   constexpr bool in_gguf() const noexcept { return is_block() ? info(block()).in_gguf() : is_wide(); }
+  /// What weights can be converted to: all but entity_q4_0, which only `.entity` files hold.
+  constexpr bool is_target() const noexcept { return !is_block() || in_gguf(); }
   constexpr std::string_view name() const noexcept { return is_block() ? imago::name(block()) : imago::name(dtype()); }
   /// Bits per weight, scales of a block format included.
   constexpr double bits() const noexcept {

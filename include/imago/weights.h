@@ -134,22 +134,23 @@ class WeightStore {
   void set_loaded(const Scheme& scheme, std::span<const std::byte> codes, std::span<const float> scales,
                   std::span<const float> zero_points = {});
   /// With one scale, as checkpoints have it; for types without a scale it is kept but not used (see `scale`).
-  void set_loaded(DType dtype, std::span<const std::byte> codes, float scale, float zero_point = 0);
+  void set_loaded(Format format, std::span<const std::byte> codes, float scale, float zero_point = 0);
 
-  /// Fixes the scale of the bare scheme of `dtype` (one scale, absmax), and its zero point; drops that version. Kept
+  /// Fixes the scale of the bare scheme of `format` (one scale, absmax), and its zero point; drops that version. Kept
   /// until `clear_scale`, through every change of the master. Throws UsageError for a scale that is negative or not
-  /// finite, and for a zero point that is not an integer from 0 to the largest code, or not 0 where the type has none.
-  void set_scale(DType dtype, float scale, float zero_point = 0);
+  /// finite, and for a zero point that is not an integer from 0 to the largest code, or not 0 where the type has none;
+  /// for a format whose scales are in its blocks.
+  void set_scale(Format format, float scale, float zero_point = 0);
   /// Fixes all scales of `scheme`, one per tensor, row or group, in the same way. Throws ShapeError unless there are as
   /// many as it has; zero points are as many or none.
   void set_scales(const Scheme& scheme, std::span<const float> scales, std::span<const float> zero_points = {});
   /// Lets the scale be derived again, also one that came with `set_loaded`; drops that version.
-  void clear_scale(DType dtype);
-  /// The scale that was set or loaded for the bare scheme of `dtype`, if one was.
-  std::optional<float> explicit_scale(DType dtype) const;
+  void clear_scale(Format format);
+  /// The scale that was set or loaded for the bare scheme of `format`, if one was.
+  std::optional<float> explicit_scale(Format format) const;
   /// The explicit scale, else that of the cached version, else 1; and the zero point that goes with it, else 0.
-  float scale(DType dtype) const;
-  float zero_point(DType dtype) const;
+  float scale(Format format) const;
+  float zero_point(Format format) const;
   /// Whether `scheme` rounds negative weights to 0: an unsigned type without zero points, or whose explicit scales have
   /// none. Training then keeps the master from becoming negative.
   bool loses_negatives(const Scheme& scheme) const;
@@ -168,9 +169,10 @@ class WeightStore {
   /// The version of `scheme` against the master.
   Distortion distortion(const Scheme& scheme) const;
 
-  /// Copies the weights to an accelerator as `scheme` packs them: codes and scales, in the device layout. Done once,
-  /// kept beside the versions, dropped with them when the master changes; a second call costs nothing. Copies on the
-  /// host stay. Throws like `morph`, UsageError for the host, DeviceError if they do not fit.
+  /// Copies the weights to an accelerator as the forward of their layer reads them there: matrices as `scheme` packs
+  /// them, codes and scales in the device layout; norms, biases and what is computed with decoded, in float32. Done
+  /// once, kept beside the versions, dropped with them when the master changes; a second call costs nothing. Copies on
+  /// the host stay. Throws like `morph`, UsageError for the host, DeviceError if they do not fit.
   void sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const;
   /// Wq in float32, row by row, in the memory of `device`: for layers without a packed kernel. Kept and dropped
   /// as above; what the caller holds stays valid and unchanged. Throws like sync_to.

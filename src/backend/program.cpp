@@ -58,11 +58,18 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "scan_norm",
                                                              "scan_output",
                                                              "rope_factors",
-                                                             "output_bias"};
+                                                             "output_bias",
+                                                             "layer_embedding",
+                                                             "layer_projection",
+                                                             "layer_projection_norm",
+                                                             "layer_gate",
+                                                             "layer_output",
+                                                             "layer_post_norm",
+                                                             "block_scale"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
-    "stream", "normed",   "branch",     "query",       "key",  "value",    "hidden",
-    "logits", "channels", "input_gate", "output_gate", "step", "step_low", "scanned"};
+    "stream",   "normed",     "branch",      "query", "key",      "value",   "hidden",       "logits",
+    "channels", "input_gate", "output_gate", "step",  "step_low", "scanned", "layer_inputs", "layer_hidden"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
     "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf"};
@@ -129,9 +136,19 @@ std::string text_of(const Attend& step) {
   }
   if (step.growth != 0) made += fmt::format(", growing by {:g} from {}", step.growth, step.growth_period);
   if (step.window != 0) made += fmt::format(", window {}", step.window);
+  if (step.cache) made += fmt::format(", cache of block {}", *step.cache);
   if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
   return made;
 }
+
+std::string text_of(const NormValues& step) { return fmt::format("rms norm heads of {} -> value", name(step.from)); }
+
+std::string text_of(const TakeLayerInput& step) {
+  return fmt::format("{}(layer_hidden) * layer_inputs -> layer_hidden",
+                     kActivationNames[static_cast<std::size_t>(step.activation)]);
+}
+
+std::string text_of(const ScaleStream& step) { return fmt::format("stream * {}", name(step.factor.role)); }
 
 std::string text_of(const Add& step) {
   return step.factor == 1 ? std::string("add branch") : fmt::format("add branch * {:g}", step.factor);
@@ -202,6 +219,8 @@ std::size_t Sizes::of(Slot slot) const noexcept {
     case Slot::step: return step;
     case Slot::step_low: return step_low;
     case Slot::scanned: return scanned;
+    case Slot::layer_inputs: return layer_inputs;
+    case Slot::layer_hidden: return layer_values;
   }
   return 0;
 }
@@ -210,7 +229,8 @@ void Sizes::include(const Sizes& other) noexcept {
   for (std::size_t Sizes::*const one :
        {&Sizes::width, &Sizes::heads, &Sizes::kv_heads, &Sizes::head_values, &Sizes::feed_forward, &Sizes::vocabulary,
         &Sizes::experts, &Sizes::experts_used, &Sizes::shared_feed_forward, &Sizes::channels, &Sizes::input_gate,
-        &Sizes::output_gate, &Sizes::step, &Sizes::step_low, &Sizes::scanned}) {
+        &Sizes::output_gate, &Sizes::step, &Sizes::step_low, &Sizes::scanned, &Sizes::layer_inputs,
+        &Sizes::layer_values}) {
     this->*one = std::max(this->*one, other.*one);
   }
 }
@@ -262,6 +282,11 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
       },
       [](const Gate&) {},
+      [](const NormValues&) {},
+      [](const TakeLayerInput&) {},
+      [&](const ScaleStream& step) {
+        uses.push_back({Kind::norm, {step.factor}});
+      },
   };
   for (const Step& step : steps) std::visit(list, step);
   return uses;

@@ -68,11 +68,18 @@ enum class Role : std::uint8_t {
   decay_rate,
   skip,
   scan_norm,
-  scan_output,   ///< [width, results]
-  rope_factors,  ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
-  output_bias,   ///< in no block
+  scan_output,            ///< [width, results]
+  rope_factors,           ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
+  output_bias,            ///< in no block
+  layer_embedding,        ///< [tokens, blocks · layer_values], in no block
+  layer_projection,       ///< [blocks · layer_values, width], in no block
+  layer_projection_norm,  ///< in no block
+  layer_gate,             ///< [layer_values, width]
+  layer_output,           ///< [width, layer_values]
+  layer_post_norm,
+  block_scale,  ///< one number
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::output_bias) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::block_scale) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -95,27 +102,37 @@ enum class Slot : std::uint8_t {
   query,   ///< [heads][head_values]; after attention its results
   key,     ///< [kv_heads][head_values]
   value,
-  hidden,       ///< [feed_forward]
-  logits,       ///< [vocabulary]
-  channels,     ///< what short convolutions and scans run over
-  input_gate,   ///< what decides what goes into their states
-  output_gate,  ///< what results of attention or of a scan are multiplied by
-  step,         ///< sizes of steps, before their bias
-  step_low,     ///< [rank]
-  scanned,      ///< results of a scan, or of a convolution that is the whole mixer
+  hidden,        ///< [feed_forward]
+  logits,        ///< [vocabulary]
+  channels,      ///< what short convolutions and scans run over
+  input_gate,    ///< what decides what goes into their states
+  output_gate,   ///< what results of attention or of a scan are multiplied by
+  step,          ///< sizes of steps, before their bias
+  step_low,      ///< [rank]
+  scanned,       ///< results of a scan, or of a convolution that is the whole mixer
+  layer_inputs,  ///< [blocks][layer_values]: what each block gets besides the stream; made once, before the first
+  layer_hidden,  ///< [layer_values]
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::scanned) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::layer_hidden) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
 
 // The steps. A bias that a file does not have adds nothing; every other weight must be there.
 
+/// layer_inputs = scale · (norm of projection_scale · (projection · stream) + table_scale · row of the token in
+/// `table`). The norm runs over the values of each block; tokens beyond the table have its first row.
+struct LayerInputs {
+  WeightKey table, projection, norm;
+  float table_scale = 1, projection_scale = 1, scale = 1, eps = 0;
+};
+
 /// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`.
 struct Embed {
   WeightKey table;
   std::optional<WeightKey> positions = {};
   float scale = 1;
+  std::optional<LayerInputs> layers = {};
 };
 
 struct Norm {
@@ -149,6 +166,22 @@ struct NormHeads {
   std::size_t groups = 1;
 };
 
+/// The heads of values through an RMS norm without weights. `from`: where they are, which may be the keys.
+struct NormValues {
+  Slot from = Slot::value;
+  float eps = 0;
+};
+
+/// layer_hidden = activation(layer_hidden) · the inputs of this block.
+struct TakeLayerInput {
+  kernels::Activation activation = kernels::Activation::linear;
+};
+
+/// stream *= the one number of `factor`.
+struct ScaleStream {
+  WeightKey factor;
+};
+
 /// Rotations that a model may have: that of most blocks and another one.
 inline constexpr std::size_t kRopes = 2;
 
@@ -166,6 +199,8 @@ struct Attend {
   /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
   float growth = 0;
   std::size_t growth_period = 1;
+  /// An earlier block of the same runner whose keys and values it attends to; it has none of its own then.
+  std::optional<std::size_t> cache = {};
 };
 
 // Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
@@ -243,7 +278,7 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate>;
+                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream>;
 
 /// Widths of activations.
 struct Sizes {
@@ -251,6 +286,7 @@ struct Sizes {
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
+  std::size_t layer_inputs = 0, layer_values = 0;  ///< 0: blocks have no inputs besides the stream
 
   std::size_t of(Slot slot) const noexcept;
   /// The larger of each.

@@ -23,6 +23,7 @@ template <class Matrix>
 struct StoredMatrices final : LaidOut {
   std::vector<std::pair<WeightKey, std::optional<Matrix>>> matrices;
   std::optional<RowTable> table;
+  WeightKey table_key = {};
 
   std::uint64_t bytes() const noexcept override {
     std::uint64_t sum = table ? table->bytes() : 0;

@@ -58,6 +58,10 @@ void write_layer(JsonWriter& json, const Layer& layer, LayerContent content);
 void write_network(JsonWriter& json, const Network& network, LayerContent content);
 std::string network_text(const Network& network, files::JsonStyle style, LayerContent content);
 
+/// Whether the codes stand under a key of their own, with nothing beside them: the original then finds no weights
+/// rather than wrong ones.
+bool stands_as_blocks(Format format) noexcept;
+
 /// What files state where they must name one of the 21 dtypes: of a block format, what the original has in its place.
 DType dtype_beside(Format format) noexcept;
 

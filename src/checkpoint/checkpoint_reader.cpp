@@ -31,7 +31,7 @@ Granularity read_granularity(const JsonValue& value, std::string_view key) {
 
 Format parse_block_format(const std::string& text) {
   const Format format = parse_stored_format(text);
-  if (!format.is_block()) throw UsageError(fmt::format("{} is not a block format", format.name()));
+  if (!stands_as_blocks(format)) throw UsageError(fmt::format("{} is not a block format", format.name()));
   return format;
 }
 
@@ -148,7 +148,7 @@ class NetworkReader {
   }
 
   static void use_blocks(const Layer& layer, WeightValues& values) {
-    if (!layer.config.dtype.is_block()) values.blocks->fail("blocks without a block_format");
+    if (!stands_as_blocks(layer.config.dtype)) values.blocks->fail("blocks without a block_format");
     if (values.weights) values.blocks->fail("a layer has either weights or blocks");
     values.weights = values.blocks;
     values.native = true;

@@ -11,8 +11,8 @@
 #include "checkpoint/layer_fields.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
-#include "weights/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -44,7 +44,7 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
   const WeightShape shape = weight_shape(config);
   const std::size_t count = checked_mul(shape.rows, shape.cols, "the number of weights");
   const std::size_t float_bytes = checked_mul(count, sizeof(float), "the size of the weights");
-  if (config.dtype.is_block()) {
+  if (stands_as_blocks(config.dtype)) {
     scale_layout(config.scheme(), shape);  // before the rows are said not to fit by a number of bytes
     if (!stored.native || stored.scales != 0)
       throw UsageError("blocks have neither scales nor float32 values beside them");
@@ -73,8 +73,10 @@ Layout check_sizes(const LayerConfig& config, const StoredSizes& stored) {
 
 }  // namespace
 
+bool stands_as_blocks(Format format) noexcept { return format.is_block(); }
+
 DType dtype_beside(Format format) noexcept {
-  if (!format.is_block()) return format.dtype();
+  if (!stands_as_blocks(format)) return format.dtype();
   return format == BlockFormat::entity_q4_0 ? DType::int4 : DType::float32;
 }
 
@@ -100,7 +102,7 @@ TensorSummary measure_weights(const LayerConfig& config, const StoredSizes& stor
 void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
   const LayerConfig& config = layer.config;
   check_scale(stored.scale);
-  if (!config.dtype.is_block()) check_zero_point(config.dtype.dtype(), stored.zero_point);
+  check_zero_point(config.dtype, stored.zero_point);
   const auto [shape, as_float, scales, zeros] =
       check_sizes(config, {stored.bytes.size(), stored.native, stored.scales.size(), stored.zeros.size()});
   WeightStore store(shape);
@@ -108,13 +110,13 @@ void install_weights(Layer& layer, const StoredWeights& stored, Fp4Table fp4) {
     std::memcpy(store.edit_master().data(), stored.bytes.data(), stored.bytes.size());
     // What a float32 master is rounded with, if the file says so.
     const bool rounds = stored.scale != 0 && config.dtype.has_scales() && config.granularity == Granularity::tensor;
-    if (stored.native || rounds) store.set_scale(config.dtype.dtype(), stored.scale, stored.zero_point);
-  } else if (scales != 0 || config.dtype.is_block()) {
+    if (stored.native || rounds) store.set_scale(config.dtype, stored.scale, stored.zero_point);
+  } else if (scales != 0) {
     store.set_loaded(config.scheme(), stored.bytes, stored.scales, stored.zeros);
   } else if (config.dtype == DType::fp4 && fp4 == Fp4Table::legacy) {
     store.set_master(decode_legacy_fp4(stored.bytes, shape.count(), stored.scale));
   } else {
-    store.set_loaded(config.dtype.dtype(), stored.bytes, stored.scale, stored.zero_point);
+    store.set_loaded(config.dtype, stored.bytes, stored.scale, stored.zero_point);
   }
   layer.weights = std::move(store);
 }
@@ -125,10 +127,10 @@ EmittedWeights emit_weights(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
   emitted.version = store.morph(scheme);
   emitted.bytes = emitted.version ? emitted.version->codes() : std::as_bytes(store.master());
-  if (scheme.format.is_block()) return emitted;
+  if (stands_as_blocks(scheme.format)) return emitted;
   if (scheme.granularity == Granularity::tensor) {
-    emitted.scale = store.scale(scheme.format.dtype());
-    emitted.zero_point = store.zero_point(scheme.format.dtype());
+    emitted.scale = store.scale(scheme.format);
+    emitted.zero_point = store.zero_point(scheme.format);
   } else {
     emitted.scales = emitted.version->scales();
     emitted.zeros = emitted.version->zero_points();
@@ -159,9 +161,8 @@ class LayerWriter {
     json_.begin_object();
     EmittedWeights weights;
     if (layer.weights && content_ == LayerContent::all) weights = emit_weights(layer);
-    const Format format = layer.config.dtype;
-    if (layer.weights && content_ == LayerContent::described && !format.is_block()) {
-      weights.scale = layer.weights->scale(format.dtype());
+    if (layer.weights && content_ == LayerContent::described) {
+      weights.scale = layer.weights->scale(layer.config.dtype);
     }
     for (const LayerField& field : layer_fields()) {
       const Scope scope{*this, json_, layer, at, weights, field.key};
@@ -236,11 +237,10 @@ class LayerWriter {
       const Format format = layer.config.dtype;
       if (part == WeightKey::block_format) {
         const bool by_blobs = writer.content_ == LayerContent::topology && has_entity_blocks(layer.config);
-        if (format.is_block() && !by_blobs) json.member(key, format.name());
+        if (stands_as_blocks(format) && !by_blobs) json.member(key, format.name());
         return;
       }
-      // Blocks have a key of their own, so that the original finds no weights rather than wrong ones.
-      if (weights.bytes.empty() || format.is_block() != (part == WeightKey::blocks)) return;
+      if (weights.bytes.empty() || stands_as_blocks(format) != (part == WeightKey::blocks)) return;
       switch (part) {
         case WeightKey::blocks:
         case WeightKey::weights: json.key(key); return json.base64(weights.bytes);

@@ -19,6 +19,7 @@
 #include "models/recipe_parts.h"
 #include "models/tensor_layout.h"
 #include "models/traits_reading.h"
+#include "quant/packed_array.h"
 #include "weights/views.h"
 
 namespace imago::checkpoint {
@@ -358,12 +359,9 @@ class TensorMaker {
     const std::shared_ptr<const Version> version = store.morph(place.layer->config.scheme());
     const Format format = version ? version->scheme().format : Format(DType::float32);
     const std::size_t count = shape.elements(), cols = shape.last();
-    if (format.is_block()) {
-      const auto block = static_cast<std::size_t>(format.block_values());
-      if (place.first % block != 0 || cols % block != 0) return std::nullopt;
-    } else {
-      const auto width = static_cast<std::size_t>(bits(format.dtype()));
-      if (place.first * width % 8 != 0 || count * width % 8 != 0) return std::nullopt;
+    const bool whole_rows = cols % static_cast<std::size_t>(format.block_values()) == 0;
+    if (!whole_rows || !begins_anew(format, place.first) || !begins_anew(format, place.first + count)) {
+      return std::nullopt;
     }
     StoredTensor tensor;
     tensor.format = format;

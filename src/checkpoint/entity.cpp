@@ -14,7 +14,7 @@
 #include "files/json.h"
 #include "files/name_index.h"
 #include "imago/error.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::checkpoint {
 

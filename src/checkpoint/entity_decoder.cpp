@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "imago/error.h"
 #include "layers/settings.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::checkpoint {
 

@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "checkpoint/network_import.h"
 #include "imago/error.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -298,13 +298,13 @@ class Guesser {
     const StoredTensor& tensor = *candidate.tensor;
     LayerConfig& config = layer.config;
     const WeightShape shape = weight_shape(config);
-    const bool has_blocks =
-        tensor.format && tensor.format->is_block() && fitting_type(*tensor.format, shape) == tensor.format;
-    const bool has_codes = has_blocks || (tensor.format && tensor.format->has_scales());
+    const bool has_codes =
+        tensor.format && !tensor.format->is_wide() && fitting_type(*tensor.format, shape) == tensor.format;
     if (!has_codes) return add(std::move(layer), {&candidate}, read_values(tensor));
     config.dtype = *tensor.format;
     const std::vector<float> one = {1};
-    const std::vector<float>& scales = has_blocks || !tensor.scale_values.empty() ? tensor.scale_values : one;
+    const bool lacks_scales = config.dtype.has_scales() && tensor.scale_values.empty();
+    const std::vector<float>& scales = lacks_scales ? one : tensor.scale_values;
     if (scales.size() > 1) {
       config.granularity = tensor.scale_group == shape.cols ? Granularity::row : Granularity::group;
       if (config.granularity == Granularity::group) config.group = as_int(tensor.scale_group);

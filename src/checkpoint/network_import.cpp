@@ -51,6 +51,8 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
   add(traits.parallel, "attention and feed-forward layers side by side");
   add(models::facts(traits.architecture).query_norm_turned && traits.query_norm != models::QueryNorm::none,
       "norms of queries and keys after their rotation");
+  add(traits.layer_values != 0, "inputs of layers besides the stream (hidden_size_per_layer_input)");
+  add(models::facts(traits.architecture).value_norm, "norms of values");
   add(traits.window_rope.has_value(), "two rotations (rope_parameters)");
   add(traits.query_growth != 0, "queries that grow with their positions (llama_4_scaling_beta)");
   add(traits.experts != 0, fmt::format("{} experts (num_experts)", traits.experts));
@@ -64,7 +66,7 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
   add(traits.query_norm == models::QueryNorm::row, "norms of whole rows of queries and keys");
   add(traits.rotary != traits.head_values && !traits.learned_positions,
       fmt::format("{} of {} values of a head that rotate (partial_rotary_factor)", traits.rotary, traits.head_values));
-  constexpr std::string_view kScalings[] = {"", "linear", "llama3", "yarn"};
+  constexpr std::string_view kScalings[] = {"", "linear", "llama3", "yarn", "proportional"};
   add(traits.rope_scaling.kind != models::RopeScaling::Kind::none,
       fmt::format("rotary angles scaled by {} (rope_scaling)",
                   kScalings[static_cast<std::size_t>(traits.rope_scaling.kind)]));

@@ -14,7 +14,7 @@
 #include "files/packed_safetensors.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::checkpoint {
 
@@ -62,7 +62,7 @@ void install_tensor(Layer& layer, const files::StoredTensor& tensor, const files
                     Fp4Table fp4) {
   const LayerConfig& config = layer.config;
   const WeightShape shape = weight_shape(config);
-  const bool blocks = tensor.format && tensor.format->is_block();
+  const bool blocks = tensor.format && stands_as_blocks(*tensor.format);
   const std::size_t wanted = blocks ? shape.matrix_count() : shape.count();
   if (tensor.shape.elements() != wanted) {
     throw ShapeError(fmt::format("{} is not {} weights", tensor.shape.to_string(), wanted));
@@ -105,7 +105,7 @@ Network read_tensors(const files::TensorFile& file, Fp4Table fp4) {
     const files::StoredTensor* tensor = file.find(tensor_name(path, index++, file.gguf() != nullptr));
     if (tensor == nullptr) return;
     used.insert(tensor);
-    const bool blocks = tensor->format && tensor->format->is_block();
+    const bool blocks = tensor->format && stands_as_blocks(*tensor->format);
     const files::StoredTensor* biases = blocks ? file.find(tensor->name + std::string(kBiasesSuffix)) : nullptr;
     if (biases != nullptr) used.insert(biases);
     const auto scale = scales.find(path);
@@ -159,7 +159,7 @@ class OutgoingTensors {
     versions_.push_back(weights.version);
     const Scheme scheme = layer.config.scheme();
     const WeightShape& array = layer.weights->shape();
-    if (scheme.format.is_block() && array.vectors != 0) {
+    if (has_parts(scheme.format, array)) {
       const std::size_t blocks = block_bytes(scheme.format, array);
       add_weights(name, scheme, Shape{array.matrix_count()}, weights.bytes.first(blocks));
       add(name + std::string(kBiasesSuffix), DType::float32, Shape{array.vector_count()},

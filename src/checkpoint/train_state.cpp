@@ -124,21 +124,18 @@ WeightShape shape_of(const SafetensorsFile& file, const std::string& path, const
   }
 }
 
-void set_single(WeightStore& store, DType dtype, const ScaleValues& values) {
+void set_single(WeightStore& store, Format format, const ScaleValues& values) {
   if (values.scales.size() != 1 || values.zero_points.size() > 1) {
     throw UsageError(fmt::format("{} scales and {} zero points of {}, not 1", values.scales.size(),
-                                 values.zero_points.size(), name(dtype)));
+                                 values.zero_points.size(), format.name()));
   }
-  store.set_scale(dtype, values.scales.front(), values.zero_points.empty() ? 0 : values.zero_points.front());
+  store.set_scale(format, values.scales.front(), values.zero_points.empty() ? 0 : values.zero_points.front());
 }
 
 void restore_scales(const ScaleValues& values, Restored& restored) {
   const Scheme scheme = restored.config.scheme();
-  if (scheme.format.is_block()) {
-    throw UsageError(fmt::format("{} scales of {}", values.scales.size(), scheme.format.name()));
-  }
   if (scheme.granularity == Granularity::tensor) {
-    set_single(*restored.weights, scheme.format.dtype(), values);
+    set_single(*restored.weights, scheme.format, values);
   } else {
     restored.weights->set_scales(scheme, values.scales, values.zero_points);
   }
@@ -216,9 +213,10 @@ void restore_layers(const SafetensorsFile& file, Network& network) {
 /// The scales that the master does not determine; those of types without scales are carried along.
 ScaleValues fixed_scales(const Layer& layer) {
   const Scheme scheme = layer.config.scheme();
-  if (scheme.format.is_block()) return {};
-  const DType dtype = scheme.format.dtype();
-  if (!is_scaled(dtype)) return {{layer.weights->scale(dtype)}, {}};
+  if (!scheme.format.has_scales()) {
+    const std::optional<float> given = layer.weights->explicit_scale(scheme.format);
+    return given ? ScaleValues{{*given}, {}} : ScaleValues{};
+  }
   const std::shared_ptr<const Version> version = layer.weights->morph(scheme);
   if (!version->has_explicit_scale()) return {};
   const std::span<const float> scales = version->scales(), zero_points = version->zero_points();

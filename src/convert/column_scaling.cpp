@@ -62,7 +62,10 @@ class ColumnScaler {
         if (traits_.shared_norm) consumers.insert(consumers.end(), first.begin(), first.end());
         scaled += scale_group(consumers, {Role::attention_norm, Role::attention_norm_bias}, identity(traits_.width));
       }
-      scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
+      // A norm of values would take back what their rows are divided by.
+      if (!row.value_norm) {
+        scaled += scale_group({Role::attention_output}, {Role::value, Role::value_bias}, value_columns());
+      }
       if (traits_.block[block].experts) continue;
       if (has_norms) {
         scaled += scale_group(first, {Role::feed_forward_norm, Role::feed_forward_norm_bias}, identity(traits_.width));

@@ -16,8 +16,8 @@
 #include "guided/encode_matrix.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
-#include "weights/packed_array.h"
 
 namespace imago::convert {
 

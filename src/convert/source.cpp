@@ -18,7 +18,7 @@
 #include "guided/sketch.h"
 #include "imago/error.h"
 #include "imago/files.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::convert {
 
@@ -43,12 +43,12 @@ files::StoredTensor& add_layer(OpenNetwork& open, const Layer& layer, const std:
   files::StoredTensor& tensor = open.tensors.emplace_back();
   tensor.name = path;
   // Blocks and vectors are no single tensor: seen from outside, such an array is what it decodes to.
-  const bool has_parts = scheme.format.is_block() && store.shape().vectors != 0;
-  tensor.format = has_parts ? DType::float32 : scheme.format;
+  const bool parts = has_parts(scheme.format, store.shape());
+  tensor.format = parts ? DType::float32 : scheme.format;
   tensor.type = tensor.format->name();
   tensor.shape = store.rows() == 1 ? Shape{store.cols()} : Shape{store.rows(), store.cols()};
   tensor.file = open.path;
-  const std::shared_ptr<const Version> version = has_parts ? nullptr : store.morph(scheme);
+  const std::shared_ptr<const Version> version = parts ? nullptr : store.morph(scheme);
   tensor.bytes = version ? version->codes() : std::as_bytes(store.master());
   if (version) {
     tensor.scale_values.assign(version->scales().begin(), version->scales().end());

@@ -119,8 +119,7 @@ std::string type_name(const TargetType& type, const files::StoredTensor& source)
 
 std::optional<SafetensorsType> plain_safetensors_type(const TargetType& type, const files::StoredTensor& source) {
   if (!type.format) return source.safetensors_type;
-  if (type.scaled || type.format->is_block()) return std::nullopt;
-  return files::safetensors_type(type.format->dtype());
+  return type.scaled ? std::nullopt : files::safetensors_type(*type.format);
 }
 
 std::optional<Format> mixed_type(Format format, const models::TensorRecipe& tensor, bool tied) {
@@ -141,7 +140,7 @@ std::optional<std::uint32_t> gguf_file_type(Format format, bool mixed) noexcept 
   if (format == DType::float32) return 0;
   if (format == DType::float16) return 1;
   if (format == DType::bfloat16) return 32;
-  if (!format.is_block() || !format.in_gguf()) return std::nullopt;
+  if (format.is_wide() || !format.in_gguf()) return std::nullopt;
   return static_cast<std::uint32_t>(info(format.block()).file_types[mixed ? 1 : 0]);
 }
 

@@ -14,7 +14,7 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/models.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::convert {
 
@@ -183,8 +183,9 @@ class Planner {
     if (planned != planned_.end()) return as_planned(planned->second, recipe);
     if (!options_.type) return prefers(recipe) ? preferred(recipe) : keep(recipe);
     if (is_network_) {
-      if (options_.type->is_block() && recipe.array->matrix_count() == 0) return keep(recipe, "vectors stay wide");
-      return fitted(*options_.type, recipe, "asked for");
+      // Block formats are for matrices; a dtype is for any array.
+      const bool fits = recipe.array->matrix_count() != 0 || fitting_type(*options_.type, *recipe.array);
+      return fits ? fitted(*options_.type, recipe, "asked for") : keep(recipe, "vectors stay wide");
     }
     if (source.format && source.format->has_scales() && source.scale_group == 0 &&
         info(source.format->dtype()).kind != NumberKind::narrow_float) {
@@ -236,7 +237,7 @@ class Planner {
   }
 
   TypeChoice keep(const TensorRecipe& recipe, std::string_view why = "kept") const {
-    if (recipe.scheme && recipe.scheme->format.is_block())
+    if (recipe.scheme && has_parts(recipe.scheme->format, *recipe.array))
       return {{recipe.scheme->format, false}, std::string(why), true};
     TypeChoice choice = keep_type(target_, *recipe.parts.front().tensor);
     if (choice.reason.empty()) choice = {choice.type, std::string(why), true};

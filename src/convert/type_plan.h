@@ -10,6 +10,7 @@
 #include "imago/models.h"
 #include "imago/weights.h"
 #include "models/recipe.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
 
 namespace imago::convert {
@@ -28,7 +29,7 @@ struct PlannedTensor {
 
   /// The target is an array of blocks and float32 vectors.
   bool has_parts() const noexcept {
-    return type.format && type.format->is_block() && recipe->array && recipe->array->vectors != 0;
+    return type.format && recipe->array && imago::has_parts(*type.format, *recipe->array);
   }
   const files::StoredTensor& source() const { return *recipe->parts.front().tensor; }
   /// Scales included.

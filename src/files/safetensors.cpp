@@ -242,8 +242,9 @@ void decode_bool(const StoredTensor& tensor, std::size_t first, std::span<float>
 
 std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept { return row(type).dtype; }
 
-std::optional<SafetensorsType> safetensors_type(DType dtype) noexcept {
-  const auto found = std::ranges::find(kTypes, std::optional(dtype), &TypeRow::dtype);
+std::optional<SafetensorsType> safetensors_type(Format format) noexcept {
+  const auto found =
+      std::ranges::find_if(kTypes, [&](const TypeRow& row) { return row.dtype && *row.dtype == format; });
   return found == kTypes.end() ? std::nullopt : std::optional(found->type);
 }
 

@@ -51,8 +51,8 @@ Shape read_safetensors_shape(const JsonValue& value);
 /// The dtype with the same bytes: all types but BOOL, F8_E8M0 and F4 (whose nibbles are in the other order) have one.
 std::optional<DType> safetensors_dtype(SafetensorsType type) noexcept;
 
-/// The type with the same bytes; none for types below 8 bits.
-std::optional<SafetensorsType> safetensors_type(DType dtype) noexcept;
+/// The type with the same bytes; none for types below 8 bits and block formats.
+std::optional<SafetensorsType> safetensors_type(Format format) noexcept;
 
 /// Elements first … first + out.size() - 1 of a type without a dtype. Throws FormatError for a bool that is neither 0
 /// nor 1. REQUIRES: they are within the bytes.

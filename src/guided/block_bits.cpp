@@ -20,7 +20,9 @@ void put_bits(std::byte* block, std::span<const std::uint16_t> positions, std::s
 
 }  // namespace
 
-std::optional<CodeBits> CodeBits::of(BlockFormat format) {
+std::optional<CodeBits> CodeBits::of(Format type) {
+  if (!type.is_block()) return std::nullopt;
+  const BlockFormat format = type.block();
   const auto values = static_cast<std::size_t>(info(format).values);
   const quant::BlockParts parts = quant::block_parts(format);
   std::vector<std::byte> block(static_cast<std::size_t>(info(format).bytes));

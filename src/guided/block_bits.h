@@ -17,8 +17,8 @@ namespace imago::guided {
 /// The bits of codes.
 class CodeBits {
  public:
-  /// None for formats whose bits belong to several weights at once (tq1_0).
-  static std::optional<CodeBits> of(BlockFormat format);
+  /// None for dtypes, and for formats whose bits belong to several weights at once (tq1_0).
+  static std::optional<CodeBits> of(Format format);
 
   /// The value of each code before scale and offset.
   std::span<const float> levels() const noexcept { return levels_; }

@@ -294,7 +294,7 @@ class StripRounder {
 }  // namespace
 
 bool can_compensate(Format format) {
-  return format.is_block() ? CodeBits::of(format.block()).has_value() : format.has_scales() && format.bits() <= 8;
+  return format.has_scales() ? format.bits() <= 8 : CodeBits::of(format).has_value();
 }
 
 EncodedMatrix encode_compensated(std::span<const float> weights, std::size_t rows, const Scheme& scheme,

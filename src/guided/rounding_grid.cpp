@@ -170,7 +170,7 @@ class ScaledGrid final : public RoundingGrid {
 GridFormat::GridFormat(const Scheme& scheme, std::size_t columns)
     : scheme_(scheme),
       columns_(columns),
-      bits_(scheme.format.is_block() ? CodeBits::of(scheme.format.block()) : std::nullopt),
+      bits_(CodeBits::of(scheme.format)),
       levels_(bits_ ? Levels(bits_->levels()) : Levels::of(scheme.format.dtype())) {
   if (!bits_) return;
   for (const ScaleBits::Part part : kParts) part_bits_.emplace_back(scheme.format.block(), part);

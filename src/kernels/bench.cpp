@@ -105,7 +105,7 @@ Timing measure(double seconds, std::span<const std::byte> bytes, Pass&& pass) {
 /// Those that users may name.
 std::vector<Format> all_formats() {
   std::vector<Format> formats(kFormats.begin(), kFormats.end());
-  std::erase_if(formats, [](Format format) { return format.is_block() && !format.in_gguf(); });
+  std::erase_if(formats, [](Format format) { return !format.is_target(); });
   return formats;
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -96,7 +95,7 @@ WeightShape weight_shape_of(const LayerConfig& config) {
   const std::size_t biases = dims.projected() + dims.width;
   return {.rows = 1,
           .cols = checked_add(matrices, biases, kWhat),
-          .row = std::gcd(dims.width, dims.queries),
+          .matrices = {{{dims.projected(), dims.width}, {dims.width, dims.queries}}},
           .vectors = biases};
 }
 

@@ -133,7 +133,7 @@ WeightShape shape_of(const LayerConfig& config) {
     cols = checked_mul(cols, kernel, "the weights of a convolution");
   }
   checked_mul(filters, cols, "the weights of a convolution");
-  return {.rows = filters, .cols = cols};
+  return {.rows = filters, .cols = cols, .decoded = true};
 }
 
 template <class T>

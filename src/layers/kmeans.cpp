@@ -35,7 +35,7 @@ enum Scratch : std::size_t { kGradPre, kGradLogits, kScratchCount };
 
 WeightShape weight_shape_of(const LayerConfig& config) {
   const KMeansDims dims = kmeans_dims(config);
-  return {.rows = dims.clusters, .cols = dims.width};
+  return {.rows = dims.clusters, .cols = dims.width, .decoded = true};
 }
 
 template <class T>

@@ -8,7 +8,9 @@
 #include "imago/error.h"
 #include "layers/layer_functions.h"
 #include "layers/settings.h"
+#include "testing/every_layer.h"
 #include "testing/gradient_check.h"
+#include "weights/view_cache.h"
 
 namespace imago {
 namespace {
@@ -33,6 +35,38 @@ TEST(LayerFunctions, EveryTypeHasItsRow) {
     EXPECT_TRUE(row.weight_shape != nullptr && row.forward != nullptr && row.backward != nullptr) << name(type);
     const bool owns_weights = id < static_cast<int>(LayerType::softmax);
     EXPECT_EQ(row.initialize != nullptr, owns_weights) << name(type);
+  }
+}
+
+// A forward reads these and nothing else, so nothing else is copied to an accelerator.
+TEST(LayerViews, AreWhatTheForwardReads) {
+  for (int id = 0; id < kLayerTypes; ++id) {
+    const auto type = static_cast<LayerType>(id);
+    auto [layer, x] = testing::layer_case(type);
+    if (weight_shape(layer.config).count() == 0 || type == LayerType::embedding) continue;  // decodes row by row
+    SCOPED_TRACE(name(type));
+    testing::randomize_layer(layer, 3);
+    layer.config.dtype = DType::int8;
+    layers::LayerState state;
+    layers::Run run;
+    layers::forward_layer(layer, x, nullptr, state, run);
+    std::vector<std::string> wanted, read;
+    const auto text = [](std::size_t first, std::size_t rows, std::size_t cols) {
+      return std::to_string(first) + ": " + std::to_string(rows) + " x " + std::to_string(cols);
+    };
+    view_cache(*layer.weights).host_matrices.for_each([&](const ViewCache::Key& key, const auto&) {
+      read.push_back("matrix " + text(key.first, key.rows, key.cols));
+    });
+    view_cache(*layer.weights).decoded.for_each([&](const ViewCache::Key& key, const auto&) {
+      read.push_back("decoded " + text(key.first, key.rows, key.cols));
+    });
+    const LayerViews views = layer_views(layer.weights->shape());
+    for (const MatrixSlice& slice : views.matrices)
+      wanted.push_back("matrix " + text(slice.first, slice.rows, slice.cols));
+    for (const auto& [first, count] : views.decoded) wanted.push_back("decoded " + text(first, 1, count));
+    std::ranges::sort(read);
+    std::ranges::sort(wanted);
+    EXPECT_EQ(read, wanted);
   }
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "imago/error.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 #include "weights/random.h"
 
 namespace imago::layers {

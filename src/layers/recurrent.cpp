@@ -8,7 +8,6 @@
 // is h. saved[1], LSTM only: c, [S + 1][B][H], zeros in front.
 
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
 #include "base/checked.h"
@@ -130,7 +129,7 @@ WeightShape shape_of(const LayerConfig& config) {
   const RecurrentSizes sizes = recurrent_sizes(config);
   return {.rows = 1,
           .cols = checked_mul(Cell::kGates, gate_weights(sizes), "the weights of a layer"),
-          .row = std::gcd(sizes.inputs, sizes.hidden),
+          .matrices = {{{sizes.hidden, sizes.inputs}, {sizes.hidden, sizes.hidden}}},
           .vectors = sizes.hidden,
           .repeats = Cell::kGates};
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/checked.h"
 #include "base/parallel.h"
@@ -42,7 +41,7 @@ WeightShape weight_shape_of(const LayerConfig& config) {
   const SwiGluParts parts = swiglu_parts(config);
   return {.rows = 1,
           .cols = parts.matrix_values() + 2 * parts.inner + parts.width,
-          .row = std::gcd(parts.width, parts.inner),
+          .matrices = {{{parts.inner, parts.width}, {parts.inner, parts.width}, {parts.width, parts.inner}}},
           .vectors = 2 * parts.inner + parts.width};
 }
 

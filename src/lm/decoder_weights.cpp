@@ -63,6 +63,11 @@ class DecoderLoader {
     if (program.embed.positions) {
       weights_.runners.front()->take(*program.embed.positions, vector(program.embed.positions->role));
     }
+    if (const auto& layers = program.embed.layers) {
+      load({.keys = {layers->table}, .multiplied = false, .looked_up = true});
+      load({.keys = {layers->projection}});
+      load({.kind = WeightUse::Kind::norm, .keys = {layers->norm}}, 0);
+    }
   }
 
   /// Which matrices did not take the type that the options ask for.

@@ -288,6 +288,23 @@ constexpr auto kArchitectures = std::to_array<ArchitectureFacts>({
      .two_ropes = true,
      .window_rope_base = 1e4,
      .activation_key = "hidden_activation"},
+    {.architecture = Architecture::gemma4,
+     .model_type = "gemma4_text",
+     .class_name = "Gemma4ForCausalLM",
+     .gguf = "gemma4",
+     .post_norms = true,
+     .query_norm = QueryNorm::head,
+     .activation = Activation::gelu,
+     .value_norm = true,
+     .block_scale = true,
+     .tied_by_default = true,
+     .rope_base = 1e6,
+     .windows = Windows::always,
+     .lists_layer_types = true,
+     .full_period = 6,
+     .two_ropes = true,
+     .window_rope_base = 1e4,
+     .activation_key = "hidden_activation"},
 });
 
 const ArchitectureFacts* find(std::string_view ArchitectureFacts::*column, std::string_view name) noexcept {

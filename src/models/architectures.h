@@ -35,6 +35,8 @@ struct ArchitectureFacts {
   bool shared_norm = false;        ///< where they are side by side, one norm serves both
   bool norm_bias = false;          ///< layer norms have biases
   bool norms_around_zero = false;  ///< norms multiply by 1 + their weights in folders
+  bool value_norm = false;         ///< heads of values are normed, without weights
+  bool block_scale = false;        ///< blocks end with a number that the stream is multiplied by
   bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
   bool feed_forward_bias = false;  ///< layers without a gate have biases
   bool output_bias = false;        ///< logits have a bias

@@ -88,19 +88,38 @@ void GgufFields::fail_at(std::string_view key, std::string_view problem) const {
   fail(fmt::format("'{}' {}", full(key), problem));
 }
 
+std::vector<std::int64_t> GgufFields::integers(std::string_view key, std::int64_t high) const {
+  const GgufArray& array = *source_.require(full(key)).array();
+  const bool numbers = array.strings().empty() && array.type() != GgufType::f32 && array.type() != GgufType::f64 &&
+                       array.type() != GgufType::boolean;
+  if (!numbers || array.size() == 0) fail_at(key, "must be a whole number");
+  const std::vector<std::int64_t> values = array.integers();
+  for (const std::int64_t value : values) {
+    if (value < 1 || value > high) fail_at(key, fmt::format("must be from 1 to {}, not {}", high, value));
+  }
+  return values;
+}
+
 std::size_t GgufFields::read_size(std::string_view key, std::int64_t high) const {
   const GgufValue* value = source_.find(full(key));
-  const GgufArray* array = value == nullptr ? nullptr : value->array();
-  if (array == nullptr) return static_cast<std::size_t>(source_.require_integer(full(key), 1, high));
-  const bool numbers = array->strings().empty() && array->type() != GgufType::f32 && array->type() != GgufType::f64 &&
-                       array->type() != GgufType::boolean;
-  if (!numbers || array->size() == 0) fail_at(key, "must be a whole number");
-  const std::vector<std::int64_t> values = array->integers();
+  if (value == nullptr || value->array() == nullptr) {
+    return static_cast<std::size_t>(source_.require_integer(full(key), 1, high));
+  }
+  const std::vector<std::int64_t> values = integers(key, high);
   if (std::ranges::adjacent_find(values, std::not_equal_to()) != values.end()) {
     refuse(fmt::format("'{}' differs between blocks, which is not supported", full(key)));
   }
-  if (values[0] < 1 || values[0] > high) fail_at(key, fmt::format("must be from 1 to {}, not {}", high, values[0]));
   return static_cast<std::size_t>(values[0]);
+}
+
+std::vector<std::size_t> GgufFields::sizes(std::string_view key, std::int64_t high, std::size_t blocks) const {
+  const GgufValue* value = source_.find(full(key));
+  if (value == nullptr || value->array() == nullptr) return std::vector<std::size_t>(blocks, size(key, high));
+  const std::vector<std::int64_t> values = integers(key, high);
+  if (values.size() < blocks) fail_at(key, fmt::format("has {} entries for {} blocks", values.size(), blocks));
+  std::vector<std::size_t> made;
+  for (std::size_t i = 0; i < blocks; ++i) made.push_back(static_cast<std::size_t>(values[i]));
+  return made;
 }
 
 std::size_t GgufFields::count(std::string_view key, std::int64_t high, std::size_t fallback) const {

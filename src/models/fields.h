@@ -101,6 +101,8 @@ class GgufFields final : public Fields {
   bool has(std::string_view key) const override { return source_.find(full(key)) != nullptr; }
   /// Whole numbers from 0.
   std::size_t count(std::string_view key, std::int64_t high, std::size_t fallback) const;
+  /// Whole numbers from 1, one for each block: an array, or one number for all.
+  std::vector<std::size_t> sizes(std::string_view key, std::int64_t high, std::size_t blocks) const;
   /// Numbers from 0.
   double number(std::string_view key, double high, double fallback) const;
   /// As that of all fields, but 0 is absent: converters write it for a multiplier that the model does not have.
@@ -114,6 +116,8 @@ class GgufFields final : public Fields {
   /// Also of an array of equal numbers: some files state sizes for each block. Throws UnsupportedError if blocks
   /// differ.
   std::size_t read_size(std::string_view key, std::int64_t high) const override;
+  /// Of an array. REQUIRES: the key has one.
+  std::vector<std::int64_t> integers(std::string_view key, std::int64_t high) const;
   double read_number(std::string_view key) const override;
   bool read_flag(std::string_view key) const override;
   std::string read_text(std::string_view key) const override { return std::string(source_.require_string(full(key))); }

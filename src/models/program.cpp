@@ -1,5 +1,6 @@
 #include "models/program.h"
 
+#include <cmath>
 #include <utility>
 
 #include "models/architectures.h"
@@ -14,16 +15,19 @@ using backend::Slot;
 using backend::Step;
 using backend::WeightKey;
 
-backend::Sizes sizes_of(const Traits& traits, const BlockTraits& block) {
+backend::Sizes sizes_of(const Traits& traits, std::size_t index) {
+  const BlockTraits& block = traits.block[index];
   return {.width = traits.width,
           .heads = traits.heads,
-          .kv_heads = traits.kv_heads,
-          .head_values = traits.head_values,
+          .kv_heads = block.cache ? 0 : kv_heads_of(traits, index),
+          .head_values = head_values_of(traits, index),
           .feed_forward = block.feed_forward,
           .vocabulary = traits.vocabulary,
           .experts = block.experts ? traits.experts : 0,
           .experts_used = block.experts ? traits.experts_used : 0,
-          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0};
+          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0,
+          .layer_inputs = traits.layer_values * traits.blocks,
+          .layer_values = traits.layer_values};
 }
 
 /// Writes the steps of one block, or of the output.
@@ -44,7 +48,11 @@ class Writer {
       finish_attention();
       feed_forward(enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
     }
-    return {sizes_of(traits_, traits_.block[block_]), std::move(steps_)};
+    if (traits_.layer_values != 0) add_layer_input();
+    if (facts(traits_.architecture).block_scale) {
+      steps_.push_back(backend::ScaleStream{.factor = key(Role::block_scale)});
+    }
+    return {sizes_of(traits_, block_), std::move(steps_)};
   }
 
   std::vector<Step> output() {
@@ -86,15 +94,22 @@ class Writer {
   }
 
   void attend(Slot in) {
-    products(in, {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query},
-                  {.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key},
-                  {.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value}});
     const bool turned = facts(traits_.architecture).query_norm_turned;
     const BlockTraits& block = traits_.block[block_];
+    const bool has_keys = !block.cache.has_value();
+    std::vector<Product> list = {{.matrix = key(Role::query), .bias = key(Role::query_bias), .out = Slot::query}};
+    if (has_keys) list.push_back({.matrix = key(Role::key), .bias = key(Role::key_bias), .out = Slot::key});
+    if (has_keys && !block.keys_are_values) {
+      list.push_back({.matrix = key(Role::value), .bias = key(Role::value_bias), .out = Slot::value});
+    }
+    products(in, std::move(list));
+    if (facts(traits_.architecture).value_norm && has_keys) {
+      steps_.push_back(backend::NormValues{.from = block.keys_are_values ? Slot::key : Slot::value, .eps = eps()});
+    }
     const bool other_rope = traits_.window_rope && block.window != 0;
     if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
-      steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
+      if (has_keys) steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
     backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
                          .rope = other_rope ? 1U : 0U,
@@ -103,6 +118,7 @@ class Writer {
                          .scale = traits_.attention_scale,
                          .cap = traits_.attention_cap};
     if (!block.rope) step.rotary = 0;
+    step.cache = block.cache;
     if (turned) {
       step.query_norm = key(Role::query_norm);
       step.key_norm = key(Role::key_norm);
@@ -113,6 +129,14 @@ class Writer {
       step.growth_period = static_cast<std::size_t>(traits_.rope_scaling.original_context);
     }
     steps_.push_back(step);
+  }
+
+  /// A narrow layer of the stream, gated by the input of this block.
+  void add_layer_input() {
+    products(Slot::stream, {{.matrix = key(Role::layer_gate), .out = Slot::layer_hidden}});
+    steps_.push_back(backend::TakeLayerInput{.activation = traits_.activation});
+    products(Slot::layer_hidden, {{.matrix = key(Role::layer_output)}});
+    leave(Role::layer_post_norm);
   }
 
   void finish_attention() {
@@ -185,6 +209,15 @@ backend::Program make_program(const Traits& traits) {
                            .blocks = {},
                            .output = Writer(traits, 0).output()};
   if (traits.learned_positions) program.embed.positions = WeightKey{Role::position_embedding};
+  if (traits.layer_values != 0) {
+    program.embed.layers = {.table = {Role::layer_embedding},
+                            .projection = {Role::layer_projection},
+                            .norm = {Role::layer_projection_norm},
+                            .table_scale = std::sqrt(static_cast<float>(traits.layer_values)),
+                            .projection_scale = 1 / std::sqrt(static_cast<float>(traits.width)),
+                            .scale = 1 / std::sqrt(2.0F),
+                            .eps = static_cast<float>(traits.norm_eps)};
+  }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());
     program.sizes.include(program.blocks.back().sizes);

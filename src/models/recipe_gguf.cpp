@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "imago/error.h"
@@ -31,6 +32,12 @@ class MetadataWriter {
     std::copy(values.begin(), values.end(), plain.get());
     add(key, GgufArray::of<bool>(std::span<const bool>(plain.get(), values.size())));
   }
+  /// One number if all are the same.
+  void sizes(std::string_view key, const std::vector<std::size_t>& values) {
+    if (std::ranges::adjacent_find(values, std::not_equal_to()) == values.end()) return size(key, values.front());
+    const std::vector<std::uint32_t> numbers(values.begin(), values.end());
+    add(key, GgufArray::of<std::uint32_t>(numbers));
+  }
   std::vector<GgufMetadata> take() { return std::move(list_); }
 
  private:
@@ -44,6 +51,9 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
   out.number("rope.freq_base", traits.rope_base);
   if (traits.window_rope && traits.window_rope->base != traits.rope_base) {
     out.number("rope.freq_base_swa", traits.window_rope->base);
+  }
+  if (traits.window_rope && traits.window_rope->rotary != traits.rotary) {
+    out.size("rope.dimension_count_swa", traits.window_rope->rotary);
   }
   if (traits.query_growth != 0) out.number("attention.temperature_scale", traits.query_growth);
   const RopeScaling& scaling = traits.rope_scaling;
@@ -86,7 +96,8 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (!has_usual_windows(traits)) out.flags("attention.sliding_window_pattern", windowed(traits));
+  if (!has_usual_windows(traits) || traits.architecture == Architecture::gemma4)
+    out.flags("attention.sliding_window_pattern", windowed(traits));
 }
 
 void write_multipliers(const Traits& traits, MetadataWriter& out) {
@@ -108,6 +119,18 @@ void write_multipliers(const Traits& traits, MetadataWriter& out) {
   }
   if (facts(traits.architecture).parallel == Parallel::stated) out.add("use_parallel_residual", traits.parallel);
   if (traits.architecture == Architecture::falcon) out.add("tensor_data_layout", "jploski");
+}
+
+void write_gemma4(const Traits& traits, MetadataWriter& out) {
+  std::vector<std::size_t> kv_heads;
+  for (std::size_t block = 0; block < traits.blocks; ++block) kv_heads.push_back(kv_heads_of(traits, block));
+  out.sizes("attention.head_count_kv", kv_heads);
+  out.size("attention.key_length_swa", window_head_values(traits));
+  out.size("attention.value_length_swa", window_head_values(traits));
+  const auto shares = [](const BlockTraits& one) { return one.cache.has_value(); };
+  out.size("attention.shared_kv_layers", static_cast<std::size_t>(std::ranges::count_if(traits.block, shares)));
+  out.size("embedding_length_per_layer_input", traits.layer_values);
+  if (traits.logit_cap != 0) out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
 }
 
 void write_experts(const Traits& traits, MetadataWriter& out) {
@@ -145,9 +168,16 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  out.size("feed_forward_length", dense);
+  const bool gemma4 = traits.architecture == Architecture::gemma4;
+  std::vector<std::size_t> widths;
+  for (const BlockTraits& one : traits.block) widths.push_back(gemma4 ? one.feed_forward : dense);
+  out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
-  out.size("attention.head_count_kv", traits.kv_heads);
+  if (gemma4) {
+    write_gemma4(traits, out);
+  } else {
+    out.size("attention.head_count_kv", traits.kv_heads);
+  }
   out.size("attention.key_length", traits.head_values);
   out.size("attention.value_length", traits.head_values);
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
@@ -171,6 +201,9 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
+  }
+  if (traits.layer_vocabulary != 0 && traits.layer_vocabulary != traits.vocabulary) {
+    refuse("with inputs of layers for some tokens only");
   }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
@@ -237,9 +270,10 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
 }
 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
-  if (traits.rope_scaling.kind != Kind::llama3) return;
+  const bool proportional = traits.architecture == Architecture::gemma4;  // whose readers want them in any case
+  if (traits.rope_scaling.kind != Kind::llama3 && !proportional) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = llama3_divisors(main_rope(traits));
+  made->values = proportional ? proportional_divisors(main_rope(traits)) : llama3_divisors(main_rope(traits));
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;

@@ -66,14 +66,19 @@ double share_of(std::size_t some, std::size_t all) {
 }
 
 /// The object of one rotation.
-Object rope_object(const Traits& traits, const Rope& of) {
+Object rope_object(const Traits& traits, const Rope& of, std::size_t head_values) {
   Object rope;
   const RopeScaling& scaling = of.scaling;
-  rope.text("rope_type", scaling.kind == Kind::linear   ? "linear"
-                         : scaling.kind == Kind::llama3 ? "llama3"
-                         : scaling.kind == Kind::yarn   ? "yarn"
-                                                        : "default");
-  if (scaling.kind != Kind::none) rope.number("factor", scaling.factor);
+  rope.text("rope_type", scaling.kind == Kind::linear         ? "linear"
+                         : scaling.kind == Kind::llama3       ? "llama3"
+                         : scaling.kind == Kind::yarn         ? "yarn"
+                         : scaling.kind == Kind::proportional ? "proportional"
+                                                              : "default");
+  if (scaling.kind == Kind::proportional) {
+    rope.number("partial_rotary_factor", scaling.factor);
+  } else if (scaling.kind != Kind::none) {
+    rope.number("factor", scaling.factor);
+  }
   if (scaling.kind == Kind::llama3 || scaling.kind == Kind::yarn) {
     rope.size("original_max_position_embeddings", static_cast<std::size_t>(scaling.original_context));
   }
@@ -89,8 +94,8 @@ Object rope_object(const Traits& traits, const Rope& of) {
     if (traits.query_growth != 0) rope.number("llama_4_scaling_beta", traits.query_growth);
   }
   rope.number("rope_theta", of.base);
-  if (of.rotary != traits.head_values) {
-    rope.number("partial_rotary_factor", share_of(of.rotary, traits.head_values));
+  if (of.rotary != head_values) {
+    rope.number("partial_rotary_factor", share_of(of.rotary, head_values));
   }
   return rope;
 }
@@ -98,19 +103,20 @@ Object rope_object(const Traits& traits, const Rope& of) {
 void write_rope(const Traits& traits, Object& config) {
   const ArchitectureFacts& row = facts(traits.architecture);
   const Rope main = main_rope(traits);
-  const std::string rope = rope_object(traits, main).json(files::JsonStyle::compact);
+  const std::string rope = rope_object(traits, main, traits.head_values).json(files::JsonStyle::compact);
   // transformers 4 reads `rope_theta` and `rope_scaling`, 5 prefers one object.
-  if (main.scaling.kind != Kind::none) config.raw("rope_scaling", rope);
+  if (main.scaling.kind != Kind::none && main.scaling.kind != Kind::proportional) config.raw("rope_scaling", rope);
   config.number("rope_theta", main.base);
   if (row.rotary_share != 1 || main.rotary != traits.head_values) {
     config.number("partial_rotary_factor", share_of(main.rotary, traits.head_values));
   }
   if (row.two_ropes) {
     const Rope windows = traits.window_rope.value_or(main);
-    if (row.window_rope_base != 0) config.number("rope_local_base_freq", windows.base);
+    if (row.norms_around_zero) config.number("rope_local_base_freq", windows.base);
     Object both;
     both.raw("full_attention", rope);
-    both.raw("sliding_attention", rope_object(traits, windows).json(files::JsonStyle::compact));
+    both.raw("sliding_attention",
+             rope_object(traits, windows, window_head_values(traits)).json(files::JsonStyle::compact));
     config.raw("rope_parameters", both.json(files::JsonStyle::compact));
   } else {
     config.raw("rope_parameters", rope);
@@ -145,6 +151,29 @@ std::string inverse_of(float scale) {
   const auto rounded = static_cast<float>(inverse);
   const bool same = static_cast<float>(1 / static_cast<double>(rounded)) == scale;
   return same ? files::format_number(rounded) : files::format_number(inverse);
+}
+
+void write_gemma4(const Traits& traits, Object& config) {
+  const auto shared = static_cast<std::size_t>(
+      std::ranges::count_if(traits.block, [](const BlockTraits& one) { return one.cache.has_value(); }));
+  const std::size_t feed_forward = traits.block.front().feed_forward, usual = traits.kv_heads;
+  config.size("head_dim", window_head_values(traits));
+  config.size("num_kv_shared_layers", shared);
+  config.flag("use_double_wide_mlp", traits.block.back().feed_forward != feed_forward);
+  config.flag("attention_k_eq_v", std::ranges::any_of(traits.block, &BlockTraits::keys_are_values));
+  config.flag("enable_moe_block", false);
+  config.size("hidden_size_per_layer_input", traits.layer_values);
+  config.size("vocab_size_per_layer_input", traits.layer_values == 0 ? traits.vocabulary : traits.layer_vocabulary);
+  config.number_or_null("final_logit_softcapping", traits.logit_cap);
+  Object blocks;
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    if (traits.block[block].window != 0 && kv_heads_of(traits, block) == usual) continue;
+    Object one;
+    one.size("head_dim", head_values_of(traits, block));
+    one.size("num_key_value_heads", kv_heads_of(traits, block));
+    blocks.raw(fmt::format("{}", block), one.json(files::JsonStyle::compact));
+  }
+  config.raw("per_layer_config", blocks.json(files::JsonStyle::compact));
 }
 
 void write_falcon(const Traits& traits, Object& config) {
@@ -187,6 +216,8 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
     config.flag("use_qkv_bias", extras.attention_bias);
   } else if (architecture == Architecture::starcoder2) {
     config.flag("use_bias", extras.attention_bias);
+  } else if (architecture == Architecture::gemma4) {
+    write_gemma4(traits, config);
   } else if (architecture == Architecture::falcon) {
     write_falcon(traits, config);
   }
@@ -295,7 +326,8 @@ RopeScaling find_scaling(const GgufFile& file, const Traits& traits, const Weigh
     for (const Llama3Field& field : kLlama3Fields) scaling.*field.value = stated.positive(field.key, field.high);
     return scaling;
   }
-  const std::optional<RopeScaling> found = llama3_scaling(main_rope(traits), factors);
+  std::optional<RopeScaling> found = proportional_scaling(factors);
+  if (!found) found = llama3_scaling(main_rope(traits), factors);
   if (!found) {
     throw UnsupportedError(
         fmt::format("{}: 'rope_freqs.weight' holds factors that are not those of llama3 scaling, and "

@@ -148,7 +148,10 @@ void expect_there_and_back(const std::string& model) {
   Traits wanted = traits;
   wanted.rope_pairs = between.rope_pairs;
   wanted.norm_offset = 0;
-  if (wanted.rope_scaling.kind == RopeScaling::Kind::llama3) wanted.rope_scaling = {};  // its factors are a tensor
+  const RopeScaling::Kind kind = wanted.rope_scaling.kind;
+  if (kind == RopeScaling::Kind::llama3 || kind == RopeScaling::Kind::proportional) {
+    wanted.rope_scaling = {};  // its factors are a tensor
+  }
   EXPECT_EQ(between, wanted) << model;
   const DecoderTensors tensors(gguf, between);
   EXPECT_TRUE(tensors.unused().empty()) << model;

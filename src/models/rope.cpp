@@ -54,6 +54,15 @@ std::vector<double> yarn_factors(const Rope& rope) {
   return factors;
 }
 
+/// The pairs after the share of those that turn stand still.
+std::vector<double> proportional_factors(const Rope& rope) {
+  std::vector<double> factors(rope.rotary / 2, 0.0);
+  const double share = rope.scaling.kind == RopeScaling::Kind::proportional ? rope.scaling.factor : 1;
+  const auto turning = static_cast<std::size_t>(share * static_cast<double>(rope.rotary) / 2);
+  std::fill_n(factors.begin(), std::min(turning, factors.size()), 1.0);
+  return factors;
+}
+
 }  // namespace
 
 kernels::RopeSettings rope_settings(const Rope& rope, std::span<const float> divisors) {
@@ -62,6 +71,7 @@ kernels::RopeSettings rope_settings(const Rope& rope, std::span<const float> div
   const RopeScaling& scaling = rope.scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::none: break;
+    case RopeScaling::Kind::proportional: settings.frequency_factors = proportional_factors(rope); break;
     case RopeScaling::Kind::linear: settings.frequency_factors.assign(rope.rotary / 2, 1 / scaling.factor); break;
     case RopeScaling::Kind::llama3: settings.frequency_factors = llama3_factors(rope); break;
     case RopeScaling::Kind::yarn:
@@ -83,6 +93,24 @@ kernels::RopeSettings rope_settings(const Rope& rope, std::span<const float> div
 }
 
 double yarn_attention_factor(double factor) noexcept { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
+
+std::vector<float> proportional_divisors(const Rope& rope) {
+  constexpr float kStill = 1e30F;  // as llama.cpp's converter has it
+  std::vector<float> divisors;
+  for (const double factor : proportional_factors(rope)) divisors.push_back(factor == 0 ? kStill : 1.0F);
+  return divisors;
+}
+
+std::optional<RopeScaling> proportional_scaling(std::span<const float> divisors) {
+  const auto still = std::ranges::find_if(divisors, [](float divisor) { return divisor >= 1e20F; });
+  const auto is_one = [](float divisor) { return divisor == 1; };
+  const auto is_large = [](float divisor) { return divisor >= 1e20F; };
+  if (!std::all_of(divisors.begin(), still, is_one) || !std::all_of(still, divisors.end(), is_large)) {
+    return std::nullopt;
+  }
+  const double share = static_cast<double>(still - divisors.begin()) / static_cast<double>(divisors.size());
+  return RopeScaling{.kind = RopeScaling::Kind::proportional, .factor = share};
+}
 
 std::vector<float> llama3_divisors(const Rope& rope) {
   std::vector<float> divisors;

@@ -24,4 +24,8 @@ std::vector<float> llama3_divisors(const Rope& rope);
 /// power of two as context, and any factor.
 std::optional<RopeScaling> llama3_scaling(const Rope& rope, std::span<const float> divisors);
 
+/// Likewise of pairs of which only the first ones turn: 1 for those, and a large number for the others.
+std::vector<float> proportional_divisors(const Rope& rope);
+std::optional<RopeScaling> proportional_scaling(std::span<const float> divisors);
+
 }  // namespace imago::models

@@ -27,6 +27,13 @@ constexpr std::array kNames = {
     RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
     RoleNames{Role::output_bias, "lm_head.bias", "", "output.bias"},
     RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
+    RoleNames{Role::layer_embedding, "model.embed_tokens_per_layer.weight", "", "per_layer_token_embd.weight"},
+    RoleNames{Role::layer_projection, "model.per_layer_model_projection.weight", "", "per_layer_model_proj.weight"},
+    RoleNames{Role::layer_projection_norm, "model.per_layer_projection_norm.weight", "", "per_layer_proj_norm.weight"},
+    RoleNames{Role::layer_gate, "per_layer_input_gate.weight", "", "inp_gate.weight"},
+    RoleNames{Role::layer_output, "per_layer_projection.weight", "", "proj.weight"},
+    RoleNames{Role::layer_post_norm, "post_per_layer_input_norm.weight", "", "post_norm.weight"},
+    RoleNames{Role::block_scale, "layer_scalar", "", "layer_output_scale.weight"},
     RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
     RoleNames{Role::attention_norm_bias, "input_layernorm.bias", "ln_1.bias", "attn_norm.bias"},
     RoleNames{Role::attention_post_norm, "post_attention_layernorm.weight", "", "post_attention_norm.weight"},
@@ -187,7 +194,15 @@ class Lister {
   std::vector<LayoutTensor> list_;
 };
 
-void list_projections(const Traits& traits, const Naming& naming, Lister& list) {
+/// Of a block that has no keys of its own, or whose keys are its values too.
+bool lacks(const BlockTraits& block, Role role) {
+  const bool value = role == Role::value || role == Role::value_bias;
+  const bool key = role == Role::key || role == Role::key_bias || role == Role::key_norm;
+  return block.cache ? key || value : block.keys_are_values && value;
+}
+
+void list_projections(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
+  const auto has = [&](Role role) { return !lacks(traits.block[block], role); };
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
   const bool bias_optional = !gpt2 && (naming.gguf || traits.architecture != Architecture::qwen2);
@@ -199,12 +214,16 @@ void list_projections(const Traits& traits, const Naming& naming, Lister& list) 
     list.add_named(fmt::format("{}.bias", name), {Role::query_bias, Role::key_bias, Role::value_bias}, bias_optional)
         .groups = groups;
   } else {
-    for (const Role role : {Role::query, Role::key, Role::value}) list.add(role);
-    for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) list.add(role, bias_optional);
+    for (const Role role : {Role::query, Role::key, Role::value}) {
+      if (has(role)) list.add(role);
+    }
+    for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) {
+      if (has(role)) list.add(role, bias_optional);
+    }
   }
   if (traits.query_norm != QueryNorm::none) {
     list.add(Role::query_norm);
-    list.add(Role::key_norm);
+    if (has(Role::key_norm)) list.add(Role::key_norm);
   }
   list.add(Role::attention_output);
   list.add(Role::attention_output_bias, !gpt2);
@@ -288,6 +307,9 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
   if (!traits.tied_output) list.add(Role::output);
   if (facts(traits.architecture).output_bias) list.add(Role::output_bias);
   if (naming.gguf && !traits.learned_positions) list.add(Role::rope_factors, true);
+  if (traits.layer_values != 0) {
+    for (const Role role : {Role::layer_embedding, Role::layer_projection, Role::layer_projection_norm}) list.add(role);
+  }
   return list.take();
 }
 
@@ -298,7 +320,7 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     list.add(Role::attention_norm);
     if (biased) list.add(Role::attention_norm_bias);
   }
-  list_projections(traits, naming, list);
+  list_projections(traits, naming, block, list);
   if (traits.post_norms) list.add(Role::attention_post_norm);
   if (traits.pre_norms && !traits.shared_norm) {
     // With norms on both sides, the name that others give this one is taken by the norm after attention.
@@ -311,11 +333,17 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
   }
   list_feed_forward(traits, naming, block, list);
   if (traits.post_norms) list.add(Role::feed_forward_post_norm);
+  if (traits.layer_values != 0) {
+    for (const Role role : {Role::layer_gate, Role::layer_output, Role::layer_post_norm}) list.add(role);
+  }
+  if (facts(traits.architecture).block_scale) list.add(Role::block_scale);
   return list.take();
 }
 
 RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcept {
-  const std::size_t query = traits.heads * traits.head_values, key = traits.kv_heads * traits.head_values;
+  const std::size_t head_values = head_values_of(traits, block);
+  const std::size_t query = traits.heads * head_values, key = kv_heads_of(traits, block) * head_values;
+  const std::size_t layer_inputs = traits.layer_values * traits.blocks;
   const std::size_t width = traits.width, feed_forward = traits.block[block].feed_forward;
   const std::size_t shared = traits.shared_feed_forward;
   const bool whole_row = traits.query_norm == QueryNorm::row;
@@ -349,8 +377,8 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::value: return {key, width};
     case Role::key_bias:
     case Role::value_bias: return {key, 1, true};
-    case Role::query_norm: return {whole_row ? query : traits.head_values, 1, true};
-    case Role::key_norm: return {whole_row ? key : traits.head_values, 1, true};
+    case Role::query_norm: return {whole_row ? query : head_values, 1, true};
+    case Role::key_norm: return {whole_row ? key : head_values, 1, true};
     case Role::attention_output: return {width, query};
     case Role::gate:
     case Role::up: return {feed_forward, width};
@@ -366,6 +394,13 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::shared_down: return {width, shared};
     case Role::rope_factors: return {traits.rotary / 2, 1, true};
     case Role::output_bias: return {traits.vocabulary, 1, true};
+    case Role::layer_embedding: return {traits.layer_vocabulary, layer_inputs};
+    case Role::layer_projection: return {layer_inputs, width};
+    case Role::layer_projection_norm: return {traits.layer_values, 1, true};
+    case Role::layer_gate: return {traits.layer_values, width};
+    case Role::layer_output: return {width, traits.layer_values};
+    case Role::layer_post_norm: return {width, 1, true};
+    case Role::block_scale: return {1, 1, true};
     case Role::attention_gate: return {query, width};
     case Role::channels: return {channels, width};
     case Role::input_gate:
@@ -400,7 +435,9 @@ const files::StoredTensor* find_weight(const files::TensorFile& file, std::strin
 
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  const bool outer = role < Role::attention_norm || role == Role::rope_factors || role == Role::output_bias;
+  constexpr std::array kOuter = {Role::rope_factors, Role::output_bias, Role::layer_embedding, Role::layer_projection,
+                                 Role::layer_projection_norm};
+  const bool outer = role < Role::attention_norm || std::ranges::find(kOuter, role) != kOuter.end();
   const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(
       tensors, [&](const LayoutTensor& tensor) { return std::ranges::find(tensor.roles, role) != tensor.roles.end(); });

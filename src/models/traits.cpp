@@ -11,16 +11,36 @@
 
 namespace imago::models {
 
+std::size_t head_values_of(const Traits& traits, std::size_t block) {
+  const std::size_t own = traits.block[block].head_values;
+  return own == 0 ? traits.head_values : own;
+}
+std::size_t kv_heads_of(const Traits& traits, std::size_t block) {
+  const std::size_t own = traits.block[block].kv_heads;
+  return own == 0 ? traits.kv_heads : own;
+}
+std::size_t window_head_values(const Traits& traits) {
+  const auto found = std::ranges::find_if(traits.block, [](const BlockTraits& one) { return one.window != 0; });
+  return found == traits.block.end() || found->head_values == 0 ? traits.head_values : found->head_values;
+}
+
 void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
-  if (traits.kv_heads > traits.heads || traits.heads % traits.kv_heads != 0) {
-    fields.fail(fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads,
-                            traits.kv_heads));
+  for (std::size_t block = 0; block < traits.blocks; ++block) {
+    const std::size_t kv_heads = kv_heads_of(traits, block);
+    if (kv_heads <= traits.heads && traits.heads % kv_heads == 0) continue;
+    fields.fail(
+        fmt::format("{} is {}, which is not a multiple of {} = {}", keys.heads, traits.heads, keys.kv_heads, kv_heads));
   }
   const bool turns = traits.rotary != 0 && traits.rotary % 2 == 0 && traits.rotary <= traits.head_values;
   if (!traits.learned_positions && !turns) {
     fields.fail(
         fmt::format("{} gives {} values of a head that turn; it must be an even number from 2 to the {} of a head",
                     keys.rotary, traits.rotary, traits.head_values));
+  }
+  const std::size_t windows_turn = traits.window_rope ? traits.window_rope->rotary : 2;
+  if (windows_turn == 0 || windows_turn % 2 != 0 || windows_turn > window_head_values(traits)) {
+    fields.fail(fmt::format("{} values of a head turn in blocks with a window; it must be an even number from 2 to {}",
+                            windows_turn, window_head_values(traits)));
   }
   if (traits.experts_used > traits.experts || (traits.experts > 0 && traits.experts_used == 0)) {
     fields.fail(fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used,

@@ -48,6 +48,7 @@ enum class Architecture : std::uint8_t {
   stablelm,
   falcon,
   gemma3,
+  gemma4,
 };
 
 /// As config.json spells it in `model_type`. (GGUF writes "llama" for mistral and mixtral, "qwen3moe".)
@@ -55,9 +56,9 @@ std::string_view name(Architecture architecture) noexcept;
 
 /// How rotary frequencies change beyond the context that was trained on.
 struct RopeScaling {
-  enum class Kind : std::uint8_t { none, linear, llama3, yarn };
+  enum class Kind : std::uint8_t { none, linear, llama3, yarn, proportional };
   Kind kind = Kind::none;
-  double factor = 1;
+  double factor = 1;                                 ///< proportional: the share of the pairs that turn, the first ones
   double original_context = 0;                       ///< llama3, yarn
   double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
   double beta_fast = 32, beta_slow = 1;              ///< yarn
@@ -94,9 +95,12 @@ enum class Mixer : std::uint8_t {
 struct BlockTraits {
   Mixer mixer = Mixer::attention;
   bool rope = true;
-  std::size_t window = 0;        ///< keys a token sees; 0: all before it
-  std::size_t feed_forward = 0;  ///< of an expert where there are experts
-  bool experts = false;          ///< else one dense feed-forward layer
+  std::size_t window = 0;                     ///< keys a token sees; 0: all before it
+  std::size_t feed_forward = 0;               ///< of an expert where there are experts
+  bool experts = false;                       ///< else one dense feed-forward layer
+  std::size_t head_values = 0, kv_heads = 0;  ///< 0: those of the model
+  bool keys_are_values = false;               ///< values are the keys before their norm
+  std::optional<std::size_t> cache = {};      ///< an earlier block whose keys and values it attends to
 
   bool operator==(const BlockTraits&) const = default;
 };
@@ -161,6 +165,9 @@ struct Traits {
   std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
   bool shared_router = false;           ///< which weighs it
 
+  /// Inputs that each block has besides the stream: their width, and tokens that have some. 0: there are none.
+  std::size_t layer_values = 0, layer_vocabulary = 0;
+
   RecurrentTraits recurrent;
   bool tied_output = false;  ///< logits by the token embedding
 
@@ -169,6 +176,11 @@ struct Traits {
 
 /// The rotation of the blocks without a window, and of all of them if there is no other.
 inline Rope main_rope(const Traits& traits) { return {traits.rope_base, traits.rotary, traits.rope_scaling}; }
+
+std::size_t head_values_of(const Traits& traits, std::size_t block);
+std::size_t kv_heads_of(const Traits& traits, std::size_t block);
+/// The values of a head in the blocks with a window; those of the model if there are none.
+std::size_t window_head_values(const Traits& traits);
 
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);

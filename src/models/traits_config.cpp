@@ -93,12 +93,12 @@ void read_alpha(const ConfigFields& rope, const Traits& traits, Rope& made) {
 
 /// One rotation. `rope`: the object with its fields, if there is one.
 Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& rope, const Traits& traits,
-               double fallback_base) {
+               double fallback_base, std::size_t head_values) {
   Rope made;
   made.base = stated(config, rope, config.either("rope_theta", "rotary_emb_base"), kMaxRopeBase, fallback_base);
   const double share = stated(config, rope, config.either("partial_rotary_factor", "rotary_pct"), 1,
                               facts(traits.architecture).rotary_share);
-  const auto rotary = static_cast<std::size_t>(static_cast<double>(traits.head_values) * share);
+  const auto rotary = static_cast<std::size_t>(static_cast<double>(head_values) * share);
   made.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
   if (!rope) return made;
 
@@ -111,6 +111,9 @@ Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& ro
     made.scaling = read_yarn(config, *rope, traits.context);
   } else if (type == "longrope" || type == "su") {
     refuse_longrope(config, *rope, traits.context);
+  } else if (type == "proportional") {
+    made.rotary = head_values;
+    made.scaling = {.kind = Kind::proportional, .factor = share};
   } else if (type == "dynamic" && rope->has("alpha") && traits.head_values > 2) {
     read_alpha(*rope, traits, made);
   } else if (type != "default") {
@@ -131,16 +134,18 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
     of_windows = rope->object("sliding_attention");
     rope = rope->object("full_attention");
   }
-  const Rope main = read_rope(config, rope, traits, traits.rope_base);
+  const Rope main = read_rope(config, rope, traits, traits.rope_base, traits.head_values);
   traits.rope_base = main.base;
   traits.rotary = main.rotary;
   traits.rope_scaling = main.scaling;
   if (of_windows) {
-    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base);
+    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base, window_head_values(traits));
   } else if (row.two_ropes) {
     // Scaling is for the blocks that see all of a long text.
     const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
-    traits.window_rope = {config.positive("rope_local_base_freq", kMaxRopeBase, base), main.rotary, {}};
+    traits.window_rope = {config.positive("rope_local_base_freq", kMaxRopeBase, base),
+                          std::min(main.rotary, window_head_values(traits)),
+                          {}};
   }
   if (traits.window_rope == main) traits.window_rope.reset();
   if (rope && rope->has("llama_4_scaling_beta")) {
@@ -212,6 +217,7 @@ constexpr Defaults kDefaults[] = {
     {Architecture::qwen3, 128},
     {Architecture::falcon, 0, 0, 0, 0, 2048},
     {Architecture::gemma3, 256, 8, 4, 262208, 131072},
+    {Architecture::gemma4, 256, 8, 4, 262144, 131072},
 };
 Defaults defaults_of(Architecture architecture) {
   const auto* const found = std::ranges::find(kDefaults, architecture, &Defaults::architecture);
@@ -314,7 +320,8 @@ bool has_window(const ConfigFields& config, const Traits& traits, std::size_t bl
 }
 
 void read_windows(const ConfigFields& config, Traits& traits) {
-  const std::size_t fallback = facts(traits.architecture).norms_around_zero ? 4096 : 0;
+  const bool gemma4 = traits.architecture == Architecture::gemma4;
+  const std::size_t fallback = facts(traits.architecture).norms_around_zero ? 4096 : gemma4 ? 512 : 0;
   const std::size_t window = config.size("sliding_window", kMaxContext, fallback);
   const auto types = config.find("layer_types");
   if (!types || !facts(traits.architecture).lists_layer_types) {
@@ -381,6 +388,10 @@ Traits config_traits(const files::JsonFile& file) {
     read_gpt2_sizes(config, traits);
   } else {
     read_sizes(config, traits);
+    if (row.architecture == Architecture::gemma4) {
+      read_windows(config, traits);
+      read_config_gemma4(config, traits);
+    }
     read_config_rope(config, traits);
     read_branches(config, traits);
   }

@@ -91,7 +91,9 @@ void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
     if (traits.experts > 0) {
       fields.refuse(fmt::format("experts in a model of architecture '{}' are not supported", row.gguf));
     }
-    return set_feed_forward(traits, fields.size("feed_forward_length", kMaxFeedForward));
+    const auto widths = fields.sizes("feed_forward_length", kMaxFeedForward, traits.blocks);
+    for (std::size_t block = 0; block < traits.blocks; ++block) traits.block[block].feed_forward = widths[block];
+    return;
   }
   traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
   if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));

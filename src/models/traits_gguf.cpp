@@ -64,7 +64,9 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.width = fields.size("embedding_length", kMaxWidth);
   traits.context = fields.size("context_length", kMaxContext);
   traits.heads = fields.size("attention.head_count", kMaxHeads);
-  traits.kv_heads = fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
+  traits.kv_heads = traits.architecture == Architecture::gemma4
+                        ? fields.sizes("attention.head_count_kv", kMaxHeads, traits.blocks).front()
+                        : fields.size("attention.head_count_kv", kMaxHeads, traits.heads);
   if (!fields.has("attention.key_length") && traits.width % traits.heads != 0) {
     fields.fail(fmt::format("'{}' is {}, which is not a multiple of '{}' = {}, and there is no '{}'",
                             fields.full("embedding_length"), traits.width, fields.full("attention.head_count"),
@@ -137,7 +139,9 @@ void read_rope(const GgufFields& fields, Traits& traits) {
   }
   if (row.two_ropes) {
     const double usual = row.window_rope_base == 0 ? traits.rope_base : row.window_rope_base;
-    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), traits.rotary, {}};
+    const std::size_t rotary =
+        fields.size("rope.dimension_count_swa", kMaxHeadValues, std::min(traits.rotary, window_head_values(traits)));
+    traits.window_rope = {fields.positive("rope.freq_base_swa", kMaxRopeBase, usual), rotary, {}};
     if (traits.window_rope == main_rope(traits)) traits.window_rope.reset();
   }
   set_rope(traits, usual_rope(traits));
@@ -214,6 +218,7 @@ Traits gguf_traits(const GgufFile& file) {
   read_sizes(fields, traits);
   read_gguf_feed_forward(fields, traits);
   read_windows(fields, traits);
+  if (architecture == Architecture::gemma4) read_gguf_gemma4(fields, traits);
   read_rope(fields, traits);
   read_multipliers(fields, traits);
   read_branches(fields, traits);

@@ -45,6 +45,9 @@ inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
 /// Feed-forward layers and experts: widths of all blocks, and all traits of experts. REQUIRES: blocks is set.
 void read_config_feed_forward(const ConfigFields& config, Traits& traits);
+/// What gemma 4 has besides. REQUIRES: sizes and windows are set.
+void read_config_gemma4(const ConfigFields& config, Traits& traits);
+void read_gguf_gemma4(const GgufFields& fields, Traits& traits);
 void read_gguf_feed_forward(const GgufFields& fields, Traits& traits);
 /// The key of config.json with the number of experts.
 std::string_view experts_key(const ConfigFields& config);

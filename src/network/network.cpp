@@ -11,8 +11,8 @@
 #include "imago/error.h"
 #include "kernels/ops.h"
 #include "network/network_state.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
-#include "weights/packed_array.h"
 #include "weights/random.h"
 
 namespace imago {

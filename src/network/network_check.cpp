@@ -13,7 +13,7 @@
 #include "imago/network.h"
 #include "layers/layer_functions.h"
 #include "network/network_state.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago {
 
@@ -107,9 +107,9 @@ class Check {
       throw ShapeError(fmt::format("{}: {} with {} weights, but its settings ask for {}", layers::describe(owner),
                                    name(layer.config.type), layer.weights->count(), shape.count()));
     }
-    if (layer.config.dtype.is_block() && shape.count() != 0) {
+    if (shape.count() != 0) {
       try {
-        scale_layout(layer.config.scheme(), shape);
+        scale_layout(checked_scheme(layer.config.scheme()), shape);
       } catch (const ShapeError& error) {
         throw ShapeError(fmt::format("{}: {}", layers::describe(owner), error.what()));
       }

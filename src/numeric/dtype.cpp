@@ -16,7 +16,7 @@ namespace {
 std::string known_names(bool with_blocks) {
   std::string names;
   for (const Format format : kFormats) {
-    if (format.is_block() && !(with_blocks && format.in_gguf())) continue;
+    if (!format.is_target() || (format.is_block() && !with_blocks)) continue;
     names += fmt::format("{}{}", names.empty() ? "" : " ", format.name());
   }
   return names;

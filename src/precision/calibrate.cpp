@@ -19,6 +19,7 @@
 #include "lm/fingerprint.h"
 #include "lm/language_model_state.h"
 #include "lm/scored_windows.h"
+#include "models/open_model.h"
 #include "network/network_state.h"
 #include "precision/collect.h"
 #include "precision/measures.h"
@@ -127,7 +128,7 @@ class NetworkInputs final : public layers::MatrixObserver {
 CalibrateReport calibrate_model(const std::string& model, std::string_view text, const std::string& text_name,
                                 const std::string& out, const CalibrateOptions& options) {
   Calibration calibration;
-  calibration.sketch = guided::sketch_model(files::TensorFile::open(model));
+  calibration.sketch = guided::sketch_model(models::open_model(model));
   const LanguageModel loaded = LanguageModel::load(model);
   const std::vector<TokenId> ids = lm::window_tokens(text, loaded.require_tokenizer(), options.context);
   const std::size_t windows = ids.size() / options.context;

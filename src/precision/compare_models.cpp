@@ -11,6 +11,7 @@
 #include "convert/target_types.h"
 #include "imago/error.h"
 #include "imago/precision.h"
+#include "models/open_model.h"
 #include "precision/compare_text.h"
 #include "precision/measures.h"
 #include "precision/model_tensors.h"
@@ -112,7 +113,7 @@ void check_architectures(const TensorFile& a, const TensorFile& b) {
 }  // namespace
 
 ModelComparison compare_models(const std::string& a, const std::string& b, const CompareOptions& options) {
-  const TensorFile file_a = TensorFile::open(a), file_b = TensorFile::open(b);
+  const TensorFile file_a = models::open_model(a), file_b = models::open_model(b);
   check_architectures(file_a, file_b);
   // A bare safetensors file has the names of the folder it was taken from.
   const bool bag = file_a.form() == FileForm::safetensors || file_b.form() == FileForm::safetensors;

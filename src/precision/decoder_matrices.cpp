@@ -1,4 +1,5 @@
 #include "precision/decoder_matrices.h"
+#include "models/open_model.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +18,7 @@ constexpr std::array kBlockRoles = {Role::query,     Role::key,        Role::val
 }  // namespace
 
 DecoderMatrices::DecoderMatrices(const std::string& path)
-    : file_(files::TensorFile::open(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
+    : file_(models::open_model(path)), traits_(models::read_traits(file_)), tensors_(file_, traits_) {
   const auto add = [&](const MatrixKey& key) {
     const auto slice = tensors_.find(key.role, key.block, key.expert);
     if (!slice) return;

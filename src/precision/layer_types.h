@@ -8,7 +8,7 @@
 
 #include "imago/files.h"
 #include "imago/layer.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::precision {
 

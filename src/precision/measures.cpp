@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 namespace imago::precision {
 

@@ -18,6 +18,7 @@
 #include "imago/error.h"
 #include "imago/precision.h"
 #include "lm/matrix_encoder.h"
+#include "models/open_model.h"
 #include "models/recipe.h"
 #include "models/tensor_layout.h"
 #include "models/traits.h"
@@ -125,7 +126,7 @@ class Sweep {
 
  private:
   static files::TensorFile open(const std::string& path) {
-    files::TensorFile file = files::TensorFile::open(path);
+    files::TensorFile file = models::open_model(path);
     if (file.form() == FileForm::safetensors) {
       throw UnsupportedError(fmt::format(
           "{}: a safetensors file alone is not a language model; give the folder with its config.json", path));

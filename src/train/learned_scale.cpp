@@ -20,10 +20,9 @@ float acting_scale(const WeightStore& store, DType dtype) {
 }  // namespace
 
 bool has_learnable_scale(const LayerConfig& config) noexcept {
-  if (config.dtype.is_block()) return false;
+  if (!config.dtype.has_scales()) return false;
   const DTypeInfo& type = info(config.dtype.dtype());
-  const bool is_float = type.kind == NumberKind::wide_float || type.kind == NumberKind::narrow_float;
-  return !is_float && type.bits <= 8 && config.granularity == Granularity::tensor;
+  return type.kind != NumberKind::narrow_float && type.bits <= 8 && config.granularity == Granularity::tensor;
 }
 
 bool learns_scale(const OptimizerOptions& options, const LayerConfig& config) noexcept {

@@ -11,8 +11,8 @@
 #include "base/line_vector.h"
 #include "imago/codec.h"
 #include "imago/error.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
-#include "weights/packed_array.h"
 #include "weights/view_cache.h"
 
 namespace imago {
@@ -32,14 +32,12 @@ void check_slice(const WeightStore& store, std::size_t first, std::size_t count)
 /// Whether kernels can read the slice from its codes; the rules are those of kernels::PackedMatrix.
 bool is_packable(const Version& version, const MatrixSlice& slice) {
   const Format format = version.scheme().format;
-  if (format.is_block()) {
-    const std::size_t block = static_cast<std::size_t>(format.block_values()), count = slice.rows * slice.cols;
-    const ArrayPart part = part_at(version.shape(), slice.first, count);
-    return !part.is_vector && part.count == count && slice.cols % block == 0 && part.place % block == 0;
-  }
+  const std::size_t block = static_cast<std::size_t>(format.block_values()), count = slice.rows * slice.cols;
+  const ArrayPart part = part_at(format, version.shape(), slice.first, count);
+  if (part.is_vector || part.count != count || slice.cols % block != 0 || part.place % block != 0) return false;
   if (!format.has_scales()) return true;
   const std::size_t group = version.scale_group();
-  if (slice.first + slice.rows * slice.cols <= group) return true;
+  if (slice.first + count <= group) return true;
   if (group % slice.cols == 0 && slice.first % slice.cols == 0) return true;
   return version.scheme().granularity == Granularity::group && slice.cols % group == 0 && slice.first % group == 0;
 }
@@ -68,38 +66,38 @@ void decode_codes(const Version& version, std::size_t first, Scales scales, std:
   std::ranges::copy(whole.subspan(first - begin, out.size()), out.begin());
 }
 
-void decode_blocks(const Version& version, std::size_t first, std::span<float> out) {
+/// Weights that lie in one piece, `place` among those of the matrices.
+void decode_piece(const Version& version, std::size_t place, std::span<float> out) {
+  if (!version.scheme().format.has_scales()) return decode_codes(version, place, {}, out);
+  const std::size_t group = version.scale_group();
+  const Scales scales = version.scaling();
+  if (place % group == 0 && place % kWholeBytes == 0) {
+    const std::size_t begin = place / group;
+    return decode_codes(version, place, some_scales(scales, begin, scales.values.size() - begin, group), out);
+  }
+  // One scale at a time. Weights decoded before `place` only because they share its byte are discarded, so their scale
+  // does not matter.
   while (!out.empty()) {
-    const ArrayPart part = part_at(version.shape(), first, out.size());
-    const std::span<float> values = out.first(part.count);
-    if (part.is_vector) {
-      const auto vectors = version.codes().subspan(block_bytes(version.scheme().format, version.shape()));
-      std::memcpy(values.data(), vectors.data() + part.place * sizeof(float), values.size_bytes());
-    } else {
-      decode_codes(version, part.place, {}, values);
-    }
-    first += part.count;
-    out = out.subspan(part.count);
+    const std::size_t count = std::min(out.size(), group - place % group);
+    decode_codes(version, place, some_scales(scales, place / group, 1, count + kWholeBytes), out.first(count));
+    place += count;
+    out = out.subspan(count);
   }
 }
 
 void decode_version(const Version& version, std::size_t first, std::span<float> out) {
-  if (out.empty()) return;
-  if (version.scheme().format.is_block()) return decode_blocks(version, first, out);
-  if (!version.scheme().format.has_scales()) return decode_codes(version, first, {}, out);
-  const std::size_t group = version.scale_group();
-  const Scales scales = version.scaling();
-  if (first % group == 0 && first % kWholeBytes == 0) {
-    const std::size_t begin = first / group;
-    return decode_codes(version, first, some_scales(scales, begin, scales.values.size() - begin, group), out);
-  }
-  // One scale at a time. Weights decoded before `first` only because they share its byte are discarded, so their scale
-  // does not matter.
+  const Format format = version.scheme().format;
   while (!out.empty()) {
-    const std::size_t count = std::min(out.size(), group - first % group);
-    decode_codes(version, first, some_scales(scales, first / group, 1, count + kWholeBytes), out.first(count));
-    first += count;
-    out = out.subspan(count);
+    const ArrayPart part = part_at(format, version.shape(), first, out.size());
+    const std::span<float> values = out.first(part.count);
+    if (part.is_vector) {
+      const auto vectors = version.codes().subspan(block_bytes(format, version.shape()));
+      std::memcpy(values.data(), vectors.data() + part.place * sizeof(float), values.size_bytes());
+    } else {
+      decode_piece(version, part.place, values);
+    }
+    first += part.count;
+    out = out.subspan(part.count);
   }
 }
 
@@ -126,8 +124,7 @@ PackedSlice packed_slice(const WeightStore& store, const Scheme& scheme, const M
     made.matrix.format = scheme.format;
     made.matrix.packed = made.version->codes();
     made.matrix.scales = made.version->scaling();
-    const bool is_block = scheme.format.is_block();  // the matrices lie together, whatever is between them in the array
-    made.matrix.first = is_block ? part_at(store.shape(), slice.first, 1).place : slice.first;
+    made.matrix.first = part_at(scheme.format, store.shape(), slice.first, 1).place;
   } else {
     made.decoded.emplace(*host_device(), slice.rows * slice.cols);
     decode_version(*made.version, slice.first, made.decoded->values());
@@ -215,6 +212,36 @@ void decode_slice(const WeightStore& store, const Scheme& requested, std::size_t
   }
 }
 
+LayerViews layer_views(const WeightShape& shape) {
+  LayerViews views;
+  if (shape.count() == 0) return views;
+  if (shape.decoded || shape.matrix_count() == 0) {
+    views.decoded.push_back({0, shape.count()});
+    return views;
+  }
+  if (shape.is_one_matrix()) {
+    views.matrices.push_back({.first = 0, .rows = shape.rows, .cols = shape.cols});
+    return views;
+  }
+  std::size_t first = 0;
+  for (std::size_t repeat = 0; repeat < shape.repeats; ++repeat) {
+    for (const auto& [rows, cols] : shape.matrices) {
+      if (rows != 0) views.matrices.push_back({first, rows, cols});
+      first += rows * cols;
+    }
+    std::size_t left = shape.vectors;
+    for (const MatrixExtents& matrix : shape.matrices) {
+      const std::size_t count = std::min(left, matrix.rows);
+      if (count != 0) views.decoded.push_back({first, count});
+      first += count;
+      left -= count;
+    }
+    if (left != 0) views.decoded.push_back({first, left});
+    first += left;
+  }
+  return views;
+}
+
 // ---- accelerators
 
 std::shared_ptr<const kernels::cuda::GpuMatrix> device_matrix(const WeightStore& store, const Scheme& requested,
@@ -255,7 +282,8 @@ DeviceSource device_source(const WeightStore& store, const Scheme& scheme, const
     covered = std::max(covered, view.first + view.count);
   }
   if (covered < store.count()) {
-    source.views.assign(1, {0, store.count(), device_matrix(store, scheme, whole(store), device), nullptr});
+    store.sync_to(device, scheme);
+    return device_source(store, scheme, device);
   }
   return source;
 }

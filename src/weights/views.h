@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "imago/weights.h"
 #include "kernels/matrix.h"
@@ -39,6 +40,16 @@ std::span<const float> decoded_slice(const WeightStore& store, const Scheme& sch
 
 /// Wq of the weights from `first` on, as many as `out` holds, decoded anew at each call: rows of large tables.
 void decode_slice(const WeightStore& store, const Scheme& scheme, std::size_t first, std::span<float> out);
+
+/// What the layer of a weight array reads when it runs: matrices by products, ranges of weights decoded.
+struct LayerViews {
+  struct Range {
+    std::size_t first = 0, count = 0;
+  };
+  std::vector<MatrixSlice> matrices;
+  std::vector<Range> decoded;
+};
+LayerViews layer_views(const WeightShape& shape);
 
 // The same in the memory of an accelerator. Throw UsageError for the host, DeviceError if they do not fit.
 

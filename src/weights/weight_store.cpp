@@ -14,9 +14,9 @@
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/weights.h"
+#include "quant/packed_array.h"
 #include "quant/scheme.h"
 #include "weights/once_map.h"
-#include "weights/packed_array.h"
 #include "weights/random.h"
 #include "weights/view_cache.h"
 
@@ -306,7 +306,9 @@ ViewCache& view_cache(const WeightStore& store) noexcept { return store.state_->
 // ---- accelerators
 
 void WeightStore::sync_to(const std::shared_ptr<Device>& device, const Scheme& scheme) const {
-  if (count() != 0) device_matrix(*this, scheme, {.first = 0, .rows = rows(), .cols = cols()}, device);
+  const LayerViews views = layer_views(shape());
+  for (const MatrixSlice& slice : views.matrices) device_matrix(*this, scheme, slice, device);
+  for (const auto& [first, weights] : views.decoded) device_weights(*this, scheme, first, weights, device);
 }
 
 std::shared_ptr<const Buffer> WeightStore::dequantized_for(const std::shared_ptr<Device>& device,
@@ -357,20 +359,23 @@ void WeightStore::set_loaded(const Scheme& requested, std::span<const std::byte>
                                                     std::move(values.zero_points), layout.group, true));
 }
 
-void WeightStore::set_loaded(DType dtype, std::span<const std::byte> codes, float scale, float zero_point) {
+void WeightStore::set_loaded(Format format, std::span<const std::byte> codes, float scale, float zero_point) {
   check_scale(scale);
-  const std::size_t used = is_scaled(dtype) ? 1 : 0;
-  check_zero_point(dtype, zero_point);
-  set_loaded(Scheme(dtype), codes, std::span(&scale, used), std::span(&zero_point, used));
+  const std::size_t used = format.has_scales() ? 1 : 0;
+  check_zero_point(format, zero_point);
+  set_loaded(Scheme(format), codes, std::span(&scale, used), std::span(&zero_point, used));
   // Also for types without a scale: files have one, and it is written back.
-  if (used == 0) state_->explicit_scales[dtype] = {{scale}, {}};
+  if (format.is_wide()) state_->explicit_scales[format] = {{scale}, {}};
 }
 
-void WeightStore::set_scale(DType dtype, float scale, float zero_point) {
+void WeightStore::set_scale(Format format, float scale, float zero_point) {
   check_scale(scale);
-  check_zero_point(dtype, zero_point);
-  state_->drop(dtype);
-  ScaleValues& values = state_->explicit_scales[dtype] = {{scale}, {zero_point}};
+  if (!format.has_scales() && !format.is_wide()) {
+    throw UsageError(fmt::format("{} has its scales inside its blocks", format.name()));
+  }
+  check_zero_point(format, zero_point);
+  state_->drop(format);
+  ScaleValues& values = state_->explicit_scales[format] = {{scale}, {zero_point}};
   values.normalize();
 }
 
@@ -382,28 +387,28 @@ void WeightStore::set_scales(const Scheme& requested, std::span<const float> sca
   state_->explicit_scales[scheme] = std::move(values);
 }
 
-void WeightStore::clear_scale(DType dtype) {
-  state_->drop(dtype);
-  state_->explicit_scales.erase(dtype);
+void WeightStore::clear_scale(Format format) {
+  state_->drop(format);
+  state_->explicit_scales.erase(format);
 }
 
-std::optional<float> WeightStore::explicit_scale(DType dtype) const {
-  const auto given = state_->explicit_scales.find(dtype);
+std::optional<float> WeightStore::explicit_scale(Format format) const {
+  const auto given = state_->explicit_scales.find(format);
   return given == state_->explicit_scales.end() ? std::nullopt : std::optional(given->second.scales.front());
 }
 
-float WeightStore::scale(DType dtype) const {
-  if (const std::optional<float> given = explicit_scale(dtype)) return *given;
-  const std::shared_ptr<const Version> version = find(dtype);
+float WeightStore::scale(Format format) const {
+  if (const std::optional<float> given = explicit_scale(format)) return *given;
+  const std::shared_ptr<const Version> version = find(format);
   return version ? version->scale() : 1.0f;
 }
 
-float WeightStore::zero_point(DType dtype) const {
-  const auto given = state_->explicit_scales.find(dtype);
+float WeightStore::zero_point(Format format) const {
+  const auto given = state_->explicit_scales.find(format);
   if (given != state_->explicit_scales.end()) {
     return given->second.zero_points.empty() ? 0.0f : given->second.zero_points.front();
   }
-  const std::shared_ptr<const Version> version = find(dtype);
+  const std::shared_ptr<const Version> version = find(format);
   return version ? version->zero_point() : 0.0f;
 }
 

@@ -87,7 +87,7 @@ TEST(BlockVersions, AReleasedStoreServesItsBlocks) {
 // ---- arrays of matrices and vectors
 
 /// Twice a matrix of 4 rows of 256 weights and a vector of 10.
-constexpr WeightShape kParts{.rows = 1, .cols = 2 * 1034, .row = 256, .vectors = 10, .repeats = 2};
+constexpr WeightShape kParts{.rows = 1, .cols = 2 * 1034, .matrices = {{{4, 256}}}, .vectors = 10, .repeats = 2};
 
 /// The packed array, row by row: the blocks of both matrices, then the two vectors.
 std::vector<std::byte> pack_parts(BlockFormat format, std::span<const float> weights) {
@@ -175,7 +175,7 @@ TEST(BlockArrays, LoadedOnesAreKeptVerbatim) {
 }
 
 TEST(BlockArrays, RowsMustBeWholeBlocksAndVectorsHaveNone) {
-  const WeightStore store({.rows = 1, .cols = 96 * 4 + 4, .row = 96, .vectors = 4});
+  const WeightStore store({.rows = 1, .cols = 96 * 4 + 4, .matrices = {{{4, 96}}}, .vectors = 4});
   EXPECT_THROW(store.morph(BlockFormat::q4_k), ShapeError);
   EXPECT_NO_THROW(store.morph(BlockFormat::q4_0));
   const WeightStore norm({.rows = 1, .cols = 256, .vectors = 256});

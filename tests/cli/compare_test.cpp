@@ -86,7 +86,7 @@ TEST_F(Compare, FailuresNameTheFile) {
   expect_error(imago_run({"compare", a}), 2, "B is required");
   expect_error(imago_run({"compare", a, file("absent.json")}), 1, "absent.json");
   expect_error(imago_run({"compare", (loom_folder() / "grid_mixed.safetensors").string(), a}), 1,
-               "compares networks of layers");
+               "is not a language model");
   folder_.write("cut.json", read_text(a).substr(0, 200));
   expect_error(imago_run({"compare", a, file("cut.json")}), 1, "cut.json: at byte ");
   folder_.write("arch.json", R"({"depth":1,"rows":1,"cols":1,"layers_per_cell":1,

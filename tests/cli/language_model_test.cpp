@@ -172,6 +172,27 @@ TEST_F(LanguageModelCommands, NetworksThatAreLanguageModelsRun) {
   }
   EXPECT_EQ(imago_run({"bench", file("m.entity"), "-p", "8", "-n", "2", "-r", "1", "-t", "1"}).exit_code, 0);
 
+  // What is measured on a text is measured on the model that the network is.
+  ASSERT_EQ(imago_run({"convert", gguf, file("folder/"), "-q"}).exit_code, 0);
+  for (const char* name : {"m.entity", "m.json", "m.safetensors"}) {
+    SCOPED_TRACE(name);
+    const auto measured = [&](std::vector<std::string> words) {
+      words.insert(words.end(), {"--text", file("text"), "--ctx", "32", "--json", "-t", "1", "-q"});
+      return expect_json(imago_run(words));
+    };
+    const nlohmann::json same = measured({"compare", gguf, file(name)});
+    EXPECT_NEAR(same["overall"].get<double>(), 1, 1e-6);
+    EXPECT_LT(same["kl_mean"].get<double>(), 1e-6);
+    const auto bits = [&](const std::string& path) {
+      const nlohmann::json report = measured({"plan", path, "--bits", "5", "-o", file("plan.json")});
+      return report["predicted"];
+    };
+    EXPECT_EQ(bits(file(name)), bits(file("folder")));
+    const nlohmann::json calibrated = measured({"calibrate", file(name), "-o", file(std::string(name) + ".cal")});
+    EXPECT_EQ(calibrated["matrices"],
+              measured({"calibrate", gguf, "-o", file(std::string(name) + ".gguf.cal")})["matrices"]);
+  }
+
   // Without a tokenizer of its own it takes another's.
   const std::string mute = file("mute.json");
   ASSERT_EQ(imago_run({"convert", model("llama_tied_f32"), mute, "-q"}).exit_code, 0);

@@ -52,9 +52,11 @@ struct SegmentAttention {
     const std::span<float> queries = q.subspan(place * query_values, read.count * query_values);
     const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);
     const std::span<float> values = v.subspan(first * key_values, segment.tokens * key_values);
+    const std::size_t cached = step.cache.value_or(block);
+    const bool stores = cached == block;
     if (rope != nullptr && step.rotary != 0) {
       kernels::rope(queries, sizes.heads, sizes.head_values, *rope, segment.past + read.first, step.pairs);
-      kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
+      if (stores) kernels::rope(keys, sizes.kv_heads, sizes.head_values, *rope, segment.past, step.pairs);
     }
     if (step.query_norm) {
       kernels::rms_norm(queries, query_norm, step.eps, queries);
@@ -62,14 +64,17 @@ struct SegmentAttention {
     }
     if (step.growth != 0) grow(queries, segment.past + read.first);
     auto& cache = static_cast<CpuCache&>(*segment.cache);
-    kernels::append_to_cache(cache.page(block), keys, segment.past, cache.keys(block), segment.pages);
-    kernels::append_to_cache(cache.page(block), values, segment.past, cache.values(block), segment.pages);
+    if (stores) {
+      kernels::append_to_cache(cache.page(block), keys, segment.past, cache.keys(block), segment.pages);
+      kernels::append_to_cache(cache.page(block), values, segment.past, cache.values(block), segment.pages);
+    }
     if (read.count == 0) return;
     const std::span<kernels::KeyRange> seen = ranges.subspan(place, read.count);
     for (std::size_t t = 0; t < read.count; ++t) {
       seen[t] = kernels::causal_range(segment.past, read.first + t, step.window);
     }
-    kernels::attention(cache.page(block), cache.keys(block), cache.values(block), queries, sizes.heads, seen, queries,
+    kernels::attention(cache.page(cached), cache.keys(cached), cache.values(cached), queries, sizes.heads, seen,
+                       queries,
                        {.scale = step.scale,
                         .cap = step.cap,
                         .fast = fast && !(singles && first < *singles),
@@ -135,12 +140,34 @@ void CpuPass::show(std::span<const Product> products, std::size_t expert, std::s
   work_.observer->see(roles, products.front().matrix.block, expert, x, tokens);
 }
 
-void CpuPass::embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments) {
+void CpuPass::make_layer_inputs(const LayerInputs& step, std::span<const Token> ids, const RowTable& table) {
+  const std::size_t cols = sizes_->layer_inputs, count = ids.size() * cols;
+  const std::span<float> made = sized(work_.at(Slot::layer_inputs), count);
+  const Product projection{.matrix = step.projection, .out = Slot::layer_inputs};
+  show({&projection, 1}, 0, work_.stream(), ids.size());
+  const RowRange rows{0, ids.size()};
+  const kernels::Product product = product_of(projection, 0, made, rows, singles_of(rows));
+  kernels::multiply_all({&product, 1}, std::span(work_.stream()).first(ids.size() * sizes_->width), ids.size());
+  kernels::scale(made, step.projection_scale);
+  kernels::rms_norm(made, vector(step.norm), step.eps, made);
+  std::vector<Token> known(ids.begin(), ids.end());
+  for (Token& id : known) {
+    if (static_cast<std::size_t>(id) >= table.matrix.rows) id = 0;
+  }
+  const std::span<float> own = sized(work_.gathered, count);
+  table.look_up(known, own);
+  kernels::add_scaled(own, step.table_scale, made);
+  kernels::scale(made, step.scale);
+}
+
+void CpuPass::embed(std::span<const Token> ids, const RowTable& table, const RowTable& layers,
+                    std::span<const Segment> segments) {
   const Embed& step = runner_.program().embed;
   const std::size_t width = sizes_->width;
   const std::span<float> x = sized(work_.stream(), ids.size() * width);
   table.look_up(ids, x);
   if (step.scale != 1) kernels::scale(x, step.scale);
+  if (step.layers) make_layer_inputs(*step.layers, ids, layers);
   const std::span<const float> positions = vector(step.positions);
   if (positions.empty()) return;
   std::size_t first = 0;
@@ -343,6 +370,23 @@ void CpuPass::run(const ChannelScan& step) {
                                       first_result, y.subspan(results.first * channels, results.count * channels));
               });
 }
+
+void CpuPass::run(const NormValues& step) {
+  const std::vector<float> ones(sizes_->head_values, 1.0F);
+  kernels::rms_norm(values(step.from), ones, step.eps, values(Slot::value));
+}
+
+void CpuPass::run(const TakeLayerInput& step) {
+  const std::span<float> hidden = values(Slot::layer_hidden);
+  const std::size_t cols = sizes_->layer_values, all = sizes_->layer_inputs;
+  const std::span<const float> inputs = work_.at(Slot::layer_inputs);
+  for (std::size_t i = 0; i < live_.count; ++i) {
+    const std::span<float> row = hidden.subspan(i * cols, cols);
+    kernels::activate_mul(step.activation, row, inputs.subspan((live_.first + i) * all + block_ * cols, cols), row);
+  }
+}
+
+void CpuPass::run(const ScaleStream& step) { kernels::scale(values(Slot::stream), vector(step.factor).front()); }
 
 void CpuPass::run(const Gate& step) {
   const std::span<float> at = values(step.at);

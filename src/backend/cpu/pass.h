@@ -53,7 +53,9 @@ class CpuPass {
         live_{0, tokens},
         read_{0, tokens} {}
 
-  void embed(std::span<const Token> ids, const RowTable& table, std::span<const Segment> segments);
+  /// `layers`: the table of inputs of layers, where the program has them.
+  void embed(std::span<const Token> ids, const RowTable& table, const RowTable& layers,
+             std::span<const Segment> segments);
   /// All tokens go into the caches. After its attention, the block goes on with the rows that are `read`; the others
   /// keep in the stream what the block was given.
   void run_block(std::size_t block, RowRange read, std::span<const Segment> segments, const Ropes& ropes);
@@ -65,6 +67,7 @@ class CpuPass {
  private:
   /// One row for each live token; of queries one for each that is read.
   std::span<float> values(Slot slot);
+  void make_layer_inputs(const LayerInputs& step, std::span<const Token> ids, const RowTable& table);
   const kernels::RunMatrix& matrix(const WeightKey& key) const { return *runner_.weights().matrix(key); }
   std::span<const float> vector(const std::optional<WeightKey>& key) const;
   /// How many of some live rows, counted from the first of them, are of single tokens; none if that does not matter.
@@ -88,6 +91,9 @@ class CpuPass {
   void run(const LinearScan& step);
   void run(const ChannelScan& step);
   void run(const Gate& step);
+  void run(const NormValues& step);
+  void run(const TakeLayerInput& step);
+  void run(const ScaleStream& step);
   /// Calls run(segment, its first token in the batch) for all segments: those of one token side by side.
   template <class Run>
   void for_each_segment(Run&& run);

@@ -135,16 +135,17 @@ std::unique_ptr<LaidOut> CpuRunner::lay_out(std::span<const KeyedMatrix> matrice
   return made;
 }
 
-std::unique_ptr<LaidOut> CpuRunner::lay_out_table(const WeightKey&, RowTable table) const {
+std::unique_ptr<LaidOut> CpuRunner::lay_out_table(const WeightKey& key, RowTable table) const {
   auto made = std::make_unique<StoredMatrices<kernels::RunMatrix>>();
   made->table = std::move(table);
+  made->table_key = key;
   return made;
 }
 
 void CpuRunner::exchange(LaidOut& matrices) {
   auto& others = static_cast<StoredMatrices<kernels::RunMatrix>&>(matrices);
   weights_.exchange(others);
-  if (others.table) std::swap(table_, *others.table);
+  if (others.table) std::swap(others.table_key == program_->embed.table ? table_ : layer_table_, *others.table);
 }
 
 void CpuRunner::take(const WeightKey& key, std::span<const float> vector) {
@@ -154,12 +155,20 @@ void CpuRunner::take(const WeightKey& key, std::span<const float> vector) {
 void CpuRunner::finish() {
   for (std::size_t i = options_.blocks.begin; i < options_.blocks.end; ++i) weights_.require(program_->blocks[i].steps);
   if (has_output()) weights_.require(program_->output);
-  if (options_.blocks.begin == 0 && table_.matrix.rows == 0) throw UsageError("a decoder has no token embedding");
+  if (options_.blocks.begin != 0) return;
+  const auto& layers = program_->embed.layers;
+  const bool whole = !layers || (layer_table_.matrix.rows != 0 && weights_.matrix(layers->projection) != nullptr &&
+                                 weights_.vector(layers->norm) != nullptr);
+  if (table_.matrix.rows == 0 || !whole) throw UsageError("a decoder has no token embedding");
 }
 
 std::uint64_t CpuRunner::bytes(const WeightKey& matrix) const {
   const kernels::RunMatrix* const found = weights_.matrix(matrix);
-  return found != nullptr ? found->bytes() : matrix == program_->embed.table ? table_.bytes() : 0;
+  if (found != nullptr) return found->bytes();
+  const auto& layers = program_->embed.layers;
+  return matrix == program_->embed.table     ? table_.bytes()
+         : layers && matrix == layers->table ? layer_table_.bytes()
+                                             : 0;
 }
 
 std::size_t CpuRunner::alike() const {
@@ -211,7 +220,7 @@ void CpuRunner::compute_hidden(Workspace& work, std::size_t first, std::size_t r
 }
 
 void CpuRunner::embed(std::span<const Token> ids, std::span<const Segment> segments, Workspace& work) const {
-  CpuPass(*this, work, ids.size()).embed(ids, table_, segments);
+  CpuPass(*this, work, ids.size()).embed(ids, table_, layer_table_, segments);
 }
 
 void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const Segment> segments, const Ropes& ropes,

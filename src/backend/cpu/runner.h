@@ -57,7 +57,7 @@ class CpuRunner final : public Runner {
   RunnerOptions options_;
   std::shared_ptr<Device> device_ = host_device();
   Weights weights_;
-  RowTable table_;
+  RowTable table_, layer_table_;
 };
 
 }  // namespace imago::backend

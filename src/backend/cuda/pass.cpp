@@ -116,6 +116,8 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::output_gate:
     case Slot::step:
     case Slot::step_low:
+    case Slot::layer_inputs:
+    case Slot::layer_hidden:
     case Slot::scanned: break;  // of steps that run on the host alone
   }
   return nullptr;

@@ -77,6 +77,20 @@ TEST_F(NetworkCudaTest, EveryLayerTypeEqualsTheHost) {
   }
 }
 
+TEST_F(NetworkCudaTest, SyncUploadsWhatForwardReads) {
+  for (int id = 0; id < kLayerTypes; ++id) {
+    auto [layer, x] = layer_case(static_cast<LayerType>(id));
+    if (weight_shape(layer.config).count() == 0) continue;
+    Network network(layers_of(with_dtype(std::move(layer), DType::int8)));
+    const WeightStore& store = *network.layers()[0].weights;
+    store.sync_to(device(), network.layers()[0].config.scheme());
+    const std::size_t synced = store.device_bytes(*device());
+    network.run_on(device());
+    network.forward(x);
+    EXPECT_EQ(store.device_bytes(*device()), synced) << name(static_cast<LayerType>(id)) << " read something else";
+  }
+}
+
 TEST_F(NetworkCudaTest, EveryLayerTypeInPackedTypes) {
   for (const DType dtype : {DType::float64, DType::float16, DType::bfloat16, DType::fp8e4m3, DType::int8, DType::uint8,
                             DType::int4, DType::fp4, DType::int2, DType::ternary, DType::binary}) {

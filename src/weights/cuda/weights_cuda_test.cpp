@@ -104,6 +104,17 @@ TEST_F(WeightsOnGpu, AreMadeOnceAndDroppedWithTheMaster) {
   EXPECT_GT(store.device_bytes(*device()), 0u) << "that of the scheme stays";
 }
 
+TEST_F(WeightsOnGpu, SyncMakesTheViewsOfTheLayer) {
+  WeightStore store({.rows = 1, .cols = 64 * 32 + 64, .matrices = {{{64, 32}}}, .vectors = 64});
+  store.randomize(3, 0.5f);
+  store.sync_to(device(), BlockFormat::q4_0);
+  const std::size_t used = store.device_bytes(*device());
+  device_matrix(store, BlockFormat::q4_0, {.first = 0, .rows = 64, .cols = 32}, device());
+  device_weights(store, BlockFormat::q4_0, 64 * 32, 64, device());
+  EXPECT_EQ(store.device_bytes(*device()), used) << "a copy that nobody reads";
+  EXPECT_LT(used, 64 * 32 + 64 * sizeof(float)) << "packed";
+}
+
 TEST_F(WeightsOnGpu, TheHostCopyCanGoAndComeBack) {
   for (const Scheme& scheme : schemes()) {
     WeightStore store = random_store(9, 512);

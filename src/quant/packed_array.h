@@ -13,14 +13,20 @@
 
 namespace imago {
 
+/// Whether the array is packed in two kinds of parts, blocks and vectors.
+bool has_parts(Format format, const WeightShape& shape) noexcept;
+
 /// A range of an array that lies in one piece in its packed form.
 struct ArrayPart {
   std::size_t count;  ///< of its weights
   std::size_t place;  ///< its first weight: among those of all matrices, or of all vectors
-  bool is_vector;
+  bool is_vector;     ///< apart from the blocks, in float32
 };
-/// The part of the `count` weights from `first` on that comes first. REQUIRES: a block format.
-ArrayPart part_at(const WeightShape& shape, std::size_t first, std::size_t count) noexcept;
+/// The part of the `count` weights from `first` on that comes first.
+ArrayPart part_at(Format format, const WeightShape& shape, std::size_t first, std::size_t count) noexcept;
+
+/// Whether what lies before weight `place` of packed weights are whole bytes and blocks.
+bool begins_anew(Format format, std::size_t place) noexcept;
 
 /// Bytes of a packed array, scales not included. Throws ShapeError if rows do not fit the block, or on overflow.
 std::size_t packed_bytes(Format format, const WeightShape& shape);

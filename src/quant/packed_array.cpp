@@ -1,4 +1,4 @@
-#include "weights/packed_array.h"
+#include "quant/packed_array.h"
 
 #include <fmt/format.h>
 
@@ -12,14 +12,11 @@ namespace imago {
 
 namespace {
 
-/// Whether the array is packed in two kinds of parts.
-bool has_parts(Format format, const WeightShape& shape) noexcept { return format.is_block() && shape.vectors != 0; }
-
 /// Calls body(first weight, part) for all parts, in the order of the array.
 template <class Body>
-void for_each_part(const WeightShape& shape, Body&& body) {
+void for_each_part(Format format, const WeightShape& shape, Body&& body) {
   for (std::size_t first = 0; first < shape.count();) {
-    const ArrayPart part = part_at(shape, first, shape.count() - first);
+    const ArrayPart part = part_at(format, shape, first, shape.count() - first);
     body(first, part);
     first += part.count;
   }
@@ -27,11 +24,19 @@ void for_each_part(const WeightShape& shape, Body&& body) {
 
 }  // namespace
 
-ArrayPart part_at(const WeightShape& shape, std::size_t first, std::size_t count) noexcept {
+bool has_parts(Format format, const WeightShape& shape) noexcept { return format.is_block() && shape.vectors != 0; }
+
+ArrayPart part_at(Format format, const WeightShape& shape, std::size_t first, std::size_t count) noexcept {
+  if (!has_parts(format, shape)) return {count, first, false};
   const std::size_t period = shape.count() / shape.repeats, matrices = period - shape.vectors;
   const std::size_t repeat = first / period, within = first % period;
   if (within < matrices) return {std::min(count, matrices - within), repeat * matrices + within, false};
   return {std::min(count, period - within), repeat * shape.vectors + within - matrices, true};
+}
+
+bool begins_anew(Format format, std::size_t place) noexcept {
+  if (format.is_block()) return place % static_cast<std::size_t>(format.block_values()) == 0;
+  return place % 8 * static_cast<std::size_t>(bits(format.dtype())) % 8 == 0;
 }
 
 std::size_t block_bytes(Format format, const WeightShape& shape) { return packed_bytes(format, shape.matrix_count()); }
@@ -51,7 +56,7 @@ void encode_array(Format format, const WeightShape& shape, std::span<const float
                   std::span<std::byte> packed) {
   if (!has_parts(format, shape)) return encode(format, weights, scales, packed);
   const std::span<std::byte> vectors = packed.subspan(block_bytes(format, shape));
-  for_each_part(shape, [&](std::size_t first, const ArrayPart& part) {
+  for_each_part(format, shape, [&](std::size_t first, const ArrayPart& part) {
     const std::span<const float> values = weights.subspan(first, part.count);
     if (part.is_vector) {
       std::memcpy(vectors.data() + part.place * sizeof(float), values.data(), values.size_bytes());
@@ -65,7 +70,7 @@ void decode_array(Format format, const WeightShape& shape, std::span<const std::
                   std::span<float> weights) {
   if (!has_parts(format, shape)) return decode(format, packed, scales, weights);
   const std::span<const std::byte> vectors = packed.subspan(block_bytes(format, shape));
-  for_each_part(shape, [&](std::size_t first, const ArrayPart& part) {
+  for_each_part(format, shape, [&](std::size_t first, const ArrayPart& part) {
     const std::span<float> values = weights.subspan(first, part.count);
     if (part.is_vector) {
       std::memcpy(values.data(), vectors.data() + part.place * sizeof(float), values.size_bytes());
@@ -93,7 +98,7 @@ ScaleLayout scale_layout(const Scheme& scheme, const WeightShape& shape) {
 }
 
 std::string rows_text(const WeightShape& shape) {
-  return fmt::format("rows of {}{}", shape.row == 0 ? "" : "multiples of ", shape.row_length());
+  return fmt::format("rows of {}{}", shape.is_one_matrix() ? "" : "multiples of ", shape.row_length());
 }
 
 std::optional<Format> fitting_type(Format format, const WeightShape& shape) noexcept {
