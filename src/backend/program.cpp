@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "key_norm",
                                                              "attention_output",
                                                              "attention_output_bias",
+                                                             "sinks",
                                                              "feed_forward_norm",
                                                              "feed_forward_norm_bias",
                                                              "feed_forward_post_norm",
@@ -57,6 +58,12 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "skip",
                                                              "scan_norm",
                                                              "scan_output",
+                                                             "query_low",
+                                                             "query_low_norm",
+                                                             "latent",
+                                                             "latent_norm",
+                                                             "key_up",
+                                                             "value_up",
                                                              "rope_factors",
                                                              "output_bias",
                                                              "layer_embedding",
@@ -68,11 +75,12 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "block_scale"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
-    "stream",   "normed",     "branch",      "query", "key",      "value",   "hidden",       "logits",
-    "channels", "input_gate", "output_gate", "step",  "step_low", "scanned", "layer_inputs", "layer_hidden"};
+    "stream",   "normed",  "branch",       "query",        "key",         "value",
+    "hidden",   "logits",  "channels",     "input_gate",   "output_gate", "step",
+    "step_low", "scanned", "layer_inputs", "layer_hidden", "query_low",   "attended"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
-    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf"};
+    "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf", "clamped_swish"};
 
 template <class... Functions>
 struct Overloaded : Functions... {
@@ -138,6 +146,7 @@ std::string text_of(const Attend& step) {
   if (step.window != 0) made += fmt::format(", window {}", step.window);
   if (step.cache) made += fmt::format(", cache of block {}", *step.cache);
   if (step.cap != 0) made += fmt::format(", cap {:g}", step.cap);
+  if (step.sinks) made += fmt::format(", {}", name(step.sinks->role));
   return made;
 }
 
@@ -178,6 +187,13 @@ std::string text_of(const Gate& step) {
   return fmt::format("{} *= {}", name(step.at), in_activation(step.activation, std::string(name(step.by))));
 }
 
+std::string text_of(const LatentAttend& step) {
+  return fmt::format("attend * {:g} to {} latent values by {}, rotary {} {}: {}, {} -> attended", step.scale, step.rank,
+                     name(step.norm.role), step.rotary,
+                     step.pairs == kernels::RopePairs::halves ? "halves" : "adjacent", name(step.key_up.role),
+                     name(step.value_up.role));
+}
+
 std::string text_of(const Experts& step) {
   std::string made = fmt::format("experts {}: {} of {} by {}", name(step.in), step.used, step.count,
                                  step.scores == ExpertScores::sigmoid ? "sigmoid of " : "");
@@ -208,7 +224,7 @@ std::size_t Sizes::of(Slot slot) const noexcept {
     case Slot::stream:
     case Slot::normed:
     case Slot::branch: return width;
-    case Slot::query: return heads * head_values;
+    case Slot::query: return heads * (query_values == 0 ? head_values : query_values);
     case Slot::key:
     case Slot::value: return kv_heads * head_values;
     case Slot::hidden: return feed_forward;
@@ -221,16 +237,22 @@ std::size_t Sizes::of(Slot slot) const noexcept {
     case Slot::scanned: return scanned;
     case Slot::layer_inputs: return layer_inputs;
     case Slot::layer_hidden: return layer_values;
+    case Slot::query_low: return query_low;
+    case Slot::attended: return attended;
   }
   return 0;
 }
 
+std::size_t Sizes::copies() const noexcept { return std::max({std::size_t{1}, experts, attended == 0 ? 0 : heads}); }
+
 void Sizes::include(const Sizes& other) noexcept {
-  for (std::size_t Sizes::*const one :
-       {&Sizes::width, &Sizes::heads, &Sizes::kv_heads, &Sizes::head_values, &Sizes::feed_forward, &Sizes::vocabulary,
-        &Sizes::experts, &Sizes::experts_used, &Sizes::shared_feed_forward, &Sizes::channels, &Sizes::input_gate,
-        &Sizes::output_gate, &Sizes::step, &Sizes::step_low, &Sizes::scanned, &Sizes::layer_inputs,
-        &Sizes::layer_values}) {
+  for (std::size_t Sizes::*const one : {&Sizes::width,        &Sizes::heads,        &Sizes::kv_heads,
+                                        &Sizes::head_values,  &Sizes::feed_forward, &Sizes::vocabulary,
+                                        &Sizes::experts,      &Sizes::experts_used, &Sizes::shared_feed_forward,
+                                        &Sizes::channels,     &Sizes::input_gate,   &Sizes::output_gate,
+                                        &Sizes::step,         &Sizes::step_low,     &Sizes::scanned,
+                                        &Sizes::query_values, &Sizes::query_low,    &Sizes::attended,
+                                        &Sizes::layer_inputs, &Sizes::layer_values}) {
     this->*one = std::max(this->*one, other.*one);
   }
 }
@@ -250,6 +272,7 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         uses.push_back({Kind::norm, {step.weight}});
       },
       [&](const Attend& step) {
+        if (step.sinks) uses.push_back({Kind::norm, {*step.sinks}});
         if (step.query_norm) uses.push_back({Kind::norm, {*step.query_norm}});
         if (step.key_norm) uses.push_back({Kind::norm, {*step.key_norm}});
       },
@@ -282,6 +305,13 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
       },
       [](const Gate&) {},
+      [&](const LatentAttend& step) {
+        uses.push_back({Kind::norm, {step.norm}});
+        for (std::size_t head = 0; head < step.heads; ++head) {
+          for (const WeightKey& key : {step.key_up, step.value_up})
+            uses.push_back({Kind::matrix, {key.of_expert(head)}});
+        }
+      },
       [](const NormValues&) {},
       [](const TakeLayerInput&) {},
       [&](const ScaleStream& step) {

@@ -40,6 +40,7 @@ enum class Role : std::uint8_t {
   key_norm,
   attention_output,  ///< [width, heads · head_values]
   attention_output_bias,
+  sinks,  ///< [heads]
   feed_forward_norm,
   feed_forward_norm_bias,
   feed_forward_post_norm,
@@ -68,7 +69,13 @@ enum class Role : std::uint8_t {
   decay_rate,
   skip,
   scan_norm,
-  scan_output,            ///< [width, results]
+  scan_output,  ///< [width, results]
+  query_low,    ///< [query_low, width], queries before they are spread over the heads
+  query_low_norm,
+  latent,  ///< [rank + rotary, width], keys and values compressed, and what of a key turns
+  latent_norm,
+  key_up,                 ///< [rank, plain] of each head: queries times it meet compressed keys
+  value_up,               ///< [values, rank] of each head
   rope_factors,           ///< of GGUF, in no block: divisors of the rotary frequencies, [rotary / 2]
   output_bias,            ///< in no block
   layer_embedding,        ///< [tokens, blocks · layer_values], in no block
@@ -112,8 +119,10 @@ enum class Slot : std::uint8_t {
   scanned,       ///< results of a scan, or of a convolution that is the whole mixer
   layer_inputs,  ///< [blocks][layer_values]: what each block gets besides the stream; made once, before the first
   layer_hidden,  ///< [layer_values]
+  query_low,     ///< queries before they are spread over the heads
+  attended,      ///< results of latent attention
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::layer_hidden) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::attended) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -193,6 +202,8 @@ struct Attend {
   std::size_t window = 0;  ///< keys that a token sees, its own among them; 0: all before it
   float scale = 1;         ///< on q · k
   float cap = 0;           ///< soft cap of scores; 0: none
+  /// A score per head that takes part in the softmax of its queries and adds no value.
+  std::optional<WeightKey> sinks = {};
   /// Norms of the heads of queries and keys after the rotation; both or none.
   std::optional<WeightKey> query_norm = {}, key_norm = {};
   float eps = 0;  ///< of those norms
@@ -201,6 +212,19 @@ struct Attend {
   std::size_t growth_period = 1;
   /// An earlier block of the same runner whose keys and values it attends to; it has none of its own then.
   std::optional<std::size_t> cache = {};
+};
+
+/// Attention to compressed keys and values. A query has `plain` values and `rotary` that turn; the row in the key slot
+/// has `rank` compressed values, which are normed, and `rotary` that turn and all heads share. The cache holds these
+/// rows and nothing else. Head h scores row (c, r) with scale · ((key_up[h] · plain) · c + turned · r), and value_up[h]
+/// · Σ p · c goes to `attended`: the definition's keys key_up[h]ᵀ · c and values value_up[h] · c are never made.
+struct LatentAttend {
+  std::size_t heads = 0, plain = 0, rotary = 0, rank = 0, values = 0;
+  kernels::RopePairs pairs = kernels::RopePairs::halves;
+  float scale = 1;
+  WeightKey norm = {};
+  float eps = 0;
+  WeightKey key_up = {}, value_up = {};  ///< of head 0; others differ in the number of the expert only
 };
 
 // Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
@@ -278,17 +302,21 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream>;
+                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend>;
 
 /// Widths of activations.
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
+  std::size_t query_values = 0;               ///< of a head of queries; 0: head_values
+  std::size_t query_low = 0, attended = 0;    ///< attended: not 0 where the cache holds no values
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
   std::size_t layer_inputs = 0, layer_values = 0;  ///< 0: blocks have no inputs besides the stream
 
   std::size_t of(Slot slot) const noexcept;
+  /// How many of a weight there are that experts or heads have of their own.
+  std::size_t copies() const noexcept;
   /// The larger of each.
   void include(const Sizes& other) noexcept;
   bool operator==(const Sizes&) const = default;

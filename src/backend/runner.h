@@ -87,7 +87,11 @@ inline std::vector<kernels::CacheShape> page_shapes(const Program& program, Bloc
   std::vector<kernels::CacheShape> shapes;
   for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
     const Sizes& sizes = program.blocks[i].sizes;
-    shapes.push_back({.type = type, .heads = sizes.kv_heads, .rows = rows, .head_values = sizes.head_values});
+    shapes.push_back({.type = type,
+                      .heads = sizes.kv_heads,
+                      .rows = rows,
+                      .head_values = sizes.head_values,
+                      .has_values = sizes.attended == 0});
   }
   return shapes;
 }

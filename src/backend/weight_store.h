@@ -36,10 +36,9 @@ struct StoredMatrices final : LaidOut {
 template <class Matrix, class Vector>
 class WeightStore {
  public:
-  WeightStore(std::size_t blocks, std::size_t experts)
-      : experts_(std::max<std::size_t>(1, experts)),
-        matrices_(std::max<std::size_t>(1, blocks) * block_weights()),
-        vectors_(matrices_.size()) {}
+  /// `copies`: Sizes::copies of the whole program.
+  WeightStore(std::size_t blocks, std::size_t copies)
+      : copies_(copies), matrices_(std::max<std::size_t>(1, blocks) * block_weights()), vectors_(matrices_.size()) {}
 
   /// Null if it was not given.
   const Matrix* matrix(const WeightKey& key) const {
@@ -106,22 +105,22 @@ class WeightStore {
   }
 
  private:
-  /// Weights that each expert has of its own.
-  static constexpr std::array kCopied = {Role::gate,      Role::up,      Role::down,
-                                         Role::gate_bias, Role::up_bias, Role::down_bias};
+  /// Weights that each expert, or each head, has of its own.
+  static constexpr std::array kCopied = {Role::gate,    Role::up,        Role::down,   Role::gate_bias,
+                                         Role::up_bias, Role::down_bias, Role::key_up, Role::value_up};
   /// kCopied.size() for others.
   static std::size_t copied(Role role) noexcept {
     return static_cast<std::size_t>(std::ranges::find(kCopied, role) - kCopied.begin());
   }
   static bool has_copies(Role role) noexcept { return copied(role) != kCopied.size(); }
-  std::size_t block_weights() const noexcept { return kRoles + kCopied.size() * experts_; }
+  std::size_t block_weights() const noexcept { return kRoles + kCopied.size() * copies_; }
   std::size_t index(const WeightKey& key) const noexcept {
     const std::size_t within =
-        has_copies(key.role) ? kRoles + copied(key.role) * experts_ + key.expert : static_cast<std::size_t>(key.role);
+        has_copies(key.role) ? kRoles + copied(key.role) * copies_ + key.expert : static_cast<std::size_t>(key.role);
     return key.block * block_weights() + within;
   }
 
-  std::size_t experts_;
+  std::size_t copies_;
   // Of each block: by role, then of each role in kCopied by expert.
   std::vector<std::optional<Matrix>> matrices_;
   std::vector<std::optional<Vector>> vectors_;

@@ -43,6 +43,7 @@ struct Workspace {
   std::vector<kernels::Product> products;
   LineVector<float> scores;             ///< of the router, [tokens][experts]
   LineVector<float> gathered, results;  ///< of experts, [rows][width]
+  LineVector<float> latent;             ///< queries of latent attention, [tokens][heads][rank + rotary]
   Routing routing;
 };
 

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "files/gguf.h"
 #include "files/hugging_face.h"
+#include "files/mxfp4_pairs.h"
 #include "files/packed_safetensors.h"
 #include "files/safetensors.h"
 #include "imago/error.h"
@@ -48,6 +49,12 @@ std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {
     std::ranges::move(list_file(shard), std::back_inserter(list));
   }
   return list;
+}
+
+bool is_mxfp4(const HuggingFaceFolder& folder) {
+  const auto quantization = folder.config().root().find("quantization_config");
+  const auto method = quantization ? quantization->find("quant_method") : std::nullopt;
+  return method && method->string("quant_method") == "mxfp4";
 }
 
 }  // namespace
@@ -102,6 +109,7 @@ TensorFile TensorFile::open(const std::string& path, bool eager) {
     case FileForm::huggingface:
       state->folder = HuggingFaceFolder::open(path, eager);
       state->tensors = list_folder(*state->folder);
+      if (is_mxfp4(*state->folder)) state->tensors = join_mxfp4(std::move(state->tensors), state->owner);
       break;
     case FileForm::checkpoint:
     case FileForm::architecture:

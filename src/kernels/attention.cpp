@@ -133,6 +133,9 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
           fmt::format("[attention] {} keys from row {} on in a cache of {}", range.count, range.first, rows));
     }
   }
+  if (!options.sinks.empty() && options.sinks.size() != heads) {
+    throw ShapeError(fmt::format("[attention] {} sinks for {} heads", options.sinks.size(), heads));
+  }
   if (!(options.cap >= 0)) throw UsageError(fmt::format("[attention] a cap of {} is negative", options.cap));
   if (tokens == 0) return;
 
@@ -144,15 +147,19 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
   const std::size_t page_bytes = shape.bytes();
   const std::size_t group = heads / shape.heads;
   const std::size_t parts = (tokens - 1) / kTokensPerPart + 1;  // per head
+  // Few tokens of many heads that share a key head leave threads idle, so their heads are shared out too.
+  const std::size_t together = parts == 1 ? std::min(group, kTileQueries) : group;
+  const std::size_t shares = (group + together - 1) / together;
   const auto attend = [&](std::size_t i) {
     thread_local std::vector<ScratchLine> memory;
-    const std::size_t head = i / parts;
-    const std::size_t token = from_both_ends(i % parts, parts) * kTokensPerPart;
-    const std::size_t offset = token * token_values + head * group * shape.head_values;
+    const std::size_t head = i / shares / parts, share = i % shares * together;
+    const std::size_t token = from_both_ends(i / shares % parts, parts) * kTokensPerPart;
+    const std::size_t first_query = head * group + share;
+    const std::size_t offset = token * token_values + first_query * shape.head_values;
     kernel.run({.q = q.data() + offset,
                 .y = y.data() + offset,
                 .tokens = std::min(kTokensPerPart, tokens - token),
-                .group = group,
+                .group = std::min(together, group - share),
                 .head_values = shape.head_values,
                 .token_stride = token_values,
                 .type = shape.type,
@@ -165,9 +172,10 @@ void attention(const CacheShape& shape, std::span<const std::byte> keys, std::sp
                 .ranges = ranges.data() + token,
                 .scale = options.scale,
                 .cap = options.cap,
+                .sinks = options.sinks.empty() ? nullptr : options.sinks.data() + first_query,
                 .scratch = sized(memory, attention_scratch_lines(shape.head_values)).data()});
   };
-  parallel_rows(shape.heads * parts, 1, attend, 1);
+  parallel_rows(shape.heads * parts * shares, 1, attend, 1);
 }
 
 }  // namespace imago::kernels

@@ -22,6 +22,7 @@ struct CacheShape {
   std::size_t heads = 0;        ///< of keys and values
   std::size_t rows = 0;         ///< tokens of a page; a power of two from kTileKeys on where sequences have several
   std::size_t head_values = 0;  ///< a multiple of 32 for q8_0
+  bool has_values = true;       ///< else there are keys alone
 
   /// Throw ShapeError if head_values does not fit the type, or if sizes overflow.
   std::size_t row_bytes() const;
@@ -44,6 +45,8 @@ struct AttentionOptions {
   /// but 8 bits.
   bool fast = false;
   bool many = false;  ///< few tokens are treated likewise
+  /// One score per query head that takes part in the softmax of its tokens and adds no value; empty: none.
+  std::span<const float> sinks = {};
 };
 
 /// The keys that token t of `tokens` sees when all of them and `past` tokens before them are in the cache: those up to
@@ -52,8 +55,7 @@ KeyRange causal_range(std::size_t past, std::size_t t, std::size_t window = 0) n
 
 /// y[t][h] = Σ softmax(scores)(u) · value(u) over the keys u in ranges[t], with head h of `heads` reading head
 /// h / (heads / shape.heads) of the cache. q and y are [tokens][heads][head_values] and may be the same. A token
-/// without keys gives zeros. The work is split by heads and groups of 16 tokens: one token runs on at most shape.heads
-/// threads.
+/// without keys gives zeros. The work is split by heads and groups of 16 tokens, that of few tokens also by 16 queries.
 void attention(const CacheShape& shape, std::span<const std::byte> keys, std::span<const std::byte> values,
                std::span<const float> q, std::size_t heads, std::span<const KeyRange> ranges, std::span<float> y,
                const AttentionOptions& options, std::span<const std::uint32_t> pages = kOnePage);

@@ -100,11 +100,13 @@ struct Layer {
       scores.push_back(options.cap > 0 ? options.cap * std::tanh(score / options.cap) : score);
     }
     if (scores.empty()) return wanted;
+    const std::size_t keys_seen = scores.size();
+    if (!options.sinks.empty()) scores.push_back(options.sinks[head]);
     const double of_weights = rounded ? 0x1p-8 + 2 * 0x1p-16 * magnitude : 0;
     const double largest = *std::max_element(scores.begin(), scores.end());
     double total = 0;
     for (double& score : scores) total += score = std::exp(score - largest);
-    for (std::size_t k = 0; k < scores.size(); ++k) {
+    for (std::size_t k = 0; k < keys_seen; ++k) {
       const std::vector<float> value = row(values, first + k, rounded);
       for (std::size_t i = 0; i < y.size(); ++i) {
         y[i] += scores[k] / total * value[i];
@@ -163,6 +165,7 @@ struct Layer {
                   .ranges = ranges.data(),
                   .scale = options.scale,
                   .cap = options.cap,
+                  .sinks = options.sinks.empty() ? nullptr : options.sinks.data() + head * group,
                   .scratch = scratch.data()});
     }
     EXPECT_EQ(std::count(y.end() - 16, y.end(), kGuard), 16) << "writes past the end";
@@ -268,6 +271,18 @@ TEST_P(Attention, SoftCap) {
   layer.options.cap = 20;
   layer.expect_plain(layer.run(GetParam()), rounds(GetParam()),
                      2e-5);  // capped scores are rounded on the scale of the cap
+}
+
+// Small, larger than all scores, and so small that it changes nothing.
+TEST_P(Attention, SinksTakeTheirShare) {
+  const std::vector<float> sinks = {0.5f, 9, -60, 2, -1, 30, 0, 4};
+  for (const std::size_t tokens : {1, 20}) {
+    std::vector<KeyRange> ranges;
+    for (std::size_t t = 0; t < tokens; ++t) ranges.push_back(causal_range(40, t, t % 2 == 0 ? 0 : 7));
+    Layer layer({CacheType::f16, 2, 64, 48}, 4, 61, ranges);
+    layer.options.sinks = sinks;
+    layer.expect_plain(layer.run(GetParam()), rounds(GetParam()));
+  }
 }
 
 TEST_P(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {

@@ -59,10 +59,24 @@ struct RopeArgs {
 
 /// The activation functions; docs/layers.md has their formulas and numbers. No layer has gelu_erf, x/2 · (1 + erf(x /
 /// √2)), of which gelu is an approximation: language models tell the two apart.
-enum class Activation : std::uint8_t { linear, relu, relu2, leaky_relu, silu, gelu, tanh, sigmoid, gelu_erf };
-inline constexpr int kActivationCount = 9;
+/// Nor has any layer clamped_swish, gpt-oss's: m · σ(1.702 m) with m = min(x, 7).
+enum class Activation : std::uint8_t {
+  linear,
+  relu,
+  relu2,
+  leaky_relu,
+  silu,
+  gelu,
+  tanh,
+  sigmoid,
+  gelu_erf,
+  clamped_swish
+};
+inline constexpr int kActivationCount = 10;
+/// Where clamped_swish is cut, and how steep it is.
+inline constexpr float kSwishLimit = 7, kSwishSlope = 1.702f;
 
-/// y = f(x), or f(x) · up if `up` is given. y may be x or up.
+/// y = f(x), or f(x) · up if `up` is given; of clamped_swish f(x) · (1 + up cut to ±7). y may be x or up.
 struct ActivateArgs {
   static constexpr const char* kName = "activate";
   const float* x;
@@ -148,8 +162,9 @@ inline constexpr std::size_t kTileKeys = 32;
 inline constexpr std::size_t kTileQueries = 16;
 
 /// y = Σ p(u) · value(u) with p = softmax over the keys u in the range of the query's token; the scores are
-/// scale · (q · key(u)), capped as in SoftmaxArgs. A query without keys gives zeros. One head of keys and values,
-/// with the `group` heads of queries that share it. A query's result depends on no other query.
+/// scale · (q · key(u)), capped as in SoftmaxArgs. A query without keys gives zeros. A sink takes part in the softmax
+/// and adds nothing to y. One head of keys and values, with the `group` heads of queries that share it. A query's
+/// result depends on no other query.
 struct AttentionArgs {
   static constexpr const char* kName = "attention";
   const float* q;  // head h of token t at q + t · token_stride + h · head_values
@@ -167,6 +182,7 @@ struct AttentionArgs {
   const KeyRange* ranges;  // [tokens]
   float scale;
   float cap;             // 0: none
+  const float* sinks;    // [group]: a score of each head beside those of its keys, with no value; null: none
   ScratchLine* scratch;  // attention_scratch_lines(head_values)
 };
 

@@ -58,6 +58,7 @@ double value_of(Activation function, double x) {
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
     case Activation::gelu_erf: return std::isinf(x) && x < 0 ? 0 : x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::clamped_swish: break;  // no layer has it
   }
   return x;
 }

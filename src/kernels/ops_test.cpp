@@ -231,6 +231,7 @@ constexpr Function kFunctions[] = {
     {Activation::tanh, [](double x) { return std::tanh(x); }},
     {Activation::sigmoid, sigmoid},
     {Activation::gelu_erf, [](double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); }},
+    {Activation::clamped_swish, [](double x) { return std::min(x, 7.0) * sigmoid(1.702 * std::min(x, 7.0)); }},
 };
 static_assert(std::size(kFunctions) == kActivationCount);
 
@@ -238,19 +239,22 @@ TEST_P(Ops, ActivationsFollowTheirFormulas) {
   std::vector<float> x = {0.0f, -0.0f, 1e-42f, -1e-42f, 1e-20f, -1e-20f, 0.625f, -0.625f, 88.0f, -88.0f, 90.0f, -90.0f};
   for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.005f);  // -20 … 20
   for (int i = -300; i <= 300; ++i) x.push_back(static_cast<float>(i) * 0.29f);     // -87 … 87: all of exp
-  const std::vector<float> up = gaussian(x.size(), 8);
+  const std::vector<float> up = gaussian(x.size(), 8, 5);                           // some beyond ±7
   for (const Function& f : kFunctions) {
     for (const bool gated : {false, true}) {
       const std::vector<float> y = run<ActivateArgs>(
           {.x = x.data(), .up = gated ? up.data() : nullptr, .y = nullptr, .count = x.size(), .function = f.id},
           &ActivateArgs::y, std::vector<float>(x.size()));
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const double wanted = f.value(x[i]) * (gated ? up[i] : 1);
-        // The argument of exp in gelu is rounded: by 88 · 2^-24 at the most. The formula above cancels to 1e-16 · x.
-        const bool is_gelu = f.id == Activation::gelu || f.id == Activation::gelu_erf;
-        const double slack = is_gelu ? 1e-6 * std::fabs(wanted) + 1e-14 : 0;
+        const double other = f.id == Activation::clamped_swish ? 1 + std::clamp<double>(up[i], -7, 7) : up[i];
+        const double wanted = f.value(x[i]) * (gated ? other : 1);
+        // The argument of exp in these is rounded: by 88 · 2^-24 at the most. The formula of gelu cancels to 1e-16 · x,
+        // the sum in clamped_swish to 2^-24 of the other factor.
+        const bool is_rounded =
+            f.id == Activation::gelu || f.id == Activation::gelu_erf || f.id == Activation::clamped_swish;
+        const double slack = is_rounded ? 1e-6 * std::fabs(f.value(x[i])) + 1e-6 * std::fabs(wanted) + 1e-14 : 0;
         // e^-x overflows at -89, where sigmoid is still 1e-39 and silu 1e-37: hence the last term.
-        ASSERT_NEAR(y[i], wanted, bound(is_gelu ? 1e-5 : 5e-7) * std::fabs(wanted) + slack + 100 * kTiny)
+        ASSERT_NEAR(y[i], wanted, bound(is_rounded ? 1e-5 : 5e-7) * std::fabs(wanted) + slack + 100 * kTiny)
             << "function " << static_cast<int>(f.id) << " at " << x[i];
       }
     }

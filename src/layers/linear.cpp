@@ -214,7 +214,8 @@ void activation_backward(Activation activation, std::span<const float> z, std::s
       return multiply_through(kernels::Activation::sigmoid, z, grad_y, grad_z, kIdentity,
                               [](float v, float s) { return s * (1 + bounded(v, kLimit) * (1 - s)); });
     case kernels::Activation::gelu: return gelu_backward(z, grad_y, grad_z);
-    case kernels::Activation::gelu_erf: break;  // no layer has it
+    case kernels::Activation::gelu_erf:
+    case kernels::Activation::clamped_swish: break;  // no layer has them
   }
 }
 

@@ -44,7 +44,9 @@ KvCache::KvCache(const backend::Program& program, CacheKind kind, std::size_t ro
 
 std::size_t KvCache::token_bytes() const {
   std::size_t sum = 0;
-  for (const kernels::CacheShape& shape : shapes) sum += 2 * shape.heads * shape.row_bytes();
+  for (const kernels::CacheShape& shape : shapes) {
+    sum += (shape.has_values ? 2 : 1) * shape.heads * shape.row_bytes();
+  }
   return sum;
 }
 

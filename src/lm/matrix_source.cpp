@@ -60,6 +60,25 @@ EncodedWeights encode(const WeightSlice& slice, Format format) {
   return encoded;
 }
 
+/// Whether rows begin at whole bytes and blocks, and have no scales beside them.
+bool rows_are_whole(Format format, std::size_t cols) {
+  if (format.has_scales() || cols % static_cast<std::size_t>(format.block_values()) != 0) return false;
+  return 8 * packed_bytes(format, cols) == packed_bytes(format, 8 * cols);
+}
+
+/// Rows that take turns with others, as they are. REQUIRES: rows_are_whole.
+EncodedWeights gather(const WeightSlice& slice) {
+  const Format format = *slice.tensor->format;
+  const std::size_t row_bytes = packed_bytes(format, slice.cols);
+  EncodedWeights gathered{.format = format, .packed = host_device()->allocate(slice.rows * row_bytes)};
+  for (std::size_t r = 0; r < slice.rows; ++r) {
+    const std::size_t row = slice.first_row + r * slice.group_rows;
+    std::ranges::copy(slice.tensor->bytes.subspan(row * row_bytes, row_bytes),
+                      gathered.packed.host().subspan(r * row_bytes).begin());
+  }
+  return gathered;
+}
+
 /// Whether rows begin at whole bytes and blocks, so that they can be decoded one at a time.
 bool rows_are_apart(const WeightSlice& slice) {
   if (!slice.contiguous() || slice.first_row != 0 || !slice.tensor->format) return false;
@@ -121,7 +140,12 @@ Format MatrixSource::format_for(const WeightSlice& slice, std::optional<Format> 
 PreparedMatrix MatrixSource::prepare(const WeightSlice& slice, Format format) {
   check(*slice.tensor);
   PreparedMatrix prepared{.slice = slice, .format = format, .encoded = std::nullopt, .file = file_};
-  if (!slice.contiguous() || slice.tensor->format != format) prepared.encoded.emplace(encode(slice, format));
+  if (slice.tensor->format == format && !slice.transposed && slice.rows_per_group == 1 &&
+      rows_are_whole(format, slice.cols)) {
+    prepared.encoded.emplace(gather(slice));
+  } else if (!slice.contiguous() || slice.tensor->format != format) {
+    prepared.encoded.emplace(encode(slice, format));
+  }
   return prepared;
 }
 

@@ -47,11 +47,12 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// Calls each(block, part) in the order of the file.
+/// Calls each(block, part) in the order of the file, for what a block has.
 template <class Each>
 void for_each_part(const KvCache& cache, Each&& each) {
   for (std::size_t block = 0; block < cache.shapes.size(); ++block) {
-    for (const CachePart part : {CachePart::keys, CachePart::values}) each(block, part);
+    each(block, CachePart::keys);
+    if (cache.shapes[block].has_values) each(block, CachePart::values);
   }
 }
 

@@ -95,6 +95,10 @@ RecipeReader::RecipeReader(const TensorRecipe& recipe, bool whole_rows)
   rows_ = cols_ == 0 ? 0 : elements_ / cols_;
   std::size_t found = 0;
   for (const SourceRows& part : recipe.parts) found += part.rows * part.tensor->cols();
+  if (recipe.transform == RowTransform::weave) {
+    found = 0;
+    for (const WovenSlice& one : recipe.woven) found += one.slice.rows * one.slice.cols;
+  }
   if (found != elements_) {
     const StoredTensor& source = *recipe.parts.front().tensor;
     throw FormatError(
@@ -141,7 +145,17 @@ void RecipeReader::decode(std::size_t first, std::span<float> out) const {
 
 void RecipeReader::load_whole() {
   whole_.resize(elements_);
-  decode(0, whole_);
+  if (recipe_.transform != RowTransform::weave) return decode(0, whole_);
+  std::vector<float> values;
+  for (const auto& [slice, place] : recipe_.woven) {
+    values.resize(slice.rows * slice.cols);
+    decode_slice(slice, values);
+    for (std::size_t row = 0; row < slice.rows; ++row) {
+      for (std::size_t col = 0; col < slice.cols; ++col) {
+        whole_[place.first + row * place.row_apart + col * place.col_apart] = values[row * slice.cols + col];
+      }
+    }
+  }
 }
 
 void RecipeReader::read(std::size_t first, std::span<float> out) const {
@@ -149,7 +163,7 @@ void RecipeReader::read(std::size_t first, std::span<float> out) const {
     if (whole_.empty()) return decode(from, into);
     std::ranges::copy(std::span(whole_).subspan(from, into.size()), into.begin());
   };
-  if (needs_whole()) {
+  if (recipe_.transform == RowTransform::transpose) {
     for (std::size_t i = 0; i < out.size(); i += cols_) {
       const std::size_t row = (first + i) / cols_;
       for (std::size_t c = 0; c < cols_; ++c) out[i + c] = whole_[c * rows_ + row];
@@ -212,6 +226,10 @@ std::vector<std::span<const std::byte>> RecipeReader::sources(std::size_t first,
 }
 
 void RecipeReader::check(std::size_t first, std::size_t count) const {
+  if (recipe_.transform == RowTransform::weave) {  // its tensors may be larger than the target, or smaller
+    if (first == 0) check_all();
+    return;
+  }
   // In the order of the source: together, the ranges cover all of it whatever the order of rows.
   for_each_range(first, count, [&](const SourceRows& part, std::size_t from, std::size_t, std::size_t size) {
     const StoredTensor& tensor = *part.tensor;

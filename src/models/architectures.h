@@ -30,6 +30,7 @@ struct ArchitectureFacts {
   QueryNorm query_norm = QueryNorm::none;
   kernels::Activation activation = kernels::Activation::silu;
   bool gated = true;
+  bool latent = false;  ///< latent attention
   bool experts = false;
   Parallel parallel = Parallel::never;
   bool shared_norm = false;        ///< where they are side by side, one norm serves both
@@ -38,7 +39,7 @@ struct ArchitectureFacts {
   bool value_norm = false;         ///< heads of values are normed, without weights
   bool block_scale = false;        ///< blocks end with a number that the stream is multiplied by
   bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
-  bool feed_forward_bias = false;  ///< layers without a gate have biases
+  bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
   bool output_bias = false;        ///< logits have a bias
   bool own_expert_width = false;   ///< config.json states the width of experts apart, GGUF that of all chosen ones
   ExpertScores expert_scores = ExpertScores::softmax;
@@ -46,12 +47,13 @@ struct ArchitectureFacts {
   bool two_judge_group = false;
   bool norm_experts = true;          ///< what a config.json without `norm_topk_prob` means
   bool norm_experts_in_gguf = true;  ///< likewise without `expert_weights_norm`
-  bool states_routing = false;       ///< GGUF has the dense blocks, groups, norm and scale of experts
-  bool adjacent_in_gguf = false;     ///< GGUF has the rows of q and k reordered so that neighbours turn together
-  bool tied_by_default = false;      ///< what a config.json without `tie_word_embeddings` means
-  bool adjacent = false;             ///< neighbours turn together, in folders too
-  double rotary_share = 1;           ///< of a config.json without `partial_rotary_factor`
-  double rope_base = 1e4;            ///< of a config.json without `rope_theta`; 0: learned positions
+  bool attention_sinks = false;
+  bool states_routing = false;    ///< GGUF has the dense blocks, groups, norm and scale of experts
+  bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
+  bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
+  bool adjacent = false;          ///< neighbours turn together, in folders too
+  double rotary_share = 1;        ///< of a config.json without `partial_rotary_factor`
+  double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
 
   Windows windows = Windows::none;
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window

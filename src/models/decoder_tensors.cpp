@@ -58,23 +58,24 @@ void decode_transposed(const WeightSlice& slice, std::span<float> out) {
   const std::size_t rows = slice.rows, cols = slice.cols, stored = tensor.cols();
   if (rows == 0 || cols == 0) return;
   const std::size_t unit = tensor.format ? static_cast<std::size_t>(tensor.format->block_values()) : 1;
-  const std::size_t begin = slice.first_row / unit * unit;
-  const std::size_t end = std::min((slice.first_row + rows + unit - 1) / unit * unit, stored);
-  const std::size_t width = end - begin, skip = slice.first_row - begin;
+  const std::size_t begin = slice.stored_row(0) / unit * unit;
+  const std::size_t end = std::min(slice.stored_row(rows - 1) / unit * unit + unit, stored);
+  const std::size_t width = end - begin;
   // Sixteen columns are a cache line of each row that is written.
   constexpr std::size_t kStep = 16;
   std::vector<float> piece(std::min(kStep, cols) * width);
   for (std::size_t first = 0; first < cols; first += kStep) {
-    const std::size_t count = std::min(kStep, cols - first);
+    const std::size_t count = std::min(kStep, cols - first), row = slice.first_col + first;
     if (width == stored) {
-      files::decode_tensor(tensor, first * stored, std::span(piece).first(count * stored));
+      files::decode_tensor(tensor, row * stored, std::span(piece).first(count * stored));
     } else {
       for (std::size_t c = 0; c < count; ++c) {
-        files::decode_tensor(tensor, (first + c) * stored + begin, std::span(piece).subspan(c * width, width));
+        files::decode_tensor(tensor, (row + c) * stored + begin, std::span(piece).subspan(c * width, width));
       }
     }
     for (std::size_t r = 0; r < rows; ++r) {
-      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + skip + r];
+      const std::size_t place = slice.stored_row(r) - begin;
+      for (std::size_t c = 0; c < count; ++c) out[r * cols + first + c] = piece[c * width + place];
     }
   }
 }
@@ -98,18 +99,22 @@ DecoderTensors::DecoderTensors(const files::TensorFile& file, const Traits& trai
     }
     check_shape(*tensor, wanted, traits, naming.gguf);
     used.insert(tensor);
-    std::size_t row = 0, group_rows = 0;
-    for (const Role role : wanted.roles) group_rows += extent_of(traits, role, block).rows / wanted.groups;
+    const std::size_t stored = tensor->cols();
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
-      for (const Role role : wanted.roles) {
-        const RoleExtent extent = extent_of(traits, role, block);
-        WeightSlice slice{tensor, row, extent.rows, extent.cols, wanted.transposed};
+      for (std::size_t i = 0; i < wanted.roles.size(); ++i) {
+        const RoleExtent extent = extent_of(traits, wanted.roles[i], block);
+        const RolePlace place = place_of(traits, wanted, block, expert, i);
+        WeightSlice slice{tensor, place.first / extent.cols, extent.rows, extent.cols};
+        if (place.col_apart != 1) {
+          slice.transposed = true;
+          slice.first_row = place.first % stored;
+          slice.first_col = place.first / stored;
+        }
         if (wanted.groups > 1) {
-          slice.group_rows = group_rows;
+          slice.group_rows = place.group_rows;
           slice.rows_per_group = extent.rows / wanted.groups;
         }
-        row += extent.rows / wanted.groups;
-        entries_.push_back({{role, block, wanted.first_expert + expert}, slice});
+        entries_.push_back({{wanted.roles[i], block, wanted.first_expert + expert}, slice});
       }
     }
   });
@@ -150,6 +155,12 @@ std::string encoder_note(const DecoderTensors& tensors) {
                      count);
 }
 
+std::size_t WeightSlice::stored_row(std::size_t row) const noexcept {
+  if (group_rows == 0) return first_row + row;
+  const std::size_t at = skipped + row;
+  return first_row + at / rows_per_group * group_rows + at % rows_per_group;
+}
+
 WeightSlice WeightSlice::part(std::size_t first, std::size_t count) const noexcept {
   WeightSlice made = *this;
   (group_rows == 0 ? made.first_row : made.skipped) += first;
@@ -165,11 +176,17 @@ void decode_slice(const WeightSlice& slice, std::span<float> out) {
   }
   if (slice.transposed) return decode_transposed(slice, out);
   if (slice.contiguous()) return files::decode_tensor(*slice.tensor, slice.first_row * cols, out);
+  if (cols == 1 && rows != 0) {  // a vector: cheaper with the values in between than value by value
+    const std::size_t first = slice.stored_row(0);
+    std::vector<float> all(slice.stored_row(rows - 1) + 1 - first);
+    files::decode_tensor(*slice.tensor, first, all);
+    for (std::size_t row = 0; row < rows; ++row) out[row] = all[slice.stored_row(row) - first];
+    return;
+  }
   for (std::size_t row = 0; row < rows;) {
-    const std::size_t at = slice.skipped + row, within = at % slice.rows_per_group;
+    const std::size_t within = (slice.skipped + row) % slice.rows_per_group;
     const std::size_t count = std::min(slice.rows_per_group - within, rows - row);
-    const std::size_t stored = slice.first_row + at / slice.rows_per_group * slice.group_rows + within;
-    files::decode_tensor(*slice.tensor, stored * cols, out.subspan(row * cols, count * cols));
+    files::decode_tensor(*slice.tensor, slice.stored_row(row) * cols, out.subspan(row * cols, count * cols));
     row += count;
   }
 }

@@ -24,14 +24,18 @@ struct WeightSlice {
   const files::StoredTensor* tensor = nullptr;
   std::size_t first_row = 0, rows = 0, cols = 0;
   /// The tensor holds the transpose, [cols][…]: gpt2 in Hugging Face folders. Row r of the slice is its column
-  /// first_row + r.
+  /// first_row + r (see `group_rows`), from row first_col on.
   bool transposed = false;
+  std::size_t first_col = 0;
   /// Where `group_rows` is not 0, the tensor holds groups of that many rows, each of which has `rows_per_group` rows of
-  /// the slice from `first_row` on: q, k and v of gpt_neox. The slice then begins with its row number `skipped`.
+  /// the slice from `first_row` on: q, k and v of gpt_neox, gate and up
+  /// of gpt_oss. The slice then begins with its row number `skipped`.
   std::size_t group_rows = 0, rows_per_group = 0, skipped = 0;
 
   /// Whether its rows follow each other in the tensor.
   bool contiguous() const noexcept { return !transposed && group_rows == 0; }
+  /// The row of the tensor, or where that is transposed its column, that one of its rows is.
+  std::size_t stored_row(std::size_t row) const noexcept;
   /// Some of its rows.
   WeightSlice part(std::size_t first, std::size_t count) const noexcept;
 };

@@ -17,17 +17,25 @@ using backend::WeightKey;
 
 backend::Sizes sizes_of(const Traits& traits, std::size_t index) {
   const BlockTraits& block = traits.block[index];
-  return {.width = traits.width,
-          .heads = traits.heads,
-          .kv_heads = block.cache ? 0 : kv_heads_of(traits, index),
-          .head_values = head_values_of(traits, index),
-          .feed_forward = block.feed_forward,
-          .vocabulary = traits.vocabulary,
-          .experts = block.experts ? traits.experts : 0,
-          .experts_used = block.experts ? traits.experts_used : 0,
-          .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0,
-          .layer_inputs = traits.layer_values * traits.blocks,
-          .layer_values = traits.layer_values};
+  backend::Sizes sizes{.width = traits.width,
+                       .heads = traits.heads,
+                       .kv_heads = block.cache ? 0 : kv_heads_of(traits, index),
+                       .head_values = head_values_of(traits, index),
+                       .feed_forward = block.feed_forward,
+                       .vocabulary = traits.vocabulary,
+                       .experts = block.experts ? traits.experts : 0,
+                       .experts_used = block.experts ? traits.experts_used : 0,
+                       .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0,
+                       .layer_inputs = traits.layer_values * traits.blocks,
+                       .layer_values = traits.layer_values};
+  if (traits.latent != 0) {
+    sizes.kv_heads = 1;
+    sizes.head_values = traits.latent + traits.rotary;
+    sizes.query_values = traits.head_values;
+    sizes.query_low = traits.query_low;
+    sizes.attended = traits.heads * traits.latent_values;
+  }
+  return sizes;
 }
 
 /// Writes the steps of one block, or of the output.
@@ -93,7 +101,31 @@ class Writer {
     steps_.push_back(backend::Add{.factor = traits_.residual_scale});
   }
 
+  void attend_latent(Slot in) {
+    const Product latent{.matrix = key(Role::latent), .out = Slot::key};
+    const Product query{.matrix = key(Role::query), .out = Slot::query};
+    if (traits_.query_low == 0) {
+      products(in, {query, latent});
+    } else {
+      products(in, {{.matrix = key(Role::query_low), .out = Slot::query_low}, latent});
+      norm(Slot::query_low, Slot::query_low, Role::query_low_norm, std::nullopt);
+      products(Slot::query_low, {query});
+    }
+    steps_.push_back(backend::LatentAttend{.heads = traits_.heads,
+                                           .plain = traits_.head_values - traits_.rotary,
+                                           .rotary = traits_.rotary,
+                                           .rank = traits_.latent,
+                                           .values = traits_.latent_values,
+                                           .pairs = traits_.rope_pairs,
+                                           .scale = traits_.attention_scale,
+                                           .norm = key(Role::latent_norm),
+                                           .eps = eps(),
+                                           .key_up = key(Role::key_up),
+                                           .value_up = key(Role::value_up)});
+  }
+
   void attend(Slot in) {
+    if (traits_.latent != 0) return attend_latent(in);
     const bool turned = facts(traits_.architecture).query_norm_turned;
     const BlockTraits& block = traits_.block[block_];
     const bool has_keys = !block.cache.has_value();
@@ -128,6 +160,7 @@ class Writer {
       step.growth = static_cast<float>(traits_.query_growth);
       step.growth_period = static_cast<std::size_t>(traits_.rope_scaling.original_context);
     }
+    if (traits_.attention_sinks) step.sinks = key(Role::sinks);
     steps_.push_back(step);
   }
 
@@ -140,7 +173,8 @@ class Writer {
   }
 
   void finish_attention() {
-    products(Slot::query, {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
+    products(traits_.latent != 0 ? Slot::attended : Slot::query,
+             {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
     leave(Role::attention_post_norm);
   }
 
@@ -187,6 +221,12 @@ class Writer {
                           .normalize = traits_.norm_expert_weights,
                           .scale = traits_.expert_scale};
     if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (facts(traits_.architecture).feed_forward_bias) {
+      step.router_bias = key(Role::router_bias);
+      step.hidden.bias = key(Role::gate_bias);
+      step.hidden.up_bias = key(Role::up_bias);
+      step.down.bias = key(Role::down_bias);
+    }
     if (traits_.shared_feed_forward != 0) {
       backend::SharedExpert& shared = step.shared.emplace();
       shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);

@@ -75,15 +75,23 @@ class RecipeBuilder {
     recipe.block = block;
     recipe.blocks = traits_.blocks;
     recipe.matrices = matrices_of(traits_, wanted, block);
+    // Vectors of several experts are rows of a matrix, not what a slice takes for rows.
+    const bool vectors = extent_of(traits_, wanted.roles[0], block).vector;
+    bool woven = wanted.key_values || (wanted.experts > 1 && (wanted.transposed || wanted.groups > 1 || vectors));
     WeightSlice last;
     for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
       for (const Role role : wanted.roles) {
         const std::optional<WeightSlice> slice = tensors_.find(role, block, wanted.first_expert + expert);
         if (!slice && wanted.optional && recipe.parts.empty()) return std::nullopt;
         if (!slice) tensors_.require(role, block, wanted.first_expert + expert);  // throws
+        woven = woven || slice->first_col != 0 || (wanted.experts > 1 && (slice->transposed || slice->group_rows != 0));
         last = *slice;
         append(recipe.parts, *slice);
       }
+    }
+    if (woven) {
+      weave(wanted, block, recipe);
+      return recipe;
     }
     check_whole(recipe, wanted);
     recipe.transform = transform_of(wanted, last);
@@ -103,6 +111,21 @@ class RecipeBuilder {
   }
 
  private:
+  void weave(const LayoutTensor& wanted, std::size_t block, TensorRecipe& recipe) const {
+    recipe.transform = RowTransform::weave;
+    recipe.parts.clear();
+    for (std::size_t expert = 0; expert < wanted.experts; ++expert) {
+      for (std::size_t i = 0; i < wanted.roles.size(); ++i) {
+        const WeightSlice slice = tensors_.require(wanted.roles[i], block, wanted.first_expert + expert);
+        recipe.woven.push_back({slice, place_of(traits_, wanted, block, expert, i)});
+        const auto is_there = [&](const SourceRows& part) { return part.tensor == slice.tensor; };
+        if (std::ranges::none_of(recipe.parts, is_there))
+          recipe.parts.push_back({slice.tensor, 0, slice.tensor->rows()});
+      }
+    }
+    if (target_.gguf && recipe.use == TensorUse::vector) recipe.preferred = DType::float32;
+  }
+
   /// Vectors and transposed matrices cannot be cut: a part of one cannot become a tensor.
   void check_whole(const TensorRecipe& recipe, const LayoutTensor& wanted) const {
     std::size_t elements = 0;

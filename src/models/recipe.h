@@ -32,6 +32,7 @@ enum class RowTransform : std::uint8_t {
   transpose,    ///< gpt2's projections
   add_one,      ///< gemma's norms in GGUF
   subtract_one,
+  weave,  ///< TensorRecipe::woven
 };
 
 /// Whether the rows of the result are those of the source in another order.
@@ -48,6 +49,12 @@ struct SourceRows {
   std::span<const float> master = {};
 };
 
+/// A matrix of the source and its place in a target that has it in another order: transposed, or between others.
+struct WovenSlice {
+  WeightSlice slice;
+  RolePlace place;
+};
+
 /// One tensor of the target.
 struct TensorRecipe {
   std::string name;
@@ -56,6 +63,7 @@ struct TensorRecipe {
   RowTransform transform = RowTransform::none;  ///< applied to the concatenation; `shape` is the result's
   std::size_t heads = 0;                        ///< where rows are permuted: they are that many heads or groups
   std::vector<std::size_t> group_rows = {};     ///< to_sections and to_groups: of each section in a group
+  std::vector<WovenSlice> woven = {};           ///< weave: all there is of the target; `parts` are their tensors
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder
@@ -91,7 +99,9 @@ class RecipeReader {
   std::size_t elements() const noexcept { return elements_; }
   std::size_t unit() const noexcept { return unit_; }
   /// A transposed tensor must be decoded as a whole before ranges are read.
-  bool needs_whole() const noexcept { return recipe_.transform == RowTransform::transpose; }
+  bool needs_whole() const noexcept {
+    return recipe_.transform == RowTransform::transpose || recipe_.transform == RowTransform::weave;
+  }
   /// Decodes all of it, on the pool. Memory: the tensor in float32, until release_whole.
   void load_whole();
   void release_whole() noexcept { whole_ = {}; }

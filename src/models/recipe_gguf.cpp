@@ -66,6 +66,11 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (scaling.scale_growth != 0) {
+      out.number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.scale_growth);
+      return;
+    }
+    if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
     if (scaling.attention_factor == 1 && traits.architecture == Architecture::ministral3) {
       out.number("rope.scaling.yarn_log_multiplier", 1);
     } else if (scaling.attention_factor != 0) {
@@ -139,9 +144,7 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
   if (width == 0) return;
   out.size("expert_count", traits.experts);
   out.size("expert_used_count", traits.experts_used);
-  if (row.own_expert_width || row.architecture == Architecture::minimax_m2) {
-    out.size("expert_feed_forward_length", width);
-  }
+  out.size("expert_feed_forward_length", width);
   if (traits.norm_expert_weights != row.norm_experts_in_gguf) {
     out.add("expert_weights_norm", traits.norm_expert_weights);
   }
@@ -173,13 +176,23 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   for (const BlockTraits& one : traits.block) widths.push_back(gemma4 ? one.feed_forward : dense);
   out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
-  if (gemma4) {
-    write_gemma4(traits, out);
+  if (traits.latent != 0) {  // the cache has one head for all
+    out.size("attention.head_count_kv", 1);
+    out.size("attention.key_length", traits.latent + traits.rotary);
+    out.size("attention.value_length", traits.latent);
+    out.size("attention.key_length_mla", traits.head_values);
+    out.size("attention.value_length_mla", traits.latent_values);
+    out.size("attention.kv_lora_rank", traits.latent);
+    if (traits.query_low != 0) out.size("attention.q_lora_rank", traits.query_low);
   } else {
-    out.size("attention.head_count_kv", traits.kv_heads);
+    if (gemma4) {
+      write_gemma4(traits, out);
+    } else {
+      out.size("attention.head_count_kv", traits.kv_heads);
+    }
+    out.size("attention.key_length", traits.head_values);
+    out.size("attention.value_length", traits.head_values);
   }
-  out.size("attention.key_length", traits.head_values);
-  out.size("attention.value_length", traits.head_values);
   out.number(traits.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              traits.norm_eps);
   write_rope(traits, out);
@@ -199,6 +212,10 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   };
   if (traits.activation != row.activation) refuse("with another activation than the usual one");
   if (row.adjacent_in_gguf && traits.rotary != traits.head_values) refuse("whose heads rotate only in part");
+  if (row.latent && traits.rope_pairs != kernels::RopePairs::adjacent) refuse("whose rotated values are halves");
+  if (traits.rope_scaling.scale_growth != 0 && traits.rope_scaling.attention_factor != 1) {
+    refuse("with different mscale and mscale_all_dim");
+  }
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }
@@ -250,7 +267,7 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
         "others");
   }
   if (traits.rope_scaling.kind == Kind::yarn && !traits.rope_scaling.truncate) {
-    notes.push_back("yarn without rounding ('truncate' false) has no key in GGUF and is left out");
+    notes.push_back("yarn without rounding ('truncate' false) is stated, but llama.cpp rounds");
   }
   return notes;
 }

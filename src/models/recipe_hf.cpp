@@ -89,12 +89,18 @@ Object rope_object(const Traits& traits, const Rope& of, std::size_t head_values
   if (scaling.kind == Kind::yarn) {
     rope.number("beta_fast", scaling.beta_fast);
     rope.number("beta_slow", scaling.beta_slow);
-    if (scaling.attention_factor != 0) rope.number("attention_factor", scaling.attention_factor);
+    if (scaling.attention_factor != 0 && scaling.scale_growth == 0) {
+      rope.number("attention_factor", scaling.attention_factor);
+    }
     if (!scaling.truncate) rope.flag("truncate", false);
+    if (scaling.scale_growth != 0) {
+      rope.number("mscale", scaling.scale_growth);
+      rope.number("mscale_all_dim", scaling.scale_growth);
+    }
     if (traits.query_growth != 0) rope.number("llama_4_scaling_beta", traits.query_growth);
   }
   rope.number("rope_theta", of.base);
-  if (of.rotary != head_values) {
+  if (of.rotary != head_values && traits.latent == 0) {
     rope.number("partial_rotary_factor", share_of(of.rotary, head_values));
   }
   return rope;
@@ -107,7 +113,7 @@ void write_rope(const Traits& traits, Object& config) {
   // transformers 4 reads `rope_theta` and `rope_scaling`, 5 prefers one object.
   if (main.scaling.kind != Kind::none && main.scaling.kind != Kind::proportional) config.raw("rope_scaling", rope);
   config.number("rope_theta", main.base);
-  if (row.rotary_share != 1 || main.rotary != traits.head_values) {
+  if (traits.latent == 0 && (row.rotary_share != 1 || main.rotary != traits.head_values)) {
     config.number("partial_rotary_factor", share_of(main.rotary, traits.head_values));
   }
   if (row.two_ropes) {
@@ -206,6 +212,18 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
     config.raw("no_rope_layers", list_of(rope_of_blocks(traits), "1", "0"));
   } else if (architecture == Architecture::glm4_moe) {
     config.flag("use_qk_norm", traits.query_norm != QueryNorm::none);
+  } else if (facts(architecture).latent) {
+    config.size("kv_lora_rank", traits.latent);
+    config.size_or_null("q_lora_rank", traits.query_low);
+    config.size("v_head_dim", traits.latent_values);
+    config.size("qk_rope_head_dim", traits.rotary);
+    config.size("qk_nope_head_dim", traits.head_values - traits.rotary);
+    config.size("qk_head_dim", traits.head_values);
+    config.flag("rope_interleave", traits.rope_pairs == kernels::RopePairs::adjacent);
+    config.text("topk_method", architecture == Architecture::deepseek_v3 ? "noaux_tc"
+                               : traits.expert_groups > 1                ? "group_limited_greedy"
+                                                                         : "greedy");
+    config.text("scoring_func", architecture == Architecture::deepseek_v3 ? "sigmoid" : "softmax");
   } else if (architecture == Architecture::minimax_m2) {
     config.size("rotary_dim", traits.rotary);
   } else if (architecture == Architecture::phi3) {
@@ -272,7 +290,7 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("hidden_size", traits.width);
   config.size("num_attention_heads", traits.heads);
   config.size("num_key_value_heads", traits.kv_heads);
-  config.size("head_dim", traits.head_values);
+  config.size("head_dim", traits.latent != 0 ? traits.rotary : traits.head_values);
   config.size("intermediate_size", traits.block.front().feed_forward);
   config.size("max_position_embeddings", traits.context);
   config.number(std::string(facts(traits.architecture).eps_key), traits.norm_eps);

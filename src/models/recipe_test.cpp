@@ -62,6 +62,11 @@ std::vector<float> regrouped(const std::vector<float>& rows, const TensorRecipe&
 
 std::vector<float> carried_out(const TensorRecipe& recipe) {
   std::vector<float> values;
+  if (recipe.transform == RowTransform::weave) {
+    values.resize(recipe.shape.elements());
+    apply_recipe(recipe, values);
+    return values;
+  }
   for (const SourceRows& part : recipe.parts) {
     std::vector<float> piece(part.rows * part.tensor->cols());
     files::decode_tensor(*part.tensor, part.first_row * part.tensor->cols(), piece);
@@ -71,6 +76,7 @@ std::vector<float> carried_out(const TensorRecipe& recipe) {
   const std::size_t cols = recipe.shape.rank() < 2 ? 1 : recipe.shape.last();
   switch (recipe.transform) {
     case RowTransform::none: break;
+    case RowTransform::weave: break;  // what comes back tells
     case RowTransform::to_adjacent: return reordered(values, recipe.heads, cols, true);
     case RowTransform::to_halves: return reordered(values, recipe.heads, cols, false);
     case RowTransform::to_sections: return regrouped(values, recipe, cols, false);

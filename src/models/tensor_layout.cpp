@@ -8,6 +8,8 @@
 
 #include "models/architectures.h"
 
+#include "models/architectures.h"
+
 namespace imago::models {
 
 namespace {
@@ -47,6 +49,13 @@ constexpr std::array kNames = {
     RoleNames{Role::key_norm, "self_attn.k_norm.weight", "", "attn_k_norm.weight"},
     RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
     RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
+    RoleNames{Role::sinks, "self_attn.sinks", "", "attn_sinks.weight"},
+    RoleNames{Role::query_low, "self_attn.q_a_proj.weight", "", "attn_q_a.weight"},
+    RoleNames{Role::query_low_norm, "self_attn.q_a_layernorm.weight", "", "attn_q_a_norm.weight"},
+    RoleNames{Role::latent, "self_attn.kv_a_proj_with_mqa.weight", "", "attn_kv_a_mqa.weight"},
+    RoleNames{Role::latent_norm, "self_attn.kv_a_layernorm.weight", "", "attn_kv_a_norm.weight"},
+    RoleNames{Role::key_up, "", "", "attn_k_b.weight"},
+    RoleNames{Role::value_up, "", "", "attn_v_b.weight"},
     RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
     RoleNames{Role::feed_forward_norm_bias, "post_attention_layernorm.bias", "ln_2.bias", "ffn_norm.bias"},
     RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
@@ -56,6 +65,7 @@ constexpr std::array kNames = {
     RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
     RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
     RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
+    RoleNames{Role::router_bias, "", "", "ffn_gate_inp.bias"},
     RoleNames{Role::choice_bias, "mlp.gate.e_score_correction_bias", "", "exp_probs_b.bias"},
     RoleNames{Role::shared_router, "mlp.shared_expert_gate.weight", "", "ffn_gate_inp_shexp.weight"},
     RoleNames{Role::shared_gate, "mlp.shared_experts.gate_proj.weight", "", "ffn_gate_shexp.weight"},
@@ -79,6 +89,9 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
     OtherNames{Architecture::minimax_m2, Role::router, "block_sparse_moe.gate.weight", ""},
     OtherNames{Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias", ""},
+    OtherNames{Architecture::gpt_oss, Role::feed_forward_norm, "", "post_attention_norm.weight"},
+    OtherNames{Architecture::gpt_oss, Role::router, "mlp.router.weight", ""},
+    OtherNames{Architecture::gpt_oss, Role::router_bias, "mlp.router.bias", ""},
     OtherNames{Architecture::hunyuan_v1_dense, Role::query_norm, "self_attn.query_layernorm.weight", ""},
     OtherNames{Architecture::hunyuan_v1_dense, Role::key_norm, "self_attn.key_layernorm.weight", ""},
     OtherNames{Architecture::starcoder2, Role::up, "mlp.c_fc.weight", ""},
@@ -143,7 +156,8 @@ std::string in_block(const Traits& traits, const Naming& naming, std::size_t blo
 }
 
 std::string_view feed_forward_name(Role role) noexcept {
-  return role == Role::gate ? "gate" : role == Role::down ? "down" : "up";
+  if (role == Role::gate || role == Role::gate_bias) return "gate";
+  return role == Role::down || role == Role::down_bias ? "down" : "up";
 }
 
 /// The name of one expert's matrix in a folder.
@@ -179,10 +193,34 @@ class Lister {
   }
 
   /// All experts in one tensor.
-  void add_stacked(std::string name, std::vector<Role> roles) {
+  LayoutTensor& add_stacked(std::string name, std::vector<Role> roles) {
+    return add_copies(std::move(name), std::move(roles), traits_.experts);
+  }
+
+  /// `count` of them in one tensor.
+  LayoutTensor& add_copies(std::string name, std::vector<Role> roles, std::size_t count) {
     LayoutTensor& tensor = add_named(std::move(name), std::move(roles));
-    tensor.shape = {traits_.experts, tensor.shape[0], tensor.shape[1]};
-    tensor.experts = traits_.experts;
+    tensor.shape =
+        tensor.shape.rank() == 1 ? Shape{count, tensor.shape[0]} : Shape{count, tensor.shape[0], tensor.shape[1]};
+    tensor.experts = count;
+    return tensor;
+  }
+
+  /// Of each head the transpose of key_up, then value_up, all rows of one matrix.
+  void add_key_values(std::string name) {
+    LayoutTensor& tensor = add_named(std::move(name), {Role::key_up, Role::value_up});
+    const std::size_t rows = traits_.head_values - traits_.rotary + traits_.latent_values;
+    tensor.shape = {traits_.heads * rows, traits_.latent};
+    tensor.experts = traits_.heads;
+    tensor.key_values = true;
+  }
+
+  /// The same, [columns][rows] for each expert.
+  LayoutTensor& add_stacked_transposed(std::string name, std::vector<Role> roles) {
+    LayoutTensor& tensor = add_stacked(std::move(name), std::move(roles));
+    tensor.shape = {tensor.shape[0], tensor.shape[2], tensor.shape[1]};
+    tensor.transposed = true;
+    return tensor;
   }
 
   std::vector<LayoutTensor> take() { return std::move(list_); }
@@ -194,6 +232,25 @@ class Lister {
   std::vector<LayoutTensor> list_;
 };
 
+void list_latent(const Traits& traits, const Naming& naming, Lister& list) {
+  if (traits.query_low == 0) {
+    list.add(Role::query);
+  } else {
+    list.add(Role::query_low);
+    list.add(Role::query_low_norm);
+    list.add_named(naming.gguf ? "attn_q_b.weight" : "self_attn.q_b_proj.weight", {Role::query});
+  }
+  list.add(Role::latent);
+  list.add(Role::latent_norm);
+  if (naming.fused_key_values) {
+    list.add_key_values(naming.gguf ? "attn_kv_b.weight" : "self_attn.kv_b_proj.weight");
+  } else {
+    list.add_copies("attn_k_b.weight", {Role::key_up}, traits.heads);
+    list.add_copies("attn_v_b.weight", {Role::value_up}, traits.heads);
+  }
+  list.add(Role::attention_output);
+}
+
 /// Of a block that has no keys of its own, or whose keys are its values too.
 bool lacks(const BlockTraits& block, Role role) {
   const bool value = role == Role::value || role == Role::value_bias;
@@ -202,6 +259,7 @@ bool lacks(const BlockTraits& block, Role role) {
 }
 
 void list_projections(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
+  if (traits.latent != 0) return list_latent(traits, naming, list);
   const auto has = [&](Role role) { return !lacks(traits.block[block], role); };
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
@@ -227,6 +285,19 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
   }
   list.add(Role::attention_output);
   list.add(Role::attention_output_bias, !gpt2);
+  if (traits.attention_sinks) list.add(Role::sinks);
+}
+
+/// Folders of gpt_oss have gate and up row by row in turns.
+void list_woven_experts(const Naming& naming, std::size_t rows, Lister& list) {
+  const auto add = [&](std::string name, std::vector<Role> roles) -> LayoutTensor& {
+    return naming.mxfp4_experts ? list.add_stacked(std::move(name), std::move(roles))
+                                : list.add_stacked_transposed(std::move(name), std::move(roles));
+  };
+  add("mlp.experts.gate_up_proj", {Role::gate, Role::up}).groups = rows;
+  list.add_stacked("mlp.experts.gate_up_proj_bias", {Role::gate_bias, Role::up_bias}).groups = rows;
+  add("mlp.experts.down_proj", {Role::down});
+  list.add_stacked("mlp.experts.down_proj_bias", {Role::down_bias});
 }
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
@@ -236,6 +307,8 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   } else {
     list.add(Role::router);
   }
+  const bool biased = facts(traits.architecture).feed_forward_bias;
+  if (biased) list.add(Role::router_bias);
   if (traits.choice_bias) list.add(Role::choice_bias);
   if (traits.shared_feed_forward != 0) {
     if (traits.shared_router) list.add(Role::shared_router);
@@ -245,6 +318,11 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
+    for (const Role role : {Role::gate_bias, Role::up_bias, Role::down_bias}) {
+      if (biased) list.add_stacked(fmt::format("ffn_{}_exps.bias", feed_forward_name(role)), {role});
+    }
+  } else if (traits.architecture == Architecture::gpt_oss) {
+    list_woven_experts(naming, expert_feed_forward(traits), list);
   } else if (traits.architecture == Architecture::granitemoe) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
@@ -282,7 +360,8 @@ Naming usual_naming(const Traits& traits, bool gguf) {
   return {.gguf = gguf,
           .fused_qkv = !row.fused_qkv.empty(),
           .fused_gate_up = row.fused_gate_up,
-          .stacked_experts = gguf && traits.experts > 0};
+          .stacked_experts = gguf && traits.experts > 0,
+          .fused_key_values = !gguf};
 }
 
 Naming naming_of(const files::TensorFile& file, const Traits& traits) {
@@ -290,10 +369,13 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
   if (naming.gguf) {
     naming.fused_qkv = file.find("blk.0.attn_qkv.weight") != nullptr ||
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
+    naming.fused_key_values = file.find("blk.0.attn_kv_b.weight") != nullptr;
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
   } else if (traits.experts > 0) {
     const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
-    naming.stacked_experts = find_weight(file, name) != nullptr;
+    const files::StoredTensor* const stacked = find_weight(file, name);
+    naming.stacked_experts = stacked != nullptr;
+    naming.mxfp4_experts = stacked != nullptr && stacked->format && stacked->format->is_block();
   }
   return naming;
 }
@@ -371,7 +453,13 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::feed_forward_norm_bias:
     case Role::feed_forward_post_norm:
     case Role::down_bias: return {width, 1, true};
-    case Role::query: return {query, width};
+    case Role::query: return {query, traits.query_low != 0 ? traits.query_low : width};
+    case Role::query_low: return {traits.query_low, width};
+    case Role::query_low_norm: return {traits.query_low, 1, true};
+    case Role::latent: return {traits.latent + traits.rotary, width};
+    case Role::latent_norm: return {traits.latent, 1, true};
+    case Role::key_up: return {traits.latent, traits.head_values - traits.rotary};
+    case Role::value_up: return {traits.latent_values, traits.latent};
     case Role::query_bias: return {query, 1, true};
     case Role::key:
     case Role::value: return {key, width};
@@ -379,7 +467,8 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::value_bias: return {key, 1, true};
     case Role::query_norm: return {whole_row ? query : head_values, 1, true};
     case Role::key_norm: return {whole_row ? key : head_values, 1, true};
-    case Role::attention_output: return {width, query};
+    case Role::attention_output: return {width, traits.latent != 0 ? traits.heads * traits.latent_values : query};
+    case Role::sinks: return {traits.heads, 1, true};
     case Role::gate:
     case Role::up: return {feed_forward, width};
     case Role::gate_bias:
@@ -444,8 +533,30 @@ std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   return found == tensors.end() ? std::string() : found->name;
 }
 
+RolePlace place_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block, std::size_t expert,
+                   std::size_t role) {
+  std::size_t before = 0, all = 0;  // rows of the roles before this one, and of all
+  for (std::size_t i = 0; i < tensor.roles.size(); ++i) {
+    const std::size_t rows = extent_of(traits, tensor.roles[i], block).rows;
+    if (i < role) before += rows;
+    all += rows;
+  }
+  const RoleExtent own = extent_of(traits, tensor.roles[role], block);
+  if (tensor.key_values) {
+    const std::size_t plain = extent_of(traits, Role::key_up, block).cols;
+    const std::size_t values = extent_of(traits, Role::value_up, block).rows;
+    const std::size_t first = expert * (plain + values) * traits.latent;
+    if (role == 0) return {first, 1, traits.latent};
+    return {first + plain * traits.latent, traits.latent, 1};
+  }
+  before /= tensor.groups;
+  const std::size_t group_rows = all / tensor.groups, apart = own.rows == tensor.groups ? group_rows : 1;
+  if (tensor.transposed) return {expert * all * own.cols + before, apart, all, group_rows};
+  return {(expert * all + before) * own.cols, apart * own.cols, 1, group_rows};
+}
+
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block) {
-  if (extent_of(traits, tensor.roles.front(), block).vector) return {};
+  if (tensor.key_values || extent_of(traits, tensor.roles.front(), block).vector) return {};
   // Fused on one side only: the first part stands for all, since they share their inputs.
   return {matrix_name(traits, tensor.roles.front(), block), tensor.first_expert, tensor.experts};
 }

@@ -21,17 +21,20 @@ struct LayoutTensor {
   Shape shape;
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
-  bool transposed = false;  ///< it holds [columns][rows]
-  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys
+  bool transposed = false;  ///< it holds [columns][rows], that for each expert
+  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys, or for each row
+  bool key_values = false;  ///< of each head the transpose of key_up, then value_up
   bool optional = false;
 };
 
 /// How names are made. The flags are those of the usual file; others are read all the same.
 struct Naming {
   bool gguf = false;
-  bool fused_qkv = false;        ///< q, k and v are one tensor
-  bool fused_gate_up = false;    ///< gate and up are one tensor
-  bool stacked_experts = false;  ///< all experts are one tensor: GGUF; with gate and up fused: some folders
+  bool fused_qkv = false;         ///< q, k and v are one tensor
+  bool fused_gate_up = false;     ///< gate and up are one tensor
+  bool stacked_experts = false;   ///< all experts are one tensor: GGUF; with gate and up fused: some folders
+  bool fused_key_values = false;  ///< key_up and value_up are one tensor
+  bool mxfp4_experts = false;     ///< experts of gpt_oss as they are published; else their transposes
 };
 
 /// As transformers or llama.cpp write a model of these traits.
@@ -72,6 +75,15 @@ struct NamedMatrices {
   std::string name;
   std::size_t first_expert = 0, experts = 1;
 };
+/// Where the weights of a role of a LayoutTensor are: weight (row, col) of the i-th role of the e-th expert is element
+/// first + row · row_apart + col · col_apart, in tensors of one group, or of groups with one row of each role.
+struct RolePlace {
+  std::size_t first = 0, row_apart = 0, col_apart = 1;
+  std::size_t group_rows = 0;
+};
+RolePlace place_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block, std::size_t expert,
+                   std::size_t role);
+
 /// What one tensor of a layout holds; the name is empty if it is not a matrix.
 NamedMatrices matrices_of(const Traits& traits, const LayoutTensor& tensor, std::size_t block);
 }  // namespace imago::models

@@ -7,6 +7,7 @@
 
 #include "imago/error.h"
 #include "models/architectures.h"
+#include "models/rope.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -119,6 +120,11 @@ std::vector<bool> usual_rope(const Traits& traits) {
   std::vector<bool> windows = windowed(traits);
   if (row.full_without_rope && std::ranges::find(windows, true) != windows.end()) return windows;
   return all_but_every(row.no_rope_period, traits.blocks);
+}
+
+float scale_growth(const RopeScaling& scaling) noexcept {
+  const double grown = scaling.scale_growth * (yarn_attention_factor(scaling.factor) - 1) + 1;
+  return static_cast<float>(grown * grown);
 }
 
 float usual_attention_scale(const Traits& traits) noexcept {

@@ -37,6 +37,9 @@ enum class Architecture : std::uint8_t {
   glm4,
   glm4_moe,
   minimax_m2,
+  gpt_oss,
+  deepseek_v2,
+  deepseek_v3,
   olmo3,
   ministral3,
   cohere2,
@@ -64,6 +67,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              ///< yarn
   double attention_factor = 0;                       ///< yarn, on cosines and sines; 0: 0.1 · ln(factor) + 1
   bool truncate = true;                              ///< yarn: round the correction range to whole pairs
+  double scale_growth = 0;  ///< yarn: attention_scale has grown by (1 + scale_growth · 0.1 · ln(factor))², deepseek's
 
   bool operator==(const RopeScaling&) const = default;
 };
@@ -148,9 +152,15 @@ struct Traits {
 
   std::vector<BlockTraits> block;  ///< one per block
 
+  // Of latent attention; backend/program.h says what it is. Heads of queries have head_values, `rotary` of them turn.
+  std::size_t latent = 0;         ///< values of compressed keys and values; 0: plain attention
+  std::size_t latent_values = 0;  ///< of a head's results
+  std::size_t query_low = 0;      ///< values of compressed queries; 0: they are not compressed
+
   float attention_scale = 1;  ///< on q · k
   float attention_cap = 0;    ///< 0: none
-  float logit_cap = 0;        ///< 0: none
+  bool attention_sinks = false;
+  float logit_cap = 0;  ///< 0: none
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it
 

@@ -57,8 +57,8 @@ RopeScaling read_yarn(const ConfigFields& config, const ConfigFields& rope, std:
     scaling.attention_factor = rope.positive("attention_factor", kMaxFactor);
   } else if (rope.has("mscale") && rope.has("mscale_all_dim")) {
     const auto grown = [&](double weight) { return weight * (yarn_attention_factor(scaling.factor) - 1) + 1; };
-    scaling.attention_factor =
-        grown(rope.positive("mscale", kMaxFactor)) / grown(rope.positive("mscale_all_dim", kMaxFactor));
+    scaling.scale_growth = rope.positive("mscale_all_dim", kMaxFactor);
+    scaling.attention_factor = grown(rope.positive("mscale", kMaxFactor)) / grown(scaling.scale_growth);
   }
   return scaling;
 }
@@ -99,7 +99,7 @@ Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& ro
   const double share = stated(config, rope, config.either("partial_rotary_factor", "rotary_pct"), 1,
                               facts(traits.architecture).rotary_share);
   const auto rotary = static_cast<std::size_t>(static_cast<double>(head_values) * share);
-  made.rotary = config.size("rotary_dim", kMaxHeadValues, rotary);
+  made.rotary = traits.latent != 0 ? traits.rotary : config.size("rotary_dim", kMaxHeadValues, rotary);
   if (!rope) return made;
 
   const std::string type = rope->text(rope->either("rope_type", "type"), "default");
@@ -109,6 +109,7 @@ Rope read_rope(const ConfigFields& config, const std::optional<ConfigFields>& ro
     made.scaling = read_llama3(config, *rope);
   } else if (type == "yarn") {
     made.scaling = read_yarn(config, *rope, traits.context);
+    if (traits.latent == 0) made.scaling.scale_growth = 0;
   } else if (type == "longrope" || type == "su") {
     refuse_longrope(config, *rope, traits.context);
   } else if (type == "proportional") {
@@ -138,6 +139,7 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   traits.rope_base = main.base;
   traits.rotary = main.rotary;
   traits.rope_scaling = main.scaling;
+  traits.attention_scale *= scale_growth(main.scaling);
   if (of_windows) {
     traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base, window_head_values(traits));
   } else if (row.two_ropes) {
@@ -166,8 +168,12 @@ const ArchitectureFacts& read_architecture(const ConfigFields& config) {
 }
 
 void refuse_unsupported(const ConfigFields& config) {
+  if (config.positive("swiglu_limit", kMaxFactor, kernels::kSwishLimit) != static_cast<double>(kernels::kSwishLimit)) {
+    config.refuse(fmt::format("'swiglu_limit' other than {} is not supported", kernels::kSwishLimit));
+  }
   if (config.has("clip_qkv")) config.refuse("'clip_qkv' (limits of queries, keys and values) is not supported");
-  if (const std::optional<ConfigFields> quantization = config.object("quantization_config")) {
+  const std::optional<ConfigFields> quantization = config.object("quantization_config");
+  if (quantization && quantization->text("quant_method", "") != "mxfp4") {  // which gpt_oss is published in
     config.refuse(
         fmt::format("the weights are quantized by '{}', which is not supported; take the original model and let imago "
                     "quantize it",
@@ -205,6 +211,24 @@ void read_gpt2_sizes(const ConfigFields& config, Traits& traits) {
   traits.norm_eps = config.positive("layer_norm_epsilon", kMaxEps, 1e-5);
   traits.activation = read_activation(config, "activation_function", traits.activation);
   traits.attention_scale = config.flag("scale_attn_weights", true) ? usual_attention_scale(traits) : 1.0F;
+}
+
+/// Latent attention: `rotary` and `head_values` mean other things than elsewhere.
+void read_latent(const ConfigFields& config, Traits& traits) {
+  traits.latent = config.size("kv_lora_rank", kMaxWidth);
+  traits.query_low = config.size("q_lora_rank", kMaxWidth, 0);
+  traits.latent_values = config.size("v_head_dim", kMaxHeadValues);
+  traits.rotary = config.size("qk_rope_head_dim", kMaxHeadValues);
+  traits.head_values = config.size("qk_nope_head_dim", kMaxHeadValues) + traits.rotary;
+  traits.kv_heads = traits.heads;
+  traits.attention_scale = usual_attention_scale(traits);
+  if (!config.flag("rope_interleave", true)) traits.rope_pairs = kernels::RopePairs::halves;
+  const std::string method = config.text("topk_method", "greedy");
+  if (method == "greedy" && traits.architecture == Architecture::deepseek_v2) {
+    traits.expert_groups = traits.expert_groups_used = 1;
+  } else if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc") {
+    config.refuse(fmt::format("'topk_method' '{}' is not supported", method));
+  }
 }
 
 /// What config.json may leave out, because the class of the model has it; 0: it must be there, or follows from others.
@@ -260,8 +284,11 @@ void read_sizes(const ConfigFields& config, Traits& traits) {
   read_config_feed_forward(config, traits);
   traits.context = size_or(config, "max_position_embeddings", kMaxContext, usual.context);
   traits.norm_eps = config.positive(row.eps_key, kMaxEps, traits.norm == NormKind::layer ? 1e-5 : 1e-6);
-  traits.activation = read_activation(config, config.either(row.activation_key, "hidden_act"), traits.activation);
+  if (traits.activation != kernels::Activation::clamped_swish) {  // which has no name of its own
+    traits.activation = read_activation(config, config.either(row.activation_key, "hidden_act"), traits.activation);
+  }
   traits.attention_scale = usual_attention_scale(traits);
+  if (facts(traits.architecture).latent) read_latent(config, traits);
 }
 
 /// How the branches of a block stand to each other, and which norms they have.

@@ -26,6 +26,9 @@ Architecture read_architecture(const GgufFile& file) {
                                        name, known_gguf_architectures()));
   }
   const GgufFields fields(file, name);
+  if (row->architecture == Architecture::deepseek_v2) {  // the first of two; they differ in the choice of experts
+    return fields.count("expert_gating_func", 255, 1) == 2 ? Architecture::deepseek_v3 : row->architecture;
+  }
   if (row->architecture == Architecture::olmo2 && fields.count("attention.sliding_window", kMaxContext, 0) > 0) {
     return Architecture::olmo3;
   }
@@ -52,6 +55,25 @@ std::size_t read_vocabulary_size(const GgufFields& fields) {
   return count;
 }
 
+void read_common(const GgufFields& fields, Traits& traits) {
+  const bool layer_norm = traits.norm == NormKind::layer;
+  traits.norm_eps =
+      fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
+  traits.attention_scale = usual_attention_scale(traits);
+  traits.vocabulary = read_vocabulary_size(fields);
+}
+
+/// Sizes of heads as the model has them are apart from those of the cache, in older files the only ones.
+void read_latent(const GgufFields& fields, Traits& traits) {
+  traits.latent = fields.size("attention.kv_lora_rank", kMaxWidth);
+  traits.query_low = fields.size("attention.q_lora_rank", kMaxWidth, 0);
+  traits.head_values = fields.size("attention.key_length_mla", kMaxHeadValues, traits.head_values);
+  const std::size_t older = fields.size("attention.value_length", kMaxHeadValues, traits.head_values);
+  traits.latent_values = fields.size("attention.value_length_mla", kMaxHeadValues, older);
+  traits.kv_heads = traits.heads;
+  read_common(fields, traits);
+}
+
 void read_sizes(const GgufFields& fields, Traits& traits) {
   traits.blocks = fields.size("block_count", kMaxBlocks);
   // Blocks that predict further tokens follow the others; they are not run.
@@ -73,16 +95,13 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
                             traits.heads, fields.full("attention.key_length")));
   }
   traits.head_values = fields.size("attention.key_length", kMaxHeadValues, traits.width / traits.heads);
+  if (facts(traits.architecture).latent) return read_latent(fields, traits);
   const std::size_t value_length = fields.size("attention.value_length", kMaxHeadValues, traits.head_values);
   if (value_length != traits.head_values) {
     fields.refuse(fmt::format("keys of {} and values of {} values per head are not supported; they must be the same",
                               traits.head_values, value_length));
   }
-  const bool layer_norm = traits.norm == NormKind::layer;
-  traits.norm_eps =
-      fields.positive(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", kMaxEps);
-  traits.attention_scale = usual_attention_scale(traits);
-  traits.vocabulary = read_vocabulary_size(fields);
+  read_common(fields, traits);
 }
 
 void read_rope_scaling(const GgufFields& fields, Traits& traits) {
@@ -98,6 +117,16 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
         static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
     scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
     scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
+    // All of gpt_oss are trained without rounding; llama.cpp rounds all the same.
+    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", traits.architecture != Architecture::gpt_oss);
+    const double growth = fields.number("rope.scaling.yarn_log_multiplier", kMaxFactor, 0) * 10;
+    if (traits.latent != 0 && growth != 0) {
+      scaling.scale_growth = growth;
+      scaling.attention_factor = 1;  // all models of the kind have one factor for scores and none for angles
+      traits.rope_scaling = scaling;
+      traits.attention_scale *= scale_growth(scaling);
+      return;
+    }
     const double grown_by = fields.positive("rope.scaling.yarn_log_multiplier", kMaxFactor, 0);
     if (traits.architecture == Architecture::ministral3 && grown_by != 0) {
       const double usual = yarn_attention_factor(factor);

@@ -86,6 +86,8 @@ std::vector<bool> windowed(const Traits& traits);
 /// The blocks that rotate unless a file says otherwise. REQUIRES: windows are set.
 std::vector<bool> usual_rope(const Traits& traits);
 
+/// What RopeScaling::scale_growth makes of the scale of attention.
+float scale_growth(const RopeScaling& scaling) noexcept;
 /// The scale of attention where nothing else is stated: one over the root of the values of a head.
 float usual_attention_scale(const Traits& traits) noexcept;
 

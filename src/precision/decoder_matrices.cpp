@@ -11,8 +11,9 @@ namespace {
 using models::MatrixKey;
 using models::Role;
 
-constexpr std::array kBlockRoles = {Role::query,     Role::key,        Role::value, Role::attention_output,
-                                    Role::gate,      Role::up,         Role::down,  Role::shared_gate,
+constexpr std::array kBlockRoles = {Role::query,     Role::key,        Role::value,    Role::query_low,
+                                    Role::latent,    Role::key_up,     Role::value_up, Role::attention_output,
+                                    Role::gate,      Role::up,         Role::down,     Role::shared_gate,
                                     Role::shared_up, Role::shared_down};
 
 }  // namespace
@@ -37,8 +38,9 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
     for (const Role role : kBlockRoles) {
       const bool of_experts =
           traits_.block[block].experts && (role == Role::gate || role == Role::up || role == Role::down);
-      const std::size_t experts = of_experts ? std::max<std::size_t>(1, traits_.experts) : 1;
-      for (std::size_t expert = 0; expert < experts; ++expert) add({role, block, expert});
+      const bool of_heads = role == Role::key_up || role == Role::value_up;
+      const std::size_t count = of_experts ? traits_.experts : of_heads ? traits_.heads : 1;
+      for (std::size_t expert = 0; expert < count; ++expert) add({role, block, expert});
     }
   }
   if (!traits_.tied_output) add({Role::output, 0, 0});
@@ -52,7 +54,8 @@ std::uint64_t DecoderMatrices::product_bytes() const noexcept {
   for (const DecoderMatrix& matrix : matrices_) {
     for (const MatrixKey& key : matrix.parts) {
       const bool is_up = key.role == Role::up || key.role == Role::shared_up;
-      const bool shares = key.role == Role::key || key.role == Role::value || (is_up && traits_.gated);
+      const bool shares =
+          key.role == Role::key || key.role == Role::value || key.role == Role::latent || (is_up && traits_.gated);
       const bool none = key.role == Role::token_embedding && !traits_.tied_output;
       if (!shares && !none) bytes += std::uint64_t{matrix.cols} * matrix.cols * sizeof(float);
     }

@@ -19,9 +19,10 @@ inline constexpr std::array kTorchModels = {"exaone4_bf16",      "gemma2_softcap
 
 /// Those of torch/more that imago runs, alphabetically.
 inline constexpr std::array kMoreModels = {
-    "cohere2_bf16",    "ernie4_5_bf16", "exaone4_bf16",  "falcon_bf16",      "gemma3_bf16",        "gemma4_bf16",
-    "glm4_bf16",       "glm4_moe_bf16", "gpt_neox_bf16", "granite_moe_bf16", "hunyuan_dense_bf16", "minimax_m2_bf16",
-    "ministral3_bf16", "olmo3_bf16",    "olmoe_bf16",    "phi2_bf16",        "stablelm_bf16",      "starcoder2_bf16"};
+    "cohere2_bf16",     "deepseek_v2_lite_bf16", "deepseek_v3_bf16", "ernie4_5_bf16",   "exaone4_bf16",  "falcon_bf16",
+    "gemma3_bf16",      "gemma4_bf16",           "glm4_bf16",        "glm4_moe_bf16",   "gpt_neox_bf16", "gpt_oss_bf16",
+    "granite_moe_bf16", "hunyuan_dense_bf16",    "minimax_m2_bf16",  "ministral3_bf16", "olmo3_bf16",    "olmoe_bf16",
+    "phi2_bf16",        "stablelm_bf16",         "starcoder2_bf16"};
 
 /// The folder of the model, if it holds that file.
 inline std::optional<std::string> find_torch_model(const std::string& name,

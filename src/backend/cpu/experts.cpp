@@ -7,12 +7,6 @@
 
 namespace imago::backend {
 
-namespace {
-
-constexpr std::size_t kTokensPerPart = 8;
-
-}  // namespace
-
 void CpuPass::run_router(const WeightKey& router, const std::optional<WeightKey>& bias, std::span<const float> in,
                          std::span<float> to) {
   const Product shown{.matrix = router};
@@ -45,7 +39,7 @@ void CpuPass::run(const Experts& step) {
   std::span<const float> expert_in = in;
   if (!alone) {
     const std::span<float> gathered = sized(work_.gathered, (rows + shared_rows) * width);
-    parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+    parallel_for(tokens, kTokensToCopy, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin * used; i < end * used; ++i) {
         std::copy_n(in.data() + i / used * width, width, gathered.data() + routing.row_of[i] * width);
       }
@@ -101,7 +95,7 @@ void CpuPass::run(const Experts& step) {
   }
 
   const std::span<float> out = values(step.down.out);
-  parallel_for(tokens, kTokensPerPart, [&](std::size_t begin, std::size_t end) {
+  parallel_for(tokens, kTokensToCopy, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
       const std::span<float> sum = out.subspan(t * width, width);
       kernels::clear(sum);

@@ -23,11 +23,14 @@ bool reads_fast(const CpuRunner& runner, std::span<const Step> after) {
 /// Whether a token's results depend on those before it.
 bool passes_tokens(const Step& step) {
   return std::holds_alternative<Attend>(step) || std::holds_alternative<ShortConv>(step) ||
-         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step);
+         std::holds_alternative<LinearScan>(step) || std::holds_alternative<ChannelScan>(step) ||
+         std::holds_alternative<LatentAttend>(step);
 }
 
 /// Slots that have rows for the tokens that are read, from the start: what follows the last step that needs them all.
-bool of_read_tokens(Slot slot) { return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned; }
+bool of_read_tokens(Slot slot) {
+  return slot == Slot::query || slot == Slot::output_gate || slot == Slot::scanned || slot == Slot::attended;
+}
 
 /// Attention of one sequence: its keys and values into its pages, its queries over them. Results replace the queries.
 struct SegmentAttention {
@@ -38,8 +41,9 @@ struct SegmentAttention {
   const kernels::RopeTable* rope;
   std::span<float> q, k, v;             // all tokens of the batch; q only those that are read
   std::span<kernels::KeyRange> ranges;  // like q
-  RowRange all_read;                    // tokens of the batch
-  bool fast;                            // results are rounded to int8 or bfloat16 next
+  std::span<const float> sinks;
+  RowRange all_read;  // tokens of the batch
+  bool fast;          // results are rounded to int8 or bfloat16 next
   std::optional<std::size_t> singles;
 
   /// Tokens of the batch from `first` on.
@@ -78,7 +82,8 @@ struct SegmentAttention {
                        {.scale = step.scale,
                         .cap = step.cap,
                         .fast = fast && !(singles && first < *singles),
-                        .many = singles.has_value()},
+                        .many = singles.has_value(),
+                        .sinks = sinks},
                        segment.pages);
   }
 
@@ -288,6 +293,7 @@ void CpuPass::run(const Attend& step) {
                                    .k = values(Slot::key),
                                    .v = values(Slot::value),
                                    .ranges = sized(work_.ranges, read_.count),
+                                   .sinks = vector(step.sinks),
                                    .all_read = read_,
                                    .fast = reads_fast(runner_, after_),
                                    .singles = singles_};

@@ -40,6 +40,9 @@ class CpuCache final : public Cache {
   std::vector<Buffer> states_;         // one per block: all slots
 };
 
+/// Tokens whose rows a thread copies at a time.
+inline constexpr std::size_t kTokensToCopy = 8;
+
 /// Runs steps over the activations of a workspace.
 class CpuPass {
  public:
@@ -91,6 +94,10 @@ class CpuPass {
   void run(const LinearScan& step);
   void run(const ChannelScan& step);
   void run(const Gate& step);
+  void run(const LatentAttend& step);
+  /// y = W x for each head with a matrix of its own: x is [heads][tokens][cols], y [heads][tokens][rows].
+  void multiply_heads(const WeightKey& weight, std::size_t heads, std::size_t tokens, std::size_t cols,
+                      std::size_t rows, std::span<const float> x, std::span<float> y);
   void run(const NormValues& step);
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);

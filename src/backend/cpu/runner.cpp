@@ -23,9 +23,13 @@ std::vector<Buffer> allocate(std::span<const std::size_t> values, std::size_t sl
   return made;
 }
 
-std::vector<Buffer> allocate(std::span<const kernels::CacheShape> shapes, std::size_t pages) {
+std::vector<Buffer> allocate(std::span<const kernels::CacheShape> shapes, std::size_t pages, CachePart part) {
   std::vector<Buffer> made;
   for (const kernels::CacheShape& shape : shapes) {
+    if (part == CachePart::values && !shape.has_values) {
+      made.push_back(host_device()->allocate(0));
+      continue;
+    }
     made.push_back(host_device()->allocate(checked_mul(shape.bytes(), pages, "cache")));
   }
   return made;
@@ -45,8 +49,8 @@ CpuCache::CpuCache(std::vector<kernels::CacheShape> shapes, std::size_t pages, s
     : shapes_(std::move(shapes)),
       state_values_(std::move(state_values)),
       first_block_(first_block),
-      keys_(allocate(shapes_, pages)),
-      values_(allocate(shapes_, pages)),
+      keys_(allocate(shapes_, pages, CachePart::keys)),
+      values_(allocate(shapes_, pages, CachePart::values)),
       states_(allocate(state_values_, states)) {}
 
 std::span<float> CpuCache::state(std::size_t block, std::uint32_t slot) {
@@ -88,6 +92,7 @@ void CpuCache::write(std::size_t block, CachePart part, std::span<const std::uin
 void CpuCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens) {
   for (std::vector<Buffer>* const part : {&keys_, &values_}) {
     for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      if (part == &values_ && !shapes_[i].has_values) continue;
       const std::span<std::byte> memory = (*part)[i].host();
       const std::size_t page_bytes = shapes_[i].bytes(), used = tokens * shapes_[i].row_bytes();
       for (std::size_t head = 0; head < shapes_[i].heads; ++head) {
@@ -120,7 +125,7 @@ void RowTable::look_up(std::span<const Token> ids, std::span<float> out) const {
 }
 
 CpuRunner::CpuRunner(std::shared_ptr<const Program> program, const RunnerOptions& options)
-    : program_(std::move(program)), options_(options), weights_(program_->blocks.size(), program_->sizes.experts) {}
+    : program_(std::move(program)), options_(options), weights_(program_->blocks.size(), program_->sizes.copies()) {}
 
 std::unique_ptr<LaidOut> CpuRunner::lay_out(std::span<const KeyedMatrix> matrices) const {
   using kernels::Arithmetic;

@@ -178,8 +178,6 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
     const Block& block = program.blocks[i];
     fused.blocks.push_back({block.sizes, Fuser(block.steps).block()});
     if (std::ranges::find(fused.sizes, block.sizes) == fused.sizes.end()) fused.sizes.push_back(block.sizes);
-    const auto is_mixture = [](const FusedStep& step) { return std::holds_alternative<ExpertsBranch>(step); };
-    fused.records = fused.records && std::ranges::none_of(fused.blocks.back().steps, is_mixture);
   }
   Fuser(program.output).output(fused);
   return fused;

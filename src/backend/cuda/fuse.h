@@ -58,7 +58,6 @@ struct FusedProgram {
   std::vector<Sizes> sizes;        ///< that they have, each once
   StreamProducts output;           ///< one product
   AdjustLogits adjust;
-  bool records = true;  ///< steps can be recorded: the host has no part in them, as it has in choosing experts
 };
 
 /// Throws UnsupportedError, with the step, for a sequence of steps that this backend does not run.

@@ -24,6 +24,11 @@ bool grow(Array<T>& array, Device& device, std::size_t count) {
   return true;
 }
 
+/// Whether gate and `up` are products of their own, which an activation joins afterwards.
+bool splits(const Product& product) {
+  return product.up && (product.up_bias || product.activation == kernels::Activation::clamped_swish);
+}
+
 TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
   return {.sequence = places.sequences() == nullptr ? nullptr : places.sequences() + group.first,
           .position = places.positions() + group.first,
@@ -39,7 +44,14 @@ Pass::Pass(const Part& part)
       stream_(part.device),
       places_(part.device),
       step_scratch_(part.device),
-      prompt_scratch_(part.device) {}
+      prompt_scratch_(part.device) {
+  for (const FusedBlock& block : part.fused.blocks) {
+    for (const FusedStep& step : block.steps) {
+      const auto* const branch = std::get_if<ExpertsBranch>(&step);
+      has_splits_ = has_splits_ || (branch != nullptr && splits(branch->experts.hidden));
+    }
+  }
+}
 
 bool Pass::few(std::size_t tokens) const noexcept { return part_.options.fast && tokens <= kMatVecTokens; }
 
@@ -68,7 +80,10 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   for (Array<float>* const one : {&x_, &normed_, &branch_}) grow(*one, device, tokens * sizes.width);
   for (Array<float>* const one : {&q_, &attended_}) grow(*one, device, tokens * q_values);
   for (Array<float>* const one : {&k_, &v_}) grow(*one, device, tokens * k_values);
-  grow(hidden_, device, expert_rows * sizes.feed_forward + tokens * sizes.shared_feed_forward);
+  for (Array<float>* const one : {&hidden_, &up_}) {
+    if (one == &up_ && !has_splits_) continue;
+    grow(*one, device, expert_rows * sizes.feed_forward + tokens * sizes.shared_feed_forward);
+  }
   const std::size_t widest =
       padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward}));
   grow(int8_, device, kMatVecTokens * widest);
@@ -118,7 +133,9 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::step_low:
     case Slot::layer_inputs:
     case Slot::layer_hidden:
-    case Slot::scanned: break;  // of steps that run on the host alone
+    case Slot::scanned:
+    case Slot::query_low:
+    case Slot::attended: break;  // of steps that fuse() refuses
   }
   return nullptr;
 }
@@ -157,11 +174,74 @@ Activations Pass::normed(const std::optional<Norm>& norm, std::size_t first, std
       .x = weight != nullptr ? args.y : x, .q = args.int8.q, .scales = args.int8.scales, .count = rows, .cols = width};
 }
 
+void Pass::multiply_hidden(const Product& product, std::size_t expert, std::size_t at, std::size_t cols,
+                           const Activations& in) {
+  float* const y = hidden_.data() + at;
+  if (!splits(product)) {
+    const GpuProduct one = product_of(product, y, expert);
+    return multiply({&one, 1}, in);
+  }
+  float* const up = up_.data() + at;
+  const auto bias_of = [&](const std::optional<WeightKey>& key) {
+    return key ? part_.vector(key->of_expert(expert)) : nullptr;
+  };
+  const GpuProduct both[2] = {{.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix,
+                               .y = y,
+                               .epilogue = {.bias = bias_of(product.bias)}},
+                              {.matrix = &part_.matrix(product.up->of_expert(expert)).matrix,
+                               .y = up,
+                               .epilogue = {.bias = bias_of(product.up_bias)}}};
+  multiply(both, in);
+  kernels::cuda::activate(product.activation, y, up, y, in.count, cols, {}, stream_);
+}
+
+const Pass::ExpertTable& Pass::table_of(const Product& product, std::size_t count) {
+  const auto [found, is_new] = tables_.try_emplace(product.matrix);
+  ExpertTable& table = found->second;
+  if (!is_new) return table;
+  std::vector<kernels::cuda::ExpertMatrices> experts;
+  const Format format = part_.matrix(product.matrix).matrix.format();
+  bool alike = true;
+  const auto matrix_of = [&](const WeightKey& key) -> const GpuMatrix& {
+    const GpuMatrix& matrix = part_.matrix(key).matrix;
+    alike = alike && matrix.format() == format;
+    return matrix;
+  };
+  const auto bias_of = [&](const std::optional<WeightKey>& key, std::size_t expert) {
+    return key ? part_.vector(key->of_expert(expert)) : nullptr;
+  };
+  for (std::size_t expert = 0; expert < count; ++expert) {
+    experts.push_back({.matrix = matrix_of(product.matrix.of_expert(expert)).planes(),
+                       .up = product.up ? matrix_of(product.up->of_expert(expert)).planes() : kernels::cuda::Planes{},
+                       .bias = bias_of(product.bias, expert),
+                       .up_bias = bias_of(product.up_bias, expert)});
+  }
+  if (!alike) return table;
+  table.format = format;
+  table.experts = Array<kernels::cuda::ExpertMatrices>(*part_.device, count);
+  part_.device->upload(std::as_bytes(std::span(experts)), table.experts.buffer(), 0);
+  return table;
+}
+
+bool Pass::records() {
+  for (const FusedBlock& block : part_.fused.blocks) {
+    for (const FusedStep& step : block.steps) {
+      const auto* const branch = std::get_if<ExpertsBranch>(&step);
+      if (branch == nullptr) continue;
+      const Experts& experts = branch->experts;
+      if (!table_of(experts.hidden, experts.count).format || !table_of(experts.down, experts.count).format)
+        return false;
+    }
+  }
+  return true;
+}
+
 GpuProduct Pass::product_of(const Product& product, float* y, std::size_t expert) const {
   return {.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix,
           .up = product.up ? &part_.matrix(product.up->of_expert(expert)).matrix : nullptr,
           .y = y,
-          .epilogue = {.bias = part_.vector(product.bias), .activation = product.activation}};
+          .epilogue = {.bias = product.bias ? part_.vector(product.bias->of_expert(expert)) : nullptr,
+                       .activation = product.activation}};
 }
 
 void Pass::multiply(std::span<const GpuProduct> products, const Activations& in) {
@@ -217,6 +297,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                            .heads = sizes.heads,
                                            .window = step.attend.window,
                                            .options = {.scale = step.attend.scale, .cap = step.attend.cap},
+                                           .sinks = part_.vector(step.attend.sinks),
                                            .shape = group.shape_in(sizes),
                                            .caches = places_.caches(index),
                                            .paged = group.paged,
@@ -384,7 +465,7 @@ void Pass::run(const ExpertsBranch& step) {
                  stream_);
   // The shared expert's results follow those of the others; its products do not wait for the host.
   CombineArgs combined{.results = results_.data(),
-                       .row_of = rows_.data() + rows,
+                       .row_of = nullptr,
                        .weights = expert_weights_.data(),
                        .out = branch_.data(),
                        .tokens = tokens_,
@@ -392,42 +473,52 @@ void Pass::run(const ExpertsBranch& step) {
                        .width = width};
   if (experts.shared) {
     const SharedExpert& shared = *experts.shared;
-    float* const hidden = hidden_.data() + rows * inner;
     float* const results = results_.data() + rows * width;
-    const GpuProduct up = product_of(shared.hidden, hidden), down = product_of(shared.down, results);
-    multiply({&up, 1}, in);
-    multiply({&down, 1}, {.x = hidden, .count = tokens_, .cols = sizes_->shared_feed_forward});
+    multiply_hidden(shared.hidden, 0, rows * inner, sizes_->shared_feed_forward, in);
+    const GpuProduct down = product_of(shared.down, results);
+    multiply({&down, 1}, {.x = hidden_.data() + rows * inner, .count = tokens_, .cols = sizes_->shared_feed_forward});
     combined.shared = results;
     if (shared.router) {
       run_router(*shared.router, std::nullopt, scores_.data());
       combined.shared_products = scores_.data();
     }
   }
-  arrange_rows(experts);
-
-  // A single token is what all of its experts read; several are gathered expert by expert.
-  const bool alone = tokens_ == 1;
-  if (!alone) kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
-  const auto for_each_expert = [&](auto&& run_expert) {
+  const ExpertTable& hidden = table_of(experts.hidden, experts.count);
+  const ExpertTable& down = table_of(experts.down, experts.count);
+  if (tokens_ <= kMatVecTokens && hidden.format && down.format) {
+    kernels::cuda::ExpertProducts products{.experts = hidden.experts.data(),
+                                           .chosen = chosen_.data(),
+                                           .x = in.x,
+                                           .y = hidden_.data(),
+                                           .count = rows,
+                                           .share = experts.used,
+                                           .rows = inner,
+                                           .cols = width,
+                                           .activation = experts.hidden.activation,
+                                           .gated = experts.hidden.up.has_value()};
+    kernels::cuda::multiply_experts(*hidden.format, products, stream_);
+    products = {.experts = down.experts.data(),
+                .chosen = chosen_.data(),
+                .x = hidden_.data(),
+                .y = results_.data(),
+                .count = rows,
+                .share = 1,
+                .rows = width,
+                .cols = inner};
+    kernels::cuda::multiply_experts(*down.format, products, stream_);
+  } else {
+    arrange_rows(experts);
+    combined.row_of = rows_.data() + rows;
+    kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
     for (std::size_t expert = 0; expert < experts.count; ++expert) {
       const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
-      if (count != 0) run_expert(expert, first, count);
+      if (count == 0) continue;
+      multiply_hidden(experts.hidden, expert, first * inner, inner,
+                      {.x = gathered_.data() + first * width, .count = count, .cols = width});
+      const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
+      multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
     }
-  };
-  std::vector<GpuProduct> of_token;
-  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
-    const GpuProduct product = product_of(experts.hidden, hidden_.data() + first * inner, expert);
-    if (alone) {
-      of_token.push_back(product);
-    } else {
-      multiply({&product, 1}, {.x = gathered_.data() + first * width, .count = count, .cols = width});
-    }
-  });
-  if (alone) multiply(of_token, in);
-  for_each_expert([&](std::size_t expert, std::size_t first, std::size_t count) {
-    const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
-    multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
-  });
+  }
   combine_experts(combined, stream_);
   end_branch(step.post_norm, step.factor);
 }

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "backend/weight_store.h"
 #include "device/cuda/stream.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/ops.h"
@@ -83,6 +86,11 @@ class Pass {
   /// Adds what the last block has left to add, so that x is what the output reads.
   void settle();
 
+  /// Whether steps can be recorded: the host has no part in them. It has if experts of a block differ in format.
+  bool records();
+  /// Matrices have been exchanged.
+  void forget_tables() noexcept { tables_.clear(); }
+
   float* x() const noexcept { return x_.data(); }
   float* logits() const noexcept { return logits_.data(); }
   /// As many rows of logits as there is ever room for.
@@ -110,9 +118,17 @@ class Pass {
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
   void keep(RowRange rows);
-  /// Puts the rows of each expert together, which the host does: a wait per block, and in return only experts that are
-  /// used are read.
+  /// Puts the rows of each expert together, which the host does: a wait per block of a prompt.
   void arrange_rows(const Experts& experts);
+  /// A product with an expert, or the shared one, into hidden_ from `at` on.
+  void multiply_hidden(const Product& product, std::size_t expert, std::size_t at, std::size_t cols,
+                       const Activations& in);
+  /// The matrices of all experts, for kernels that read those that the device has chosen. No format: they have several.
+  struct ExpertTable {
+    std::optional<Format> format;
+    Array<kernels::cuda::ExpertMatrices> experts;
+  };
+  const ExpertTable& table_of(const Product& product, std::size_t count);
   kernels::cuda::Int8Out int8() const noexcept { return {int8_.data(), int8_scales_.data()}; }
   /// Products with few tokens read int8 activations.
   bool few(std::size_t tokens) const noexcept;
@@ -143,6 +159,9 @@ class Pass {
   PinnedMemory host_x_;
 
   // For experts. A row is one token at one of its experts.
+  std::map<WeightKey, ExpertTable> tables_;  // by the first expert's matrix
+  Array<float> up_;                          // as hidden_, if gate and `up` are products of their own
+  bool has_splits_ = false;
   Routing routing_;
   Array<float> scores_, gathered_;  // [tokens][experts]; [rows][width]
   Array<float> results_;            // [rows][width], then [tokens][width] of the shared expert

@@ -51,7 +51,7 @@ class CudaRunner final : public Runner {
               .program = program,
               .options = options,
               .fused = fuse(*program, options.blocks),
-              .weights = {program->blocks.size(), program->sizes.experts}} {}
+              .weights = {program->blocks.size(), program->sizes.copies()}} {}
 
   std::unique_ptr<LaidOut> lay_out(std::span<const KeyedMatrix> matrices) const override {
     auto made = std::make_unique<StoredMatrices<DeviceMatrix>>();
@@ -71,6 +71,7 @@ class CudaRunner final : public Runner {
     // Recorded steps read the old matrices, and kernels of another type need a first run without recording.
     graphs_.clear();
     warm_.clear();
+    if (pass_) pass_->forget_tables();
   }
   void take(const WeightKey& key, std::span<const float> vector) override {
     Array<float> values(*part_.device, vector.size());
@@ -120,7 +121,7 @@ class CudaRunner final : public Runner {
     pass_->places().fill(batch.ids, batch.segments, batch.rows);
     if (!part_.embeds()) std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
 
-    const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && part_.fused.records &&
+    const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && pass_->records() &&
                       !batch.all_rows && span_of(batch.rows).count == batch.rows.size() && use_graphs_;
     pass_->take_step_scratch(step);
     if (step) {

@@ -93,6 +93,7 @@ struct TileAttention {
     for (std::size_t tile = 0; tile < tiles(); ++tile) {
       QueryLanes& of = lanes[tile];
       std::int32_t from[kLanes] = {}, until[kLanes] = {};  // lanes without a query see no keys
+      float sinks[kLanes] = {};
       for (std::size_t i = 0; i < 2 * steps * kTileBytes; i += kTileRowBytes) {
         store_floats(splat(0.0f), reinterpret_cast<float*>(of.high + i));
       }
@@ -100,6 +101,7 @@ struct TileAttention {
         const std::size_t query = tile * kTileRows + n;
         load_query(args.q + offset(query), n, of);
         const KeyRange range = args.ranges[(first + query) / args.group];
+        if (args.sinks != nullptr) sinks[n] = args.sinks[(first + query) % args.group];
         from[n] = static_cast<std::int32_t>(range.first);
         until[n] = static_cast<std::int32_t>(range.first + range.count);
         if (range.count == 0) continue;
@@ -108,8 +110,9 @@ struct TileAttention {
       }
       for (std::size_t i = 0; i < 2 * steps * kTileBytes; i += kTileBytes) transpose_tile(of.high + i, of.high + i);
       for (std::size_t i = 0; i < 2 * steps * kTileValues; i += kLanes) store_floats(splat(0.0f), of.y + i);
-      of.largest = splat(-kInfinity);
-      of.sum = splat(0.0f);
+      // A sink is like a key that has been seen, whose value is 0.
+      of.largest = args.sinks == nullptr ? splat(-kInfinity) : load_floats(sinks);
+      of.sum = splat(args.sinks == nullptr ? 0.0f : 1.0f);
       of.first = load_32(reinterpret_cast<const std::byte*>(from));
       of.end = load_32(reinterpret_cast<const std::byte*>(until));
     }

@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWor
       }
     }
   }
+  if (a.sinks != nullptr) total += expf(a.sinks[head] - largest);
 #pragma unroll
   for (unsigned i = 0; i < kLaneValues; ++i) {
     if (lane + 32 * i < values) a.y[row * values + lane + 32 * i] = sums[i] / total;
@@ -191,6 +192,7 @@ AttentionWork work_for(const AttentionArgs& args, const TokenPlaces& places) {
           .window = static_cast<std::uint32_t>(args.window),
           .scale = args.options.scale,
           .cap = args.options.cap,
+          .sinks = args.sinks,
           .rows = cache_rows(args.shape),
           .caches = args.caches,
           .sequence = places.sequence,

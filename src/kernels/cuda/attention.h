@@ -71,6 +71,7 @@ struct AttentionArgs {
   std::size_t heads;
   std::size_t window = 0;
   AttentionOptions options;
+  const float* sinks = nullptr;  ///< AttentionOptions::sinks, in device memory; null: none
   CacheShape shape;
   const GpuCache* caches;
   bool paged = false;  ///< as in PlaceArgs

@@ -29,13 +29,14 @@ struct Case {
   bool exact = false, separate = false;
   std::size_t longest = 0;  // 0: the largest position
   bool paged = false;       // pages of 64 rows, last ones first
+  bool sinks = false;
 
   std::string text() const {
     return "type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(kv_heads) + "x" +
            std::to_string(group) + " heads of " + std::to_string(head_values) + ", " +
            std::to_string(positions.size()) + " tokens, " + std::to_string(sequences.size()) +
            " sequence numbers, window " + std::to_string(window) + ", cap " + std::to_string(cap) +
-           (exact ? ", exact" : "");
+           (exact ? ", exact" : "") + (sinks ? ", sinks" : "");
   }
 };
 
@@ -48,7 +49,9 @@ class Layer {
         shape_{c.type, c.kv_heads, rows_, c.head_values},
         page_{c.type, c.kv_heads, c.paged ? 64 : rows_, c.head_values},
         q_(gaussian(c.positions.size() * heads() * c.head_values, 3)),
+        sinks_(gaussian(heads(), 4, 3)),
         gpu_q_(device, q_),
+        gpu_sinks_(device, sinks_),
         gpu_y_(device, std::vector<float>(q_.size(), 777.0f)),
         codes_(device, std::vector<std::int8_t>(tokens() * blocks() * 32)),
         scales_(device, std::vector<float2_pod>(tokens() * blocks())),
@@ -74,7 +77,8 @@ class Layer {
             .int8 = {codes_.data(), scales_.data()},
             .heads = heads(),
             .window = case_.window,
-            .options = options(),
+            .options = {.scale = options().scale, .cap = case_.cap},
+            .sinks = case_.sinks ? gpu_sinks_.data() : nullptr,
             .shape = page_,
             .caches = caches_.data(),
             .paged = case_.paged,
@@ -111,7 +115,9 @@ class Layer {
 
  private:
   AttentionOptions options() const {
-    return {.scale = 1 / std::sqrt(static_cast<float>(case_.head_values)), .cap = case_.cap};
+    AttentionOptions options{.scale = 1 / std::sqrt(static_cast<float>(case_.head_values)), .cap = case_.cap};
+    if (case_.sinks) options.sinks = sinks_;
+    return options;
   }
 
   void expect_int8(const std::vector<float>& y, std::size_t row) const {
@@ -170,11 +176,11 @@ class Layer {
   Case case_;
   std::size_t rows_;
   CacheShape shape_, page_;
-  std::vector<float> q_;
+  std::vector<float> q_, sinks_;
   std::vector<std::vector<std::byte>> host_;  // keys and values of each sequence
   std::vector<OnDevice<std::byte>> gpu_;
   std::vector<OnDevice<std::uint32_t>> page_numbers_;
-  OnDevice<float> gpu_q_, gpu_y_;
+  OnDevice<float> gpu_q_, gpu_sinks_, gpu_y_;
   OnDevice<std::int8_t> codes_;
   OnDevice<float2_pod> scales_;
   OnDevice<std::int32_t> positions_, sequences_;
@@ -296,6 +302,22 @@ TEST_F(CudaAttention, ManyTokensOfSeveralSequences) {
     run({.type = type, .kv_heads = 1, .group = 40, .positions = positions, .sequences = sequences, .window = 20}, kHalf,
         kHalfRms);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(CudaAttention, SinksTakeTheirShare) {
+  for (const CacheType type : kTypes) {
+    for (const std::size_t head_values : {64, 96}) {
+      for (const std::int32_t position : {0, 5, 900, 9000}) {
+        run({.type = type, .head_values = head_values, .positions = {position}, .window = 128, .sinks = true}, kTight,
+            kTightRms);
+        run({.type = type, .head_values = head_values, .positions = {position}, .sinks = true}, kTight, kTightRms);
+      }
+      run({.type = type, .group = 8, .head_values = head_values, .positions = from(3, 70), .sinks = true}, kHalf,
+          kHalfRms);
+      run({.type = type, .head_values = head_values, .positions = from(3, 40), .exact = true, .sinks = true}, kTight,
+          kTightRms);
+    }
   }
 }
 

@@ -142,7 +142,12 @@ __global__ void __launch_bounds__(32 * kDecodeWarps, 1) decode_attention(DecodeW
 
   const float2* totals = splits == 1 ? row_numbers : all_numbers;
   const auto store = [&](unsigned i, bool inside, unsigned row, float sum) {
-    float v[1] = {sum / totals[row].y};
+    float total = totals[row].y;
+    if (a.sinks != nullptr) {  // one more score, as a power of 2 like the others, with no value
+      const float sink = a.sinks[kv_head * a.group + chunk * 8 + row] * 1.4426950409f;
+      total += power_of_2(sink - (totals[row].x - kWeightBoost<kType>));
+    }
+    float v[1] = {sum / total};
     if (inside) a.y[out + i] = v[0];
     if (a.int8.q != nullptr) store_quantized(v, true, a.int8.q + out + i, a.int8.scales + (out + i) / 32);
   };

@@ -298,6 +298,9 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
       sum += __shfl_xor_sync(~0u, sum, 2);
       const unsigned token = row_token[m][h], row = (warp * kTall + m) * 16 + h * 8 + g;
       if (token >= tokens || positions[token] < 0) continue;
+      if (a.sinks != nullptr) {  // one more score, as a power of 2 like the others, with no value
+        sum += power_of_2(a.sinks[first_head + row % heads] * 1.4426950409f - (largest[m][h] - 8.0f));
+      }
       float* const y = a.y + ((std::size_t{first_token} + token) * a.heads + first_head + row % heads) * head_values;
       const float factor = 1.0f / sum;
 #pragma unroll

@@ -177,6 +177,7 @@ struct AttentionWork {
   std::uint32_t tokens, heads, kv_heads, group;
   std::uint32_t window;
   float scale, cap;
+  const float* sinks;  // [heads]; null: none
   CacheRows rows;
   const GpuCache* caches;
   const std::int32_t* sequence;

@@ -55,7 +55,8 @@ __global__ void activate_flat(ActivateWork a) {
     v[3] = activation_of(kFunction, gate.w);
     if (a.up != nullptr) {
       const float4 up = *reinterpret_cast<const float4*>(a.up + at);
-      v[0] *= up.x, v[1] *= up.y, v[2] *= up.z, v[3] *= up.w;
+      v[0] *= up_of(kFunction, up.x), v[1] *= up_of(kFunction, up.y);
+      v[2] *= up_of(kFunction, up.z), v[3] *= up_of(kFunction, up.w);
     }
     if (a.y != nullptr) *reinterpret_cast<float4*>(a.y + at) = {v[0], v[1], v[2], v[3]};
   }
@@ -74,7 +75,7 @@ __global__ void activate_blocks(ActivateWork a) {
   if (col < a.cols) {
     const std::size_t at = row * a.cols + col;
     v[0] = activation_of(kFunction, a.gate[at]);
-    if (a.up != nullptr) v[0] *= a.up[at];
+    if (a.up != nullptr) v[0] *= up_of(kFunction, a.up[at]);
     if (a.y != nullptr) a.y[at] = v[0];
   }
   if (a.int8.q != nullptr) {
@@ -141,6 +142,7 @@ void activate(Activation function, const float* gate, const float* up, float* y,
     case Activation::tanh: launch_activate<Activation::tanh>(work, stream); break;
     case Activation::sigmoid: launch_activate<Activation::sigmoid>(work, stream); break;
     case Activation::gelu_erf: launch_activate<Activation::gelu_erf>(work, stream); break;
+    case Activation::clamped_swish: launch_activate<Activation::clamped_swish>(work, stream); break;
   }
 }
 

@@ -32,8 +32,18 @@ IMAGO_HD float activation_of(Activation function, float x) noexcept {
     case Activation::tanh: return tanhf(x);
     case Activation::sigmoid: return sigmoid_of(x);
     case Activation::gelu_erf: return 0.5f * x * erfcf(-0.70710678f * x);
+    case Activation::clamped_swish: {
+      const float limited = x > kSwishLimit ? kSwishLimit : x;
+      return limited * sigmoid_of(kSwishSlope * limited);
+    }
   }
   return x;
+}
+
+/// What the other operand of an activation becomes (kernels/ops_args.h).
+IMAGO_HD float up_of(Activation function, float up) noexcept {
+  if (function != Activation::clamped_swish) return up;
+  return 1.0f + (up > kSwishLimit ? kSwishLimit : up < -kSwishLimit ? -kSwishLimit : up);
 }
 
 // ---- rounding to int8

@@ -168,8 +168,10 @@ struct QueryTile {
     return (first + n) / args.group * args.token_stride + (first + n) % args.group * args.head_values;
   }
 
-  void load() const noexcept {
+  void load() noexcept {
     for (std::size_t n = 0; n < count; ++n) {
+      // A sink is like a key that has been seen, whose value is 0.
+      if (args.sinks != nullptr) running[n] = {args.sinks[(first + n) % args.group], 1};
       const float* from = args.q + offset(n);
       for_each_vector(args.head_values, [&](std::size_t i, auto part) {
         store_floats(part.load(from + i) * splat(args.scale), q + n * width + i);

@@ -130,6 +130,18 @@ inline Floats gelu_erf_of(Floats x) noexcept {
   return x * select(x < splat(0.0f), tail, splat(1.0f) - tail);
 }
 
+inline Floats clamped_swish_of(Floats x) noexcept {
+  const Floats limited = select(splat(kSwishLimit) < x, splat(kSwishLimit), x);
+  return limited * sigmoid_of(splat(kSwishSlope) * limited);
+}
+/// What the other operand of an activation becomes.
+template <Activation kFunction>
+inline Floats up_of(Floats up) noexcept {
+  if constexpr (kFunction != Activation::clamped_swish) return up;
+  const Floats limit = splat(kSwishLimit), low = splat(-kSwishLimit);
+  return select(limit < up, limit, select(up < low, low, up)) + splat(1.0f);
+}
+
 template <Activation kFunction>
 inline Floats activation_of(Floats x) noexcept {
   const Mask negative = x < splat(0.0f);
@@ -141,6 +153,7 @@ inline Floats activation_of(Floats x) noexcept {
   if constexpr (kFunction == Activation::tanh) return tanh_of(x);
   if constexpr (kFunction == Activation::sigmoid) return sigmoid_of(x);
   if constexpr (kFunction == Activation::gelu_erf) return gelu_erf_of(x);
+  if constexpr (kFunction == Activation::clamped_swish) return clamped_swish_of(x);
   return x;
 }
 
@@ -148,7 +161,7 @@ template <Activation kFunction>
 inline void activate(const ActivateArgs& a) noexcept {
   for_each_vector(a.count, [&](std::size_t i, auto part) {
     const Floats value = activation_of<kFunction>(part.load(a.x + i));
-    part.store(a.up == nullptr ? value : value * part.load(a.up + i), a.y + i);
+    part.store(a.up == nullptr ? value : value * up_of<kFunction>(part.load(a.up + i)), a.y + i);
   });
 }
 

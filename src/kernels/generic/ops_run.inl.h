@@ -44,6 +44,7 @@ void run(const ActivateArgs& a) noexcept {
     case Activation::tanh: return activate<Activation::tanh>(a);
     case Activation::sigmoid: return activate<Activation::sigmoid>(a);
     case Activation::gelu_erf: return activate<Activation::gelu_erf>(a);
+    case Activation::clamped_swish: return activate<Activation::clamped_swish>(a);
   }
 }
 

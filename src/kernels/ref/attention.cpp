@@ -13,6 +13,8 @@ namespace imago::kernels::ref {
 
 namespace {
 
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+
 double value_at(CacheType type, const std::byte* row, std::size_t i) noexcept {
   switch (type) {
     case CacheType::f32: {
@@ -40,7 +42,8 @@ const std::byte* row_at(const AttentionArgs& a, const std::byte* cache, std::siz
 }
 
 /// Once over the keys for the largest score, once more for the sums.
-void attend(const AttentionArgs& a, const float* q, float* y, KeyRange range) noexcept {
+/// `sink`: minus infinity if there is none.
+void attend(const AttentionArgs& a, const float* q, float* y, KeyRange range, double sink) noexcept {
   const auto score = [&](std::size_t key) {
     double sum = 0;
     for (std::size_t i = 0; i < a.head_values; ++i) {
@@ -49,12 +52,12 @@ void attend(const AttentionArgs& a, const float* q, float* y, KeyRange range) no
     const double cap = a.cap, t = static_cast<double>(a.scale) * sum;
     return cap > 0 ? cap * std::tanh(t / cap) : t;
   };
-  double largest = -std::numeric_limits<double>::infinity();
+  double largest = sink;
   for (std::size_t k = 0; k < range.count; ++k) largest = std::max(largest, score(range.first + k));
 
   double* const sums = reinterpret_cast<double*>(a.scratch);
   std::fill_n(sums, a.head_values, 0.0);
-  double total = 0;
+  double total = sink == kNone ? 0 : std::exp(sink - largest);
   for (std::size_t k = 0; k < range.count; ++k) {
     const double weight = std::exp(score(range.first + k) - largest);
     const std::byte* row = row_at(a, a.values, range.first + k);
@@ -70,7 +73,8 @@ void run(const AttentionArgs& a) noexcept {
   for (std::size_t token = 0; token < a.tokens; ++token) {
     for (std::size_t head = 0; head < a.group; ++head) {
       const std::size_t offset = token * a.token_stride + head * a.head_values;
-      attend(a, a.q + offset, a.y + offset, a.ranges[token]);
+      const double sink = a.sinks == nullptr ? kNone : static_cast<double>(a.sinks[head]);
+      attend(a, a.q + offset, a.y + offset, a.ranges[token], sink);
     }
   }
 }

@@ -29,6 +29,10 @@ double activation_of(Activation function, double x) noexcept {
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return sigmoid(x);
     case Activation::gelu_erf: return x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::clamped_swish: {
+      const double limited = std::min(x, static_cast<double>(kSwishLimit));
+      return limited * sigmoid(static_cast<double>(kSwishSlope) * limited);
+    }
   }
   return x;
 }
@@ -107,7 +111,12 @@ void run(const RopeArgs& a) noexcept {
 void run(const ActivateArgs& a) noexcept {
   for (std::size_t i = 0; i < a.count; ++i) {
     const double value = activation_of(a.function, static_cast<double>(a.x[i]));
-    a.y[i] = static_cast<float>(a.up == nullptr ? value : value * static_cast<double>(a.up[i]));
+    double up = a.up == nullptr ? 1 : static_cast<double>(a.up[i]);
+    if (a.up != nullptr && a.function == Activation::clamped_swish) {
+      constexpr double kLimit = kSwishLimit;
+      up = 1 + std::clamp(up, -kLimit, kLimit);
+    }
+    a.y[i] = static_cast<float>(value * up);
   }
 }
 

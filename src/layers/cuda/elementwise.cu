@@ -41,7 +41,8 @@ __device__ float derivative(Activation function, float z) {
       const float t = tanhf(k * (x + a * x * x * x));
       return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * k * (1 + 3 * a * x * x);
     }
-    case Activation::gelu_erf: break;  // no layer has it
+    case Activation::gelu_erf:
+    case Activation::clamped_swish: break;  // no layer has them
   }
   return 1;
 }
