@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 # AUTO: GPU code is built where a GPU and nvcc are found, for that GPU. ON: built anyway. OFF: never.
 CUDA ?= AUTO
 
-.PHONY: all help test test-clone test-threads test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz tidy test-apart format install deb clean
+.PHONY: all help test test-sanitized test-clone test-threads test-arm test-cuda test-cuda-sanitize demo bench bench-gpu bench-learning bench-quality fuzz tidy test-apart format install deb clean
 
 all: configured ## build the program: build/bin/imago
 	@cmake --build build -j $(JOBS) --target imago_cli
@@ -15,10 +15,14 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 	@echo "Settings: JOBS=$(JOBS) PREFIX=$(PREFIX) CUDA=$(CUDA) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
-test: ## build, all tests, sanitizer build, format and layering checks
+test: ## build, all tests, format and layering checks
 	@scripts/setup.sh build test
 	@scripts/setup.sh page $$(command -v npm >/dev/null || echo npm) || echo "make test: the tests that need a browser or npm are skipped"
 	@scripts/test.sh $(JOBS)
+
+test-sanitized: ## the tests again under clang's address and undefined-behaviour sanitizers, and each fuzz target for a second
+	@scripts/setup.sh build test
+	@scripts/test.sh --sanitized $(JOBS)
 
 test-clone: ## after `make test`: the tests that use reference data again, as in a clone that has none beside it
 	@rm -rf build/tests/results
