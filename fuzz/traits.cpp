@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   if (traits.blocks == 0 || traits.heads % traits.kv_heads != 0 || traits.rotary % 2 != 0) std::abort();
-  if (traits.rope_in_block.size() != traits.blocks || traits.block_window.size() != traits.blocks) std::abort();
+  if (traits.block.size() != traits.blocks) std::abort();
   for (const float scale :
        {traits.attention_scale, traits.embedding_scale, traits.residual_scale, traits.logit_scale}) {
     if (!std::isfinite(scale) || scale == 0) std::abort();
