@@ -510,10 +510,10 @@ Pooling read_pooling(const files::JsonFile& file) {
   for (const auto& [key, pooling] : kFlags) {
     if (config.flag(key, false)) return pooling;
   }
-  constexpr std::pair<std::string_view, Pooling> kNames[] = {
+  constexpr std::pair<std::string_view, Pooling> kModes[] = {
       {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"lasttoken", Pooling::last}};
   const std::string name = config.text("pooling_mode", "");
-  for (const auto& [known, pooling] : kNames) {
+  for (const auto& [known, pooling] : kModes) {
     if (known == name) return pooling;
   }
   config.refuse("this pooling is not supported; known are the mean, the first (cls) and the last token");
