@@ -1,6 +1,7 @@
 // A config that is accepted describes a model of sizes that can be computed with, and the config that imago would write
 // for it describes the same one.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -29,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!std::isfinite(scale) || scale == 0) std::abort();
   }
   ConfigExtras extras;
-  extras.dense_feed_forward = 1;
+  extras.dense_feed_forward = std::max<std::size_t>(1, dense_feed_forward(traits));
   if (!(config_traits(files::JsonFile::parse(config_text(traits, extras), "written")) == traits)) std::abort();
   try {
     gguf_losses(traits, "fuzz");

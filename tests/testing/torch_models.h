@@ -11,11 +11,11 @@
 
 namespace imago::testing {
 
-inline constexpr std::array kTorchModels = {"exaone4_bf16",      "gemma2_softcap_f32",      "gpt2_f32",
-                                            "granite_f32",       "llama3_rope_scaling_f16", "llama_tied_f32",
-                                            "llama_untied_bf16", "mistral_sliding_f32",     "mixtral_moe_f32",
-                                            "olmo2_f32",         "phi3_fused_f32",          "qwen2_bias_f32",
-                                            "qwen3_moe_f32",     "qwen3_qknorm_f32",        "smollm3_nope_f32"};
+inline constexpr std::array kTorchModels = {"gemma2_softcap_f32",      "gpt2_f32",        "granite_f32",
+                                            "llama3_rope_scaling_f16", "llama_tied_f32",  "llama_untied_bf16",
+                                            "mistral_sliding_f32",     "mixtral_moe_f32", "olmo2_f32",
+                                            "phi3_fused_f32",          "qwen2_bias_f32",  "qwen3_moe_f32",
+                                            "qwen3_qknorm_f32",        "smollm3_nope_f32"};
 
 /// Those of torch/more that imago runs, alphabetically.
 inline constexpr std::array kMoreModels = {"cohere2_bf16",        "deepseek_v2_lite_bf16",
