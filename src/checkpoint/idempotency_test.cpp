@@ -153,33 +153,37 @@ Network block_network(BlockFormat format) {
   return network;
 }
 
-TEST(Idempotency, BlocksInCheckpoints) {
-  for (const BlockFormatInfo& block : kBlockFormats) {
-    const Network network = block_network(block.id);
-    const std::string text = serialize_network(network);
-    EXPECT_NE(text.find("\"block_format\": \"" + std::string(block.name) + "\""), std::string::npos);
-    const Network again = deserialize_network(text);
-    ASSERT_EQ(serialize_network(again), text);
-    ASSERT_EQ(stored_bytes(again), stored_bytes(network));
-    EXPECT_EQ(again.layers()[3].config.dtype, DType::float32) << "a norm has no matrix";
-    // A reader that does not know the format finds a float32 layer (int4 for the original's own), and no weights in it.
-    EXPECT_EQ(text.find(R"("dtype": "q)"), std::string::npos);
-    EXPECT_EQ(text.find("\"weights\""), text.rfind("\"weights\"")) << "those of the norm";
-  }
-  EXPECT_EQ(serialize_network(Network(layer_list(dense(32, 2)), 1)).find("block"), std::string::npos);
+class BlockIdempotency : public ::testing::TestWithParam<BlockFormatInfo> {};
+
+TEST_P(BlockIdempotency, InCheckpoints) {
+  const Network network = block_network(GetParam().id);
+  const std::string text = serialize_network(network);
+  EXPECT_NE(text.find("\"block_format\": \"" + std::string(GetParam().name) + "\""), std::string::npos);
+  const Network again = deserialize_network(text);
+  ASSERT_EQ(serialize_network(again), text);
+  ASSERT_EQ(stored_bytes(again), stored_bytes(network));
+  EXPECT_EQ(again.layers()[3].config.dtype, DType::float32) << "a norm has no matrix";
+  // A reader that does not know the format finds a float32 layer (int4 for the original's own), and no weights in it.
+  EXPECT_EQ(text.find(R"("dtype": "q)"), std::string::npos);
+  EXPECT_EQ(text.find("\"weights\""), text.rfind("\"weights\"")) << "those of the norm";
 }
 
-TEST(Idempotency, BlocksInEntityFiles) {
-  for (const BlockFormatInfo& block : kBlockFormats) {
-    const Network network = block_network(block.id);
-    StringSink sink;
-    write_entity(sink, network);
-    const Entity entity = read_entity(std::as_bytes(std::span(sink.text())), "e");
-    EXPECT_EQ(serialize_network(entity.network), serialize_network(network)) << block.name;
-    StringSink again;
-    write_entity(again, entity.network);
-    EXPECT_TRUE(again.text() == sink.text()) << block.name;
-  }
+TEST_P(BlockIdempotency, InEntityFiles) {
+  const Network network = block_network(GetParam().id);
+  StringSink sink;
+  write_entity(sink, network);
+  const Entity entity = read_entity(std::as_bytes(std::span(sink.text())), "e");
+  EXPECT_EQ(serialize_network(entity.network), serialize_network(network));
+  StringSink again;
+  write_entity(again, entity.network);
+  EXPECT_TRUE(again.text() == sink.text());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockIdempotency, ::testing::ValuesIn(kBlockFormats),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(Idempotency, NothingSaysBlockWithoutThem) {
+  EXPECT_EQ(serialize_network(Network(layer_list(dense(32, 2)), 1)).find("block"), std::string::npos);
 }
 
 /// A Dense layer of 2 × 2 codes with these keys.
