@@ -72,8 +72,8 @@ Command add_rerank(CLI::App& program) {
   add_number(*command, "--top", options->top, 1, 1 << 30, "How many documents to show (default: all)");
   add_common(*command, options->common);
   command->footer(
-      "The model must be a cross-encoder: a classifier with one score for two texts.\n"
-      "Example:\n  imago rerank folder --query 'What is a panda?' --documents pages.txt --top 3");
+      "The model must be a cross-encoder: a classifier with one score for two texts.\n\n"
+      "Examples:\n  imago rerank folder --query 'What is a panda?' --documents pages.txt --top 3");
   return {command, [options] {
             options->model.quiet = options->common.quiet;
             rerank(*options);
