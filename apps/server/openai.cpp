@@ -156,7 +156,7 @@ HttpReply list_models(Call& call) {
 }
 
 HttpReply one_model(Call& call) {
-  const std::string_view name = call.request.path.substr(kModelPath.size());
+  const std::string_view name = std::string_view(call.request.path).substr(kModelPath.size());
   for (const Models::Listed& listed : call.service.models().list()) {
     if (listed.name == name) return json_reply(describe(listed));
   }
