@@ -185,6 +185,9 @@ void check_products(std::span<const GpuProduct> products, const Activations& x, 
       throw UsageError(
           fmt::format("products with {} cannot apply a norm: use the norm kernel", p.matrix->format().name()));
     }
+    if (p.up != nullptr && p.epilogue.activation == Activation::clamped_swish) {
+      throw UsageError("products with a gate do not take clamped_swish: multiply gate and up one by one");
+    }
     if (p.up != nullptr && (p.up->cols() != p.matrix->cols() || p.up->rows() != p.matrix->rows())) {
       throw ShapeError(fmt::format("a gate of {} × {} does not match an up matrix of {} × {}", p.matrix->rows(),
                                    p.matrix->cols(), p.up->rows(), p.up->cols()));

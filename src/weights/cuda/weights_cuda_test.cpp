@@ -105,14 +105,14 @@ TEST_F(WeightsOnGpu, AreMadeOnceAndDroppedWithTheMaster) {
 }
 
 TEST_F(WeightsOnGpu, SyncMakesTheViewsOfTheLayer) {
-  WeightStore store({.rows = 1, .cols = 64 * 32 + 64, .matrices = {{{64, 32}}}, .vectors = 64});
+  WeightStore store({.rows = 1, .cols = 64 * 256 + 64, .matrices = {{{64, 256}}}, .vectors = 64});
   store.randomize(3, 0.5f);
   store.sync_to(device(), BlockFormat::q4_0);
   const std::size_t used = store.device_bytes(*device());
-  device_matrix(store, BlockFormat::q4_0, {.first = 0, .rows = 64, .cols = 32}, device());
-  device_weights(store, BlockFormat::q4_0, 64 * 32, 64, device());
+  device_matrix(store, BlockFormat::q4_0, {.first = 0, .rows = 64, .cols = 256}, device());
+  device_weights(store, BlockFormat::q4_0, 64 * 256, 64, device());
   EXPECT_EQ(store.device_bytes(*device()), used) << "a copy that nobody reads";
-  EXPECT_LT(used, 64 * 32 + 64 * sizeof(float)) << "packed";
+  EXPECT_LT(used, 64 * 256 + 64 * sizeof(float)) << "packed";
 }
 
 TEST_F(WeightsOnGpu, TheHostCopyCanGoAndComeBack) {
