@@ -93,7 +93,7 @@ std::vector<std::int64_t> GgufFields::integers(std::string_view key, std::int64_
   const bool numbers = array.strings().empty() && array.type() != GgufType::f32 && array.type() != GgufType::f64 &&
                        array.type() != GgufType::boolean;
   if (!numbers || array.size() == 0) fail_at(key, "must be a whole number");
-  const std::vector<std::int64_t> values = array.integers();
+  std::vector<std::int64_t> values = array.integers();
   for (const std::int64_t value : values) {
     if (value < 1 || value > high) fail_at(key, fmt::format("must be from 1 to {}, not {}", high, value));
   }

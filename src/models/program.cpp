@@ -377,7 +377,7 @@ class Writer {
       shared.down.matrix = key(Role::shared_down);
       if (traits_.shared_router) shared.router = key(Role::shared_router);
     }
-    steps_.push_back(std::move(step));
+    steps_.push_back(step);
   }
 
   const Traits& traits_;

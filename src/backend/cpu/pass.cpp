@@ -92,8 +92,9 @@ struct SegmentAttention {
   void grow(std::span<float> queries, std::size_t first_position) const {
     const std::size_t query_values = sizes.of(Slot::query);
     for (std::size_t t = 0; t * query_values < queries.size(); ++t) {
-      const auto periods = static_cast<double>((first_position + t) / step.growth_period);
-      if (periods == 0) continue;
+      const std::size_t whole_periods = (first_position + t) / step.growth_period;
+      if (whole_periods == 0) continue;
+      const auto periods = static_cast<double>(whole_periods);
       const auto factor = static_cast<float>(1 + static_cast<double>(step.growth) * std::log1p(periods));
       kernels::scale(queries.subspan(t * query_values, query_values), factor);
     }

@@ -123,7 +123,7 @@ class Fuser {
     }
     if (!reads_attention() || peek<Products>()->list.size() != 1) refuse();
     made.reader = peek<Products>()->list.front().matrix;
-    fused.push_back(std::move(made));
+    fused.push_back(made);
   }
 
   FinishBranch finish_branch() {
