@@ -25,7 +25,7 @@ using testing::TempDir;
 
 constexpr const char* kModels[] = {"llama3_rope_scaling_f16", "gemma2_softcap_f32", "qwen3_moe_f32", "qwen3_5_bf16"};
 // With convolutions, the delta rule and scans.
-constexpr const char* kModelsWithStates[] = {"lfm2_bf16", "mamba2_bf16", "mamba_bf16", "qwen3_5_moe_bf16"};
+constexpr const char* kModelsWithStates[] = {"lfm2_bf16", "mamba2_bf16", "mamba_bf16", "qwen3_5_bf16"};
 
 std::shared_ptr<LanguageModel> load(const std::string& name, const LanguageModelOptions& options = {.fast = false}) {
   const auto folder = testing::find_torch_model(name);

@@ -9,8 +9,6 @@
 #include "models/architectures.h"
 #include "models/mixers.h"
 
-#include "models/architectures.h"
-
 namespace imago::models {
 
 namespace {
