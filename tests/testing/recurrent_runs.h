@@ -68,8 +68,7 @@ class RecurrentRuns {
       if (run.is_new) std::ranges::fill(state, 0.0f);
       if (run.kept_tokens != 0) {
         host(first, run.kept_tokens, state);
-        std::ranges::copy(state,
-                          wanted_.begin() + static_cast<std::ptrdiff_t>((plan_.size() + i) * slot() + kBefore));
+        std::ranges::copy(state, wanted_.begin() + static_cast<std::ptrdiff_t>((plan_.size() + i) * slot() + kBefore));
       }
       if (run.kept_tokens < run.tokens) host(first + run.kept_tokens, run.tokens - run.kept_tokens, state);
       first += run.tokens;

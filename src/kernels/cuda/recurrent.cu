@@ -8,9 +8,10 @@ namespace imago::kernels::cuda {
 namespace {
 
 auto on(Stream& stream) {
-  return [&stream](const char* name, auto* kernel, unsigned blocks, unsigned threads, unsigned bytes, const auto& work) {
-    if (blocks != 0) launch_overlapped(name, kernel, blocks, threads, bytes, stream, work);
-  };
+  return
+      [&stream](const char* name, auto* kernel, unsigned blocks, unsigned threads, unsigned bytes, const auto& work) {
+        if (blocks != 0) launch_overlapped(name, kernel, blocks, threads, bytes, stream, work);
+      };
 }
 
 }  // namespace

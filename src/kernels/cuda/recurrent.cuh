@@ -266,7 +266,8 @@ __global__ void __launch_bounds__(kScanThreads) linear_scan_kernel(const __grid_
     }
   };
 
-  float* y = a.y + static_cast<std::size_t>(run.first) * launch.y_stride + head * a.shape.values + first_column + column;
+  float* y =
+      a.y + static_cast<std::size_t>(run.first) * launch.y_stride + head * a.shape.values + first_column + column;
   for (unsigned stage = 0; stage * Stage::kTokens < tokens; ++stage) {
     wait_for_copies<0>();
     __syncthreads();  // this stage is there, and nobody reads the other one any more
@@ -352,8 +353,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_scan_kernel(const __g
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const unsigned part = threadIdx.x % kChannelParts, column = threadIdx.x / kChannelParts;
   const std::size_t first_channel = std::size_t{blockIdx.x % launch.channel_blocks} * kBlockChannels;
-  const unsigned width =
-      static_cast<unsigned>(min(std::size_t{kBlockChannels}, a.channels - first_channel));
+  const unsigned width = static_cast<unsigned>(min(std::size_t{kBlockChannels}, a.channels - first_channel));
   const std::size_t channel = first_channel + column;
   const unsigned states = static_cast<unsigned>(a.states);
   const bool is_inside = column < width;
@@ -496,7 +496,8 @@ inline unsigned blocks_of(std::size_t count, std::size_t each) {
 
 template <class Launch>
 void launch_short_conv(const ShortConvWork& work, const StateRuns& runs, Launch&& launch) {
-  const ConvLaunch all{work, runs.runs, blocks_of(work.channels, kConvThreads), blocks_of(runs.most_tokens, kConvTokens)};
+  const ConvLaunch all{work, runs.runs, blocks_of(work.channels, kConvThreads),
+                       blocks_of(runs.most_tokens, kConvTokens)};
   launch("short_conv", short_conv_kernel, static_cast<unsigned>(runs.count) * all.chunks * all.channel_blocks,
          kConvThreads, 0u, all);
 }
@@ -506,8 +507,7 @@ void launch_linear_scan(const LinearScanWork& work, const StateRuns& runs, Launc
   const ScanLaunch all{work, runs.runs, work.shape.channels(), work.shape.results(),
                        blocks_of(work.shape.values, kStateColumns)};
   const auto with = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
-    launch("linear_scan",
-           work.shape.delta ? linear_scan_kernel<kVectors, true> : linear_scan_kernel<kVectors, false>,
+    launch("linear_scan", work.shape.delta ? linear_scan_kernel<kVectors, true> : linear_scan_kernel<kVectors, false>,
            static_cast<unsigned>(runs.count * work.shape.heads) * all.tiles, kScanThreads, ScanStage<kVectors>::kBytes,
            all);
   };

@@ -53,12 +53,12 @@ inline constexpr std::size_t kMostScanKeys = 256;
 /// rule it also normalizes queries and keys, and the strength is the sigmoid of `gate`.
 struct LinearScanWork {
   LinearScanShape shape;
-  const float* channels;         ///< [tokens][shape.channels()]
-  const float* step;             ///< [tokens][heads]
-  const float* gate = nullptr;   ///< [tokens][heads], with the delta rule only
-  const float* step_bias;        ///< [heads]
-  const float* decay_rate;       ///< [heads]
-  const float* skip = nullptr;   ///< [heads]; null: zeros
+  const float* channels;        ///< [tokens][shape.channels()]
+  const float* step;            ///< [tokens][heads]
+  const float* gate = nullptr;  ///< [tokens][heads], with the delta rule only
+  const float* step_bias;       ///< [heads]
+  const float* decay_rate;      ///< [heads]
+  const float* skip = nullptr;  ///< [heads]; null: zeros
   float low_step, high_step;
   float* y;              ///< [tokens][shape.results()]
   std::size_t state_at;  ///< as in ShortConvWork

@@ -66,10 +66,10 @@ TEST_F(CudaRecurrent, NormsWithGates) {
 
 TEST_F(CudaRecurrent, HowLongAPromptTakes) {
   // A block of qwen3_next, of mamba2-2.7b and of mamba-2.8b, with 2048 tokens; for the log.
-  const std::vector<RunPlan> plan = {{.tokens = 2048, .is_new = true}};
   constexpr std::size_t kTokens = 2048;
   OnDevice<float> states = zeros<float>(1 << 20);
-  const StateRun run{.state = states.data(), .kept = nullptr, .first = 0, .tokens = kTokens, .kept_tokens = 0, .is_new = 1};
+  const StateRun run{
+      .state = states.data(), .kept = nullptr, .first = 0, .tokens = kTokens, .kept_tokens = 0, .is_new = 1};
   const OnDevice<StateRun> runs = up(std::vector<StateRun>{run});
   const StateRuns all{runs.data(), 1, kTokens};
   OnDevice<float> in = zeros<float>(kTokens * 10496), out = zeros<float>(kTokens * 10496);
