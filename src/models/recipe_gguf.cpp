@@ -342,6 +342,12 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
       notes.push_back("the scale of attention is stated, but llama.cpp takes that of the width of a head");
     }
   }
+  if (traits.architecture == Architecture::gemma3n) {
+    notes.push_back(
+        "llama.cpp takes 4 streams, laurel layers of rank 64, 20 blocks with keys of their own and 10 with sparse "
+        "gates, "
+        "and needs keys in all blocks, whatever the file says");
+  }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
   if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
                                   static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {

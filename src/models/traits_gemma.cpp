@@ -201,7 +201,9 @@ double sparse_share(float deviations) {
 void read_config_gemma(const ConfigFields& config, Traits& traits) {
   const bool three = traits.architecture == Architecture::gemma3n;
   const auto others = static_cast<std::int64_t>(traits.blocks) - 1;
-  share_caches(config, traits, count_of(config, "num_kv_shared_layers", others, three ? 15 : 0));
+  share_caches(
+      config, traits,
+      count_of(config, "num_kv_shared_layers", others, three ? std::min<std::size_t>(15, traits.blocks - 1) : 0));
   traits.layer_values = count_of(config, "hidden_size_per_layer_input", kMaxWidth, 256);
   if (three) {
     read_config_gemma3n(config, traits);
