@@ -170,6 +170,7 @@ constexpr auto kArchitectures = std::to_array<ArchitectureFacts>({
      .experts = true,
      .feed_forward_bias = true,
      .attention_sinks = true,
+     .yarn_truncates = false,
      .rope_base = 1.5e5,
      .windows = Windows::always,
      .lists_layer_types = true,

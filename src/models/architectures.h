@@ -57,6 +57,7 @@ struct ArchitectureFacts {
   bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
   bool adjacent = false;          ///< neighbours turn together, in folders too
   double rotary_share = 1;        ///< of a config.json without `partial_rotary_factor`
+  bool yarn_truncates = true;     ///< what a GGUF file with yarn means that does not say; llama.cpp rounds in any case
   double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
 
   Windows windows = Windows::none;

@@ -69,11 +69,13 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (scaling.truncate != facts(traits.architecture).yarn_truncates) {
+      out.add("rope.scaling.yarn_truncate", scaling.truncate);
+    }
     if (scaling.scale_growth != 0) {
       out.number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.scale_growth);
       return;
     }
-    if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
     if (scaling.attention_factor == 1 && traits.architecture == Architecture::ministral3) {
       out.number("rope.scaling.yarn_log_multiplier", 1);
     } else if (scaling.attention_factor != 0) {
@@ -214,7 +216,8 @@ void write_gemma(const Traits& traits, MetadataWriter& out) {
   const auto shares = [](const BlockTraits& one) { return one.cache.has_value(); };
   out.size("attention.shared_kv_layers", static_cast<std::size_t>(std::ranges::count_if(traits.block, shares)));
   out.size("embedding_length_per_layer_input", traits.layer_values);
-  if (traits.logit_cap != 0) out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+  // Even if there is none: llama.cpp takes one of 30 where the file is silent.
+  out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
 }
 
 void write_experts(const Traits& traits, MetadataWriter& out) {
@@ -345,8 +348,16 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.architecture == Architecture::gemma3n) {
     notes.push_back(
         "llama.cpp takes 4 streams, laurel layers of rank 64, 20 blocks with keys of their own and 10 with sparse "
-        "gates, "
-        "and needs keys in all blocks, whatever the file says");
+        "gates, and needs keys in all blocks, whatever the file says");
+  }
+  if (traits.architecture == Architecture::exaone4 && window != 0 && traits.blocks != 64) {
+    notes.push_back("windows are stated, but llama.cpp ignores them unless there are 64 blocks");
+  }
+  if (traits.architecture == Architecture::olmoe && traits.kv_heads != traits.heads) {
+    notes.push_back("llama.cpp only loads this architecture with as many heads of keys as of queries");
+  }
+  if (row.latent && traits.query_low == 0 && traits.blocks != 26 && traits.blocks != 27) {
+    notes.push_back("llama.cpp only loads models with uncompressed queries that have 26 or 27 blocks");
   }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
   if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=

@@ -564,6 +564,33 @@ TEST(Recipe, WhatGgufCannotSay) {
   expect_found(notes(R"("model_type": "mistral", "sliding_window": 9)").at(0), "the sliding window of 9 is stated");
   expect_found(notes(R"("model_type": "smollm3", "no_rope_layers": [0, 1, 1, 1])").at(0), "every fourth");
   expect_found(notes(R"("model_type": "gemma2", "final_logit_softcapping": null)").at(0), "without soft caps");
+  expect_found(notes(R"("model_type": "exaone4", "sliding_window": 9)").at(0), "unless there are 64 blocks");
+  expect_found(
+      notes(R"("model_type": "olmoe", "num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2)").at(0),
+      "as many heads of keys");
+  expect_found(notes(R"("model_type": "deepseek_v2", "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 16,
+                        "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                        "n_shared_experts": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1)")
+                   .at(0),
+               "26 or 27 blocks");
+}
+
+// llama.cpp caps the logits of gemma4 at 30 where the file does not say that it has no cap.
+TEST(Recipe, NoCapIsStated) {
+  const Traits traits = config_traits(files::JsonFile::parse(
+      R"({"model_type": "gemma4_text", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "head_dim": 16,
+          "intermediate_size": 8, "vocab_size": 9, "max_position_embeddings": 4096, "final_logit_softcapping": null})",
+      "config.json"));
+  ASSERT_EQ(traits.logit_cap, 0);
+  const testing::TempDir temp;
+  const std::string path = (temp.path() / "m.gguf").string();
+  std::vector<GgufMetadata> metadata = {{"general.architecture", "gemma4"}};
+  for (const GgufMetadata& entry : traits_metadata(traits, 8)) metadata.push_back(entry);
+  GgufWriter(path, metadata, {}).commit();
+  const GgufFile file = GgufFile::open(path);
+  const GgufValue* const cap = file.find("gemma4.final_logit_softcapping");
+  ASSERT_NE(cap, nullptr);
+  EXPECT_EQ(gguf_traits(file).logit_cap, 0);
 }
 
 /// Fields that the small models do not have, through metadata and config and back.
@@ -581,7 +608,15 @@ TEST(Recipe, SettingsGoThereAndBack) {
       R"("model_type": "phi3", "partial_rotary_factor": 0.75, "sliding_window": 2047)",
       R"("model_type": "mistral", "rms_norm_eps": 3e-7, "rope_theta": 1234567.5)",
       R"("model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 5,
-         "norm_topk_prob": true)"};
+         "norm_topk_prob": true)",
+      R"("model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 7,
+         "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1024,
+         "truncate": true})",
+      R"("model_type": "deepseek_v2", "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 16,
+         "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 8, "num_experts_per_tok": 2,
+         "n_shared_experts": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1,
+         "rope_scaling": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 1024,
+         "mscale": 0.707, "mscale_all_dim": 0.707, "truncate": false})"};
   for (const char* fields : configs) {
     Traits traits = config_traits(files::JsonFile::parse(
         R"({"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 8,

@@ -131,8 +131,7 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
         static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
     scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
     scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
-    // All of gpt_oss are trained without rounding; llama.cpp rounds all the same.
-    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", traits.architecture != Architecture::gpt_oss);
+    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", facts(traits.architecture).yarn_truncates);
     const double growth = fields.number("rope.scaling.yarn_log_multiplier", kMaxFactor, 0) * 10;
     if (traits.latent != 0 && growth != 0) {
       scaling.scale_growth = growth;
