@@ -142,7 +142,13 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::layer_inputs:
     case Slot::layer_hidden:
     case Slot::query_low:
-    case Slot::attended: break;  // of steps that fuse() refuses
+    case Slot::attended:
+    case Slot::routed:
+    case Slot::from_experts:
+    case Slot::dense_hidden:
+    case Slot::up:
+    case Slot::laurel_low:
+    case Slot::streams: break;  // of steps that fuse() refuses
   }
   return nullptr;
 }
