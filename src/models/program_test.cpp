@@ -397,7 +397,7 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::gemma3, two_norms},
   };
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent) {  // they say what they do not run
+    if (row.encoder || row.both_sides || row.value_norm || row.latent) {  // they say what they do not run
       EXPECT_THROW(fused_text(small(row.architecture)), UnsupportedError) << row.model_type;
       continue;
     }
@@ -511,7 +511,7 @@ TEST(Program, IsThatOfDeepseek) {
 
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent) continue;
+    if (row.encoder || row.both_sides || row.value_norm || row.latent) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);
