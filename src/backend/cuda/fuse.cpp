@@ -18,13 +18,21 @@ class Fuser {
   std::vector<FusedStep> block() {
     std::vector<FusedStep> fused;
     while (at_ < steps_.size()) {
-      if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
+      if (peek<NormValues>() != nullptr || peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
         attention(fused);
       } else {
         fused.push_back(next());
       }
     }
     return fused;
+  }
+
+  /// Throws for a step that Pass::run_head does not know.
+  void check_head() {
+    while (at_ < steps_.size()) {
+      const auto* const norm = take<Norm>();
+      if (norm != nullptr ? norm->in != norm->out : take<Products>() == nullptr) refuse();
+    }
   }
 
   void output(FusedProgram& program) {
@@ -60,13 +68,35 @@ class Fuser {
   }
 
   FusedStep next() {
-    if (const auto* const products = peek<Products>();
-        products != nullptr && (products->in == Slot::query || products->in == Slot::hidden)) {
+    if (const auto* const step = take<LatentAttend>()) return *step;
+    if (const auto* const step = take<TakeLayerInput>()) return *step;
+    if (const auto* const step = take<ScaleStream>()) return *step;
+    if (const auto* const products = peek<Products>(); products != nullptr && ends_branch(products->in)) {
       return finish_branch();
+    }
+    if (const auto* const norm = peek<Norm>(); norm != nullptr && norm->in == norm->out) {
+      if (norm->in == Slot::query_low) return spread_queries();
+      if (norm->in == Slot::stream) return *take<Norm>();
     }
     const std::optional<Norm> norm = stream_norm();
     if (peek<Experts>() != nullptr) return experts(norm);
     return stream_products(norm, std::nullopt);
+  }
+
+  /// Where the product that ends a branch reads.
+  static bool ends_branch(Slot in) {
+    return in == Slot::query || in == Slot::hidden || in == Slot::attended || in == Slot::layer_hidden;
+  }
+
+  SpreadQueries spread_queries() {
+    const Norm norm = require<Norm>();
+    const auto* const products = peek<Products>();
+    if (products == nullptr || products->in != norm.out || products->list.size() != 1 ||
+        products->list.front().out != Slot::query) {
+      refuse();
+    }
+    ++at_;
+    return {norm, products->list.front()};
   }
 
   std::optional<Norm> stream_norm() {
@@ -89,7 +119,8 @@ class Fuser {
     for (const Product& product : products->list) {
       const bool fits = out ? product.out == *out
                             : product.out == Slot::query || product.out == Slot::key || product.out == Slot::value ||
-                                  product.out == Slot::hidden;
+                                  product.out == Slot::hidden || product.out == Slot::query_low ||
+                                  product.out == Slot::layer_hidden;
       if (!fits) refuse();
     }
     ++at_;
@@ -103,13 +134,15 @@ class Fuser {
 
   void attention(std::vector<FusedStep>& fused) {
     PlaceAndAttend made;
+    if (const auto* const norm = take<NormValues>()) made.value_norm = *norm;
     while (const auto* const norm = take<NormHeads>()) {
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
-    made.attend = require<Attend>();
-    if (!made.attend.causal) {
-      throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
+    // Heads are normed together, with one eps.
+    if (made.value_norm && (made.query_norm ? made.query_norm->eps : made.value_norm->eps) != made.value_norm->eps) {
+      refuse();
     }
+    made.attend = require<Attend>();
     // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
     // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
     if (!reads_attention()) {
@@ -166,13 +199,33 @@ std::string text_of(const StreamProducts& step) {
   return joined({step.norm, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
 }
 std::string text_of(const PlaceAndAttend& step) {
-  return fmt::format("{} for {}", joined({step.query_norm, step.key_norm, step.attend}), name(step.reader.role));
+  return fmt::format("{} for {}", joined({step.value_norm, step.query_norm, step.key_norm, step.attend}),
+                     name(step.reader.role));
 }
 std::string text_of(const FinishBranch& step) {
   return joined({Products{step.in, {step.product}}, step.post_norm, Add{step.factor}});
 }
+std::string text_of(const SpreadQueries& step) { return joined({step.norm, Products{step.norm.out, {step.product}}}); }
+template <class Single>
+std::string text_of(const Single& step) {
+  return text(Step(step));
+}
 std::string text_of(const ExpertsBranch& step) {
   return joined({step.norm, step.experts, step.post_norm, Add{step.factor}});
+}
+
+}  // namespace
+
+namespace {
+
+void check_caches(const Block& block, BlockRange blocks) {
+  for (const Step& step : block.steps) {
+    const auto* const attend = std::get_if<Attend>(&step);
+    if (attend == nullptr || !attend->cache || *attend->cache >= blocks.begin) continue;
+    throw UnsupportedError(
+        fmt::format("the CUDA backend does not attend to the cache of block {}, which is on another device",
+                    *attend->cache));
+  }
 }
 
 }  // namespace
@@ -181,13 +234,13 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
   FusedProgram fused;
   for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
     const Block& block = program.blocks[i];
+    check_caches(block, blocks);
     fused.blocks.push_back({block.sizes, Fuser(block.steps).block()});
     if (std::ranges::find(fused.sizes, block.sizes) == fused.sizes.end()) fused.sizes.push_back(block.sizes);
   }
   Fuser(program.output).output(fused);
-  if (!program.head.steps.empty()) {
-    throw UnsupportedError("the CUDA backend runs no classifiers; load the model without a device");
-  }
+  Fuser(program.head.steps).check_head();
+  fused.head = program.head.steps;
   return fused;
 }
 

@@ -24,6 +24,7 @@ struct StreamProducts {
 /// Norms of heads, rotation, cache and attention. Results are rounded to int8 along the way if `reader`, which
 /// multiplies them next, takes int8.
 struct PlaceAndAttend {
+  std::optional<NormValues> value_norm = {};
   std::optional<NormHeads> query_norm = {}, key_norm = {};
   Attend attend;
   WeightKey reader;
@@ -46,7 +47,15 @@ struct ExpertsBranch {
   float factor = 1;
 };
 
-using FusedStep = std::variant<StreamProducts, PlaceAndAttend, FinishBranch, ExpertsBranch>;
+/// Queries of latent attention, from a row that is narrower than they are, through its norm.
+struct SpreadQueries {
+  Norm norm;
+  Product product;
+};
+
+/// Norms among them are of the stream in place: what the branch before has left is added along the way.
+using FusedStep = std::variant<StreamProducts, PlaceAndAttend, FinishBranch, ExpertsBranch, SpreadQueries, Norm,
+                               LatentAttend, TakeLayerInput, ScaleStream>;
 
 struct FusedBlock {
   Sizes sizes;
@@ -58,6 +67,7 @@ struct FusedProgram {
   std::vector<Sizes> sizes;        ///< that they have, each once
   StreamProducts output;           ///< one product
   AdjustLogits adjust;
+  std::vector<Step> head;  ///< products and norms in place, run as they are
 };
 
 /// Throws UnsupportedError, with the step, for a sequence of steps that this backend does not run.

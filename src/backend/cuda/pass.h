@@ -53,6 +53,8 @@ struct Part {
   }
 };
 
+kernels::cuda::TokenPlaces places_of(const Places& places, const PlaceGroup& group);
+
 /// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
 class Pass {
  public:
@@ -69,6 +71,8 @@ class Pass {
   bool reserve_attention(std::span<const PlaceGroup> groups);
   /// Pinned, [tokens][width]: the stream that the runner before has made.
   std::span<float> host_x(std::size_t tokens);
+  /// Likewise, [tokens][layer_inputs].
+  std::span<float> host_layer_inputs(std::size_t tokens);
 
   /// Steps that may be recorded have scratch of their own: it must not be lost to a long prompt.
   void take_step_scratch(bool step) noexcept { scratch_ = step ? &step_scratch_ : &prompt_scratch_; }
@@ -83,6 +87,8 @@ class Pass {
   const float* queue_output_input(std::size_t first, std::size_t rows) {
     return normed(part_.fused.output.norm, first, rows, {}, true).x;
   }
+  /// Queues the steps of the head for rows of the stream, with logits of its own.
+  void queue_head(std::size_t rows);
   /// Adds what the last block has left to add, so that x is what the output reads.
   void settle();
 
@@ -110,10 +116,20 @@ class Pass {
   kernels::cuda::GpuProduct product_of(const Product& product, float* y, std::size_t expert = 0) const;
   void multiply(std::span<const kernels::cuda::GpuProduct> products, const Activations& in);
   void embed(std::size_t tokens);
+  void make_layer_inputs(const LayerInputs& step, std::size_t tokens);
   void run(const StreamProducts& step);
   void run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
   void run(const FinishBranch& step);
   void run(const ExpertsBranch& step);
+  void run(const SpreadQueries& step);
+  void run(const Norm& step);
+  void run(const LatentAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
+  void run(const TakeLayerInput& step, std::size_t block);
+  void run(const ScaleStream& step);
+  /// Products with a matrix for each head: the first values of rows of x, [tokens][heads] `x_stride` apart, into rows
+  /// of y.
+  void multiply_heads(const WeightKey& weight, std::size_t heads, const float* x, std::size_t x_stride, float* y,
+                      std::size_t y_stride);
   /// Through the norm after a branch, if there is one; its sum is left pending.
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
@@ -139,6 +155,7 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
+  std::size_t first_token_ = 0;  // of the batch, that rows begin with
   const Sizes* sizes_ = nullptr;  // of the block at hand
   Pending pending_;
   Activations attention_;  // results of the last attention
@@ -146,6 +163,9 @@ class Pass {
   Array<float> x_, normed_, branch_;   // [tokens][width]
   Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
   Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
+  Array<float> layer_inputs_, layer_projected_, layer_hidden_;
+  Array<std::int32_t> layer_ids_;                  // [tokens]: rows of the table of layer inputs
+  Array<float> query_low_, latent_, latent_rows_;  // latent_: [tokens][heads][rank + rotary]; rows: [heads][tokens][…]
   std::size_t hidden_first_ = 0;       // the row of the first token
   Array<std::int8_t> int8_;            // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
@@ -156,7 +176,7 @@ class Pass {
     std::size_t positions = 0;
   };
   std::array<DeviceRope, kRopes> ropes_;
-  PinnedMemory host_x_;
+  PinnedMemory host_x_, host_layer_inputs_;
 
   // For experts. A row is one token at one of its experts.
   std::map<WeightKey, ExpertTable> tables_;  // by the first expert's matrix
