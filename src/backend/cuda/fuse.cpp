@@ -244,6 +244,10 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
   return fused;
 }
 
+bool passes_tokens(const FusedStep& step) noexcept {
+  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<LatentAttend>(step);
+}
+
 std::string text(const FusedStep& step) {
   return std::visit([](const auto& one) { return text_of(one); }, step);
 }

@@ -57,6 +57,9 @@ struct SpreadQueries {
 using FusedStep = std::variant<StreamProducts, PlaceAndAttend, FinishBranch, ExpertsBranch, SpreadQueries, Norm,
                                LatentAttend, TakeLayerInput, ScaleStream>;
 
+/// Whether a token's results depend on those before it.
+bool passes_tokens(const FusedStep& step) noexcept;
+
 struct FusedBlock {
   Sizes sizes;
   std::vector<FusedStep> steps;

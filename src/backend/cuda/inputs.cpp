@@ -43,7 +43,8 @@ void Pass::make_layer_inputs(const LayerInputs& step, std::size_t tokens) {
   kernels::cuda::add(layer_projected_.data(), step.scale, layer_inputs_.data(), tokens * cols, stream_);
 }
 
-void Pass::run(const TakeLayerInput& step, std::size_t block) {
+void Pass::run(const TakeLayerInput& step) {
+  const std::size_t block = part_.options.blocks.begin + index_;
   const std::size_t cols = sizes_->layer_values, all = sizes_->layer_inputs;
   kernels::cuda::activate_by(step.activation, layer_inputs_.data() + first_token_ * all + block * cols, all,
                              layer_hidden_.data(), tokens_, cols, stream_);
@@ -76,6 +77,7 @@ void Pass::queue_head(std::size_t rows) {
   const Sizes& sizes = part_.program->head.sizes;
   sizes_ = &sizes;
   tokens_ = rows;
+  pending_ = {};
   for (const Step& step : part_.fused.head) {
     if (const auto* const norm = std::get_if<Norm>(&step)) {
       run(*norm);

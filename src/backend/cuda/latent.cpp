@@ -45,10 +45,10 @@ void Pass::multiply_heads(const WeightKey& weight, std::size_t heads, const floa
   }
 }
 
-void Pass::run(const LatentAttend& step, std::size_t index, std::span<const PlaceGroup> groups) {
+void Pass::run(const LatentAttend& step) {
   const std::size_t heads = step.heads, row = step.rank + step.rotary, query = step.plain + step.rotary;
   multiply_heads(step.key_up, heads, q_.data(), query, latent_.data(), row);
-  for (const PlaceGroup& group : groups) {
+  for (const PlaceGroup& group : groups_) {
     const TokenPlaces places = places_of(places_, group);
     float* const latent = latent_.data() + group.first * heads * row;
     const kernels::CacheShape shape = group.shape_in(*sizes_);
@@ -64,7 +64,7 @@ void Pass::run(const LatentAttend& step, std::size_t index, std::span<const Plac
                                  .rope = ropes_[0].table.data(),
                                  .pairs = step.pairs,
                                  .shape = shape,
-                                 .caches = places_.caches(index),
+                                 .caches = places_.caches(index_),
                                  .paged = group.paged},
                                 places, stream_);
     kernels::cuda::attention({.q = latent,
@@ -72,7 +72,7 @@ void Pass::run(const LatentAttend& step, std::size_t index, std::span<const Plac
                               .heads = heads,
                               .options = {.scale = step.scale},
                               .shape = shape,
-                              .caches = places_.caches(index),
+                              .caches = places_.caches(index_),
                               .paged = group.paged,
                               .scratch = attention_scratch_.data(),
                               .exact = !part_.options.fast,

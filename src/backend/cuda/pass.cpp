@@ -1,7 +1,6 @@
 #include "backend/cuda/pass.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "backend/cuda/experts.h"
 
@@ -278,17 +277,17 @@ void Pass::run(const StreamProducts& step) {
   multiply(products, in);
 }
 
-void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups) {
+void Pass::run(const PlaceAndAttend& step) {
   const Sizes& sizes = *sizes_;
   const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
-  const std::size_t cached = step.attend.cache ? *step.attend.cache - part_.options.blocks.begin : index;
+  const std::size_t cached = step.attend.cache ? *step.attend.cache - part_.options.blocks.begin : index_;
   const Sizes& cached_sizes = part_.fused.blocks[cached].sizes;
   const bool quantized = few(tokens_) && part_.matrix(step.reader).narrow;
   const std::size_t padded = padded_cols(q_values);
   const auto cols_of = [&](const std::optional<NormHeads>& norm) {
     return norm ? part_.weights.vector(norm->weight)->size() : 0;
   };
-  for (const PlaceGroup& group : groups) {
+  for (const PlaceGroup& group : groups_) {
     TokenPlaces places = places_of(places_, group);
     if (!step.attend.causal) places.text_end = places_.text_ends() + group.first;
     kernels::cuda::PlaceArgs place{.q = q_.data() + group.first * q_values,
@@ -303,7 +302,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                    .shape = group.shape_in(cached_sizes),
                                    .caches = places_.caches(cached),
                                    .paged = group.paged};
-    if (cached != index) place.k = nullptr, place.v = nullptr;
+    if (cached != index_) place.k = nullptr, place.v = nullptr;
     if (step.value_norm) {
       place.norms_values = true;
       place.norm_eps = step.value_norm->eps;
@@ -405,28 +404,19 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
   }
   // Only a long batch whose last rows alone are read: int8 activations, of few tokens, cannot begin at any row.
   const bool drops_rows = !few(tokens) && read.first >= read.count;
+  groups_ = groups;
   const std::vector<FusedBlock>& blocks = part_.fused.blocks;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    sizes_ = &blocks[i].sizes;
-    for (const FusedStep& step : blocks[i].steps) {
-      const bool attends = std::visit(
-          [&]<class Kind>(const Kind& one) {
-            if constexpr (std::is_same_v<Kind, PlaceAndAttend> || std::is_same_v<Kind, LatentAttend>) {
-              run(one, i, groups);
-              return true;
-            } else if constexpr (std::is_same_v<Kind, TakeLayerInput>) {
-              run(one, part_.options.blocks.begin + i);
-            } else {
-              run(one);
-            }
-            return false;
-          },
-          step);
-      if (attends && drops_rows && i + 1 == blocks.size()) {
-        if (read.count == 0) return 0;
-        keep(read);
-        read.first = 0;
-      }
+  for (index_ = 0; index_ < blocks.size(); ++index_) {
+    const FusedBlock& block = blocks[index_];
+    sizes_ = &block.sizes;
+    const auto last = std::find_if(block.steps.rbegin(), block.steps.rend(), passes_tokens);
+    const auto left = static_cast<std::size_t>(block.steps.rend() - last);  // steps that need all tokens
+    for (std::size_t i = 0; i < block.steps.size(); ++i) {
+      std::visit([this](const auto& step) { run(step); }, block.steps[i]);
+      if (!drops_rows || index_ + 1 != blocks.size() || i + 1 != left) continue;
+      if (read.count == 0) return 0;
+      keep(read);
+      read.first = 0;
     }
   }
   return read.first;

@@ -118,13 +118,13 @@ class Pass {
   void embed(std::size_t tokens);
   void make_layer_inputs(const LayerInputs& step, std::size_t tokens);
   void run(const StreamProducts& step);
-  void run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
+  void run(const PlaceAndAttend& step);
   void run(const FinishBranch& step);
   void run(const ExpertsBranch& step);
   void run(const SpreadQueries& step);
   void run(const Norm& step);
-  void run(const LatentAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
-  void run(const TakeLayerInput& step, std::size_t block);
+  void run(const LatentAttend& step);
+  void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
   /// Products with a matrix for each head: the first values of rows of x, [tokens][heads] `x_stride` apart, into rows
   /// of y.
@@ -156,7 +156,9 @@ class Pass {
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
   std::size_t first_token_ = 0;  // of the batch, that rows begin with
-  const Sizes* sizes_ = nullptr;  // of the block at hand
+  const Sizes* sizes_ = nullptr;        // of the block at hand
+  std::size_t index_ = 0;               // its number in the runner
+  std::span<const PlaceGroup> groups_;  // of the batch
   Pending pending_;
   Activations attention_;  // results of the last attention
 
