@@ -397,8 +397,8 @@ TEST_F(SequenceOnGpu, SeveralTogether) {
 }
 
 TEST_F(SequenceOnGpu, BatchesOfPiecesAndStepsInPages) {
-  for (const char* const name : {"qwen3_qknorm_f32", "mixtral_moe_f32", "mistral_sliding_f32", "gpt2_f32",
-                                 "deepseek_v3_bf16", "gemma4_bf16"}) {
+  for (const char* const name :
+       {"qwen3_qknorm_f32", "mixtral_moe_f32", "mistral_sliding_f32", "gpt2_f32", "deepseek_v3_bf16", "gemma4_bf16"}) {
     if (torch_model(name).empty()) continue;
     const LanguageModel host = LanguageModel::load(torch_model(name).string(), {.fast = false});
     const LanguageModel model = load(torch_model(name), {.fast = false});

@@ -330,7 +330,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::modernbert,
        "layer norm stream by attention_norm -> normed | products normed: " + qkv +
            "attend * 0.25, rotary 16 halves, both ways for attention_output\n" + output +
-           "layer norm stream by feed_forward_norm -> normed | products normed: gelu_erf(gate) * up -> hidden\n" + down},
+           "layer norm stream by feed_forward_norm -> normed | products normed: gelu_erf(gate) * up -> hidden\n" +
+           down},
       {Architecture::deepseek_v2, latent + experts},
       {Architecture::deepseek_v3, latent + sigmoid_experts},
   };

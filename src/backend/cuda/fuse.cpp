@@ -222,9 +222,8 @@ void check_caches(const Block& block, BlockRange blocks) {
   for (const Step& step : block.steps) {
     const auto* const attend = std::get_if<Attend>(&step);
     if (attend == nullptr || !attend->cache || *attend->cache >= blocks.begin) continue;
-    throw UnsupportedError(
-        fmt::format("the CUDA backend does not attend to the cache of block {}, which is on another device",
-                    *attend->cache));
+    throw UnsupportedError(fmt::format(
+        "the CUDA backend does not attend to the cache of block {}, which is on another device", *attend->cache));
   }
 }
 

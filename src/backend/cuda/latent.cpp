@@ -1,8 +1,8 @@
 // Latent attention: queries are multiplied into the space of the compressed keys, so that attention reads the cache as
 // it is, one head of keys whose rows are values, too.
 
-#include "backend/cuda/pass.h"
 #include "kernels/cuda/latent.h"
+#include "backend/cuda/pass.h"
 
 namespace imago::backend::cuda {
 

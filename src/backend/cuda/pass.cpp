@@ -87,8 +87,8 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
     const std::size_t inner = std::max(sizes.feed_forward, head.feed_forward);
     grow(*one, device, expert_rows * inner + tokens * sizes.shared_feed_forward);
   }
-  const std::size_t widest = padded_cols(
-      std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward, sizes.attended}));
+  const std::size_t widest =
+      padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward, sizes.attended}));
   grow(int8_, device, kMatVecTokens * widest);
   grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
   if (sizes.experts != 0) {

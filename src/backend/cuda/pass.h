@@ -155,7 +155,7 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
-  std::size_t first_token_ = 0;  // of the batch, that rows begin with
+  std::size_t first_token_ = 0;         // of the batch, that rows begin with
   const Sizes* sizes_ = nullptr;        // of the block at hand
   std::size_t index_ = 0;               // its number in the runner
   std::span<const PlaceGroup> groups_;  // of the batch
@@ -168,8 +168,8 @@ class Pass {
   Array<float> layer_inputs_, layer_projected_, layer_hidden_;
   Array<std::int32_t> layer_ids_;                  // [tokens]: rows of the table of layer inputs
   Array<float> query_low_, latent_, latent_rows_;  // latent_: [tokens][heads][rank + rotary]; rows: [heads][tokens][…]
-  std::size_t hidden_first_ = 0;       // the row of the first token
-  Array<std::int8_t> int8_;            // of the widest activations, few tokens
+  std::size_t hidden_first_ = 0;                   // the row of the first token
+  Array<std::int8_t> int8_;                        // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;

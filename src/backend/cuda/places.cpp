@@ -137,7 +137,8 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
 // together: ids, positions, sequences, rows that are read, ends of texts, and which text of a pair it is in; last the
 // pages of the sequences, as many numbers for each.
 std::size_t Places::bytes() const noexcept {
-  return blocks_ * sequences_ * sizeof(GpuCache) + (kTokenNumbers * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
+  return blocks_ * sequences_ * sizeof(GpuCache) +
+         (kTokenNumbers * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
 }
 
 bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens) {

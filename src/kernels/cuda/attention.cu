@@ -294,9 +294,7 @@ std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, 
 
 namespace {
 
-bool fits_tiles(const CacheShape& shape) {
-  return shape.head_values % 8 == 0 && shape.head_values <= kMostTileValues;
-}
+bool fits_tiles(const CacheShape& shape) { return shape.head_values % 8 == 0 && shape.head_values <= kMostTileValues; }
 
 /// Whether values, and the memory of a block, suffice for the tiles of attention_wide.cuh.
 bool fits_wide_tiles(const AttentionArgs& args) {

@@ -108,8 +108,8 @@ class Layer {
                                  ? range_around(position, static_cast<std::size_t>(text_ends()[t]), case_.window)
                                  : causal_range(position, 0, case_.window);
       std::vector<float> wanted(row);
-      kernels::attention(shape_, host_[2 * s], host_[2 * s + (case_.shared_values == 0 ? 1 : 0)], std::span(q_).subspan(t * row, row), heads(),
-                         {&range, 1}, wanted, options());
+      kernels::attention(shape_, host_[2 * s], host_[2 * s + (case_.shared_values == 0 ? 1 : 0)],
+                         std::span(q_).subspan(t * row, row), heads(), {&range, 1}, wanted, options());
       for (std::size_t i = 0; i < row; ++i) {
         if (case_.shared_values != 0 && i % case_.head_values >= case_.shared_values) continue;
         const double difference = std::fabs(double{got[t * row + i]} - wanted[i]);
@@ -382,7 +382,12 @@ TEST_F(CudaAttention, HeadsOf512Values) {
       for (const std::int32_t position : {0, 31, 32, 64, 1000, 5000}) {
         run({.type = type, .kv_heads = 1, .group = 8, .head_values = head_values, .positions = {position}}, kHalf,
             kHalfRms);
-        run({.type = type, .kv_heads = 2, .group = 3, .head_values = head_values, .positions = {position}, .window = 100},
+        run({.type = type,
+             .kv_heads = 2,
+             .group = 3,
+             .head_values = head_values,
+             .positions = {position},
+             .window = 100},
             kHalf, kHalfRms);
         if (HasFatalFailure()) return;
       }
@@ -390,7 +395,12 @@ TEST_F(CudaAttention, HeadsOf512Values) {
           kHalfRms);
       run({.type = type, .kv_heads = 1, .group = 20, .head_values = head_values, .positions = from(3, 70), .cap = 20},
           kHalf, kHalfRms);
-      run({.type = type, .kv_heads = 1, .group = 4, .head_values = head_values, .positions = from(3, 70), .window = 20,
+      run({.type = type,
+           .kv_heads = 1,
+           .group = 4,
+           .head_values = head_values,
+           .positions = from(3, 70),
+           .window = 20,
            .sinks = true},
           kHalf, kHalfRms);
       run({.type = type, .kv_heads = 1, .group = 4, .head_values = head_values, .positions = {900}, .sinks = true},
@@ -403,7 +413,12 @@ TEST_F(CudaAttention, HeadsOf512Values) {
            .sequences = {0, 1, 2, 3, 4},
            .separate = true},
           kHalf, kHalfRms);
-      run({.type = type, .kv_heads = 1, .group = 4, .head_values = head_values, .positions = from(3, 40), .exact = true},
+      run({.type = type,
+           .kv_heads = 1,
+           .group = 4,
+           .head_values = head_values,
+           .positions = from(3, 40),
+           .exact = true},
           kTight, kTightRms);
       if (HasFatalFailure()) return;
     }

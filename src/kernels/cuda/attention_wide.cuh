@@ -2,8 +2,8 @@
 
 // Attention with heads too wide for registers: those of 512 values, and latent attention, whose rows of 576 values are
 // keys and values of all heads at once. A block takes up to 64 rows of queries, tokens with heads that share keys, and
-// reads each key once for all of them. Its warps share the scores of 32 keys through shared memory; then each sums up 64
-// values of all rows.
+// reads each key once for all of them. Its warps share the scores of 32 keys through shared memory; then each sums up
+// 64 values of all rows.
 
 #include <climits>
 #include <cstdint>

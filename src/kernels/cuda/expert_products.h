@@ -19,9 +19,9 @@ struct ExpertMatrices {
   const float* up_bias = nullptr;  ///< likewise
 };
 
-/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`; chosen null: expert i % count_of_experts, such as
-/// the heads of tokens. All arrays are in device memory; the matrices of all experts have one format, and so have gate
-/// and up.
+/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`; chosen null: expert i % count_of_experts, such
+/// as the heads of tokens. All arrays are in device memory; the matrices of all experts have one format, and so have
+/// gate and up.
 struct ExpertProducts {
   const ExpertMatrices* experts;
   const std::int32_t* chosen;

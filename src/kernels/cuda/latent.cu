@@ -69,20 +69,21 @@ void place_latent(const PlaceLatentArgs& args, const TokenPlaces& places, Stream
                      " that turn do not fit a cache of " + std::to_string(args.shape.heads) + " heads of " +
                      std::to_string(args.shape.head_values));
   }
-  const LatentWork work{.rows = args.rows,
-                        .q = args.q,
-                        .latent = args.latent,
-                        .rotation = {.rope = args.rope, .rotary = static_cast<std::uint32_t>(args.rotary), .pairs = args.pairs},
-                        .heads = static_cast<std::uint32_t>(args.heads),
-                        .plain = static_cast<std::uint32_t>(args.plain),
-                        .rank = static_cast<std::uint32_t>(args.rank),
-                        .tokens = static_cast<std::uint32_t>(places.tokens),
-                        .norm = args.norm,
-                        .eps = args.eps,
-                        .cache_rows = cache_rows(args.shape),
-                        .caches = args.caches,
-                        .sequence = places.sequence,
-                        .position = places.position};
+  const LatentWork work{
+      .rows = args.rows,
+      .q = args.q,
+      .latent = args.latent,
+      .rotation = {.rope = args.rope, .rotary = static_cast<std::uint32_t>(args.rotary), .pairs = args.pairs},
+      .heads = static_cast<std::uint32_t>(args.heads),
+      .plain = static_cast<std::uint32_t>(args.plain),
+      .rank = static_cast<std::uint32_t>(args.rank),
+      .tokens = static_cast<std::uint32_t>(places.tokens),
+      .norm = args.norm,
+      .eps = args.eps,
+      .cache_rows = cache_rows(args.shape),
+      .caches = args.caches,
+      .sequence = places.sequence,
+      .position = places.position};
   const std::size_t warps = places.tokens * (args.heads + 1);
   const auto blocks = static_cast<unsigned>((warps + kWarps - 1) / kWarps);
   with_cache(args.shape.type, args.paged, [&](auto type, auto paged) {

@@ -51,7 +51,8 @@ class CudaLatent : public OpsFixture {
       append_to_cache(shape, own, at, caches[static_cast<std::size_t>(sequences[t])]);
     }
 
-    OnDevice<float> gpu_q = up(q), gpu_rows = up(rows), gpu_norm = up(norm), latent = up(before), rope_table = up(turns);
+    OnDevice<float> gpu_q = up(q), gpu_rows = up(rows), gpu_norm = up(norm), latent = up(before),
+                    rope_table = up(turns);
     OnDevice<std::int32_t> gpu_positions = up(positions), gpu_sequences = up(sequences);
     OnDevice<std::byte> first = zeros<std::byte>(shape.bytes()), second = zeros<std::byte>(shape.bytes());
     OnDevice<GpuCache> pointers =
@@ -101,7 +102,8 @@ TEST_F(CudaLatent, HeadsAreGathered) {
   for (std::size_t t = 0; t < kTokens; ++t) {
     for (std::size_t h = 0; h < kHeads; ++h) {
       for (std::size_t i = 0; i < kCols; ++i) {
-        ASSERT_EQ(got[(h * kTokens + t) * kCols + i], from[(t * kHeads + h) * kStride + i]) << t << ' ' << h << ' ' << i;
+        ASSERT_EQ(got[(h * kTokens + t) * kCols + i], from[(t * kHeads + h) * kStride + i])
+            << t << ' ' << h << ' ' << i;
       }
     }
   }

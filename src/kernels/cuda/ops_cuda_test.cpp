@@ -268,7 +268,9 @@ TEST_F(CudaOps, RowsAreGatedByPartsOfWiderOnes) {
     stream().wait();
     std::vector<float> wanted(y.size());
     for (std::size_t row = 0; row < kRows; ++row) {
-      const auto part = [&](const std::vector<float>& all, std::size_t at) { return std::span(all).subspan(at, kCols); };
+      const auto part = [&](const std::vector<float>& all, std::size_t at) {
+        return std::span(all).subspan(at, kCols);
+      };
       activate_mul(function, part(y, row * kCols), part(by, row * kStride + 8),
                    std::span(wanted).subspan(row * kCols, kCols));
     }
