@@ -8,255 +8,11 @@
 
 #include "models/architectures.h"
 #include "models/mixers.h"
+#include "models/tensor_names.h"
 
 namespace imago::models {
 
 namespace {
-
-/// Names in the three conventions; in a block, after "model.layers.N.", "transformer.h.N." and "blk.N.". The exceptions
-/// are in the functions below.
-struct RoleNames {
-  Role role;
-  std::string_view folder, gpt2, gguf;
-};
-
-constexpr std::array kNames = {
-    RoleNames{Role::token_embedding, "model.embed_tokens.weight", "transformer.wte.weight", "token_embd.weight"},
-    RoleNames{Role::position_embedding, "", "transformer.wpe.weight", "position_embd.weight"},
-    RoleNames{Role::token_types, "", "", "token_types.weight"},
-    RoleNames{Role::embedding_norm, "", "", "token_embd_norm.weight"},
-    RoleNames{Role::embedding_norm_bias, "", "", "token_embd_norm.bias"},
-    RoleNames{Role::output_norm, "model.norm.weight", "transformer.ln_f.weight", "output_norm.weight"},
-    RoleNames{Role::output_norm_bias, "model.norm.bias", "transformer.ln_f.bias", "output_norm.bias"},
-    RoleNames{Role::output, "lm_head.weight", "lm_head.weight", "output.weight"},
-    RoleNames{Role::head_dense, "", "", "cls.weight"},
-    RoleNames{Role::head_dense_bias, "", "", "cls.bias"},
-    RoleNames{Role::head_norm, "", "", "cls.norm.weight"},
-    RoleNames{Role::head_output, "", "", "cls.output.weight"},
-    RoleNames{Role::head_output_bias, "", "", "cls.output.bias"},
-    RoleNames{Role::output_bias, "lm_head.bias", "", "output.bias"},
-    RoleNames{Role::rope_factors, "", "", "rope_freqs.weight"},
-    RoleNames{Role::layer_embedding, "model.embed_tokens_per_layer.weight", "", "per_layer_token_embd.weight"},
-    RoleNames{Role::layer_projection, "model.per_layer_model_projection.weight", "", "per_layer_model_proj.weight"},
-    RoleNames{Role::layer_projection_norm, "model.per_layer_projection_norm.weight", "", "per_layer_proj_norm.weight"},
-    RoleNames{Role::layer_gate, "per_layer_input_gate.weight", "", "inp_gate.weight"},
-    RoleNames{Role::layer_output, "per_layer_projection.weight", "", "proj.weight"},
-    RoleNames{Role::layer_post_norm, "post_per_layer_input_norm.weight", "", "post_norm.weight"},
-    RoleNames{Role::block_scale, "layer_scalar", "", "layer_output_scale.weight"},
-    RoleNames{Role::attention_norm, "input_layernorm.weight", "ln_1.weight", "attn_norm.weight"},
-    RoleNames{Role::attention_norm_bias, "input_layernorm.bias", "ln_1.bias", "attn_norm.bias"},
-    RoleNames{Role::attention_post_norm, "post_attention_layernorm.weight", "", "post_attention_norm.weight"},
-    RoleNames{Role::query, "self_attn.q_proj.weight", "attn.c_attn.weight", "attn_q.weight"},
-    RoleNames{Role::query_bias, "self_attn.q_proj.bias", "attn.c_attn.bias", "attn_q.bias"},
-    RoleNames{Role::key, "self_attn.k_proj.weight", "", "attn_k.weight"},
-    RoleNames{Role::key_bias, "self_attn.k_proj.bias", "", "attn_k.bias"},
-    RoleNames{Role::value, "self_attn.v_proj.weight", "", "attn_v.weight"},
-    RoleNames{Role::value_bias, "self_attn.v_proj.bias", "", "attn_v.bias"},
-    RoleNames{Role::query_norm, "self_attn.q_norm.weight", "", "attn_q_norm.weight"},
-    RoleNames{Role::key_norm, "self_attn.k_norm.weight", "", "attn_k_norm.weight"},
-    RoleNames{Role::attention_output, "self_attn.o_proj.weight", "attn.c_proj.weight", "attn_output.weight"},
-    RoleNames{Role::attention_output_bias, "self_attn.o_proj.bias", "attn.c_proj.bias", "attn_output.bias"},
-    RoleNames{Role::sinks, "self_attn.sinks", "", "attn_sinks.weight"},
-    RoleNames{Role::query_low, "self_attn.q_a_proj.weight", "", "attn_q_a.weight"},
-    RoleNames{Role::query_low_norm, "self_attn.q_a_layernorm.weight", "", "attn_q_a_norm.weight"},
-    RoleNames{Role::latent, "self_attn.kv_a_proj_with_mqa.weight", "", "attn_kv_a_mqa.weight"},
-    RoleNames{Role::latent_norm, "self_attn.kv_a_layernorm.weight", "", "attn_kv_a_norm.weight"},
-    RoleNames{Role::key_up, "", "", "attn_k_b.weight"},
-    RoleNames{Role::value_up, "", "", "attn_v_b.weight"},
-    RoleNames{Role::feed_forward_norm, "post_attention_layernorm.weight", "ln_2.weight", "ffn_norm.weight"},
-    RoleNames{Role::feed_forward_norm_bias, "post_attention_layernorm.bias", "ln_2.bias", "ffn_norm.bias"},
-    RoleNames{Role::feed_forward_post_norm, "post_feedforward_layernorm.weight", "", "post_ffw_norm.weight"},
-    RoleNames{Role::gate, "mlp.gate_proj.weight", "", "ffn_gate.weight"},
-    RoleNames{Role::up, "mlp.up_proj.weight", "mlp.c_fc.weight", "ffn_up.weight"},
-    RoleNames{Role::up_bias, "", "mlp.c_fc.bias", "ffn_up.bias"},
-    RoleNames{Role::down, "mlp.down_proj.weight", "mlp.c_proj.weight", "ffn_down.weight"},
-    RoleNames{Role::down_bias, "", "mlp.c_proj.bias", "ffn_down.bias"},
-    RoleNames{Role::router, "mlp.gate.weight", "", "ffn_gate_inp.weight"},
-    RoleNames{Role::router_bias, "", "", "ffn_gate_inp.bias"},
-    RoleNames{Role::choice_bias, "mlp.gate.e_score_correction_bias", "", "exp_probs_b.bias"},
-    RoleNames{Role::shared_router, "mlp.shared_expert_gate.weight", "", "ffn_gate_inp_shexp.weight"},
-    RoleNames{Role::shared_gate, "mlp.shared_experts.gate_proj.weight", "", "ffn_gate_shexp.weight"},
-    RoleNames{Role::shared_up, "mlp.shared_experts.up_proj.weight", "", "ffn_up_shexp.weight"},
-    RoleNames{Role::shared_down, "mlp.shared_experts.down_proj.weight", "", "ffn_down_shexp.weight"},
-};
-
-/// Names that one architecture has in place of those; a bias is called like its weight. An empty one is as above.
-struct OtherNames {
-  Architecture architecture;
-  Role role;
-  std::string_view folder, gguf = {};
-};
-
-constexpr std::array kOtherNames = {
-    OtherNames{Architecture::mixtral, Role::router, "block_sparse_moe.gate.weight", ""},
-    OtherNames{Architecture::granitemoe, Role::router, "block_sparse_moe.router.layer.weight", ""},
-    OtherNames{Architecture::glm4, Role::attention_post_norm, "post_self_attn_layernorm.weight", ""},
-    OtherNames{Architecture::glm4, Role::feed_forward_norm, "post_attention_layernorm.weight", ""},
-    OtherNames{Architecture::glm4, Role::feed_forward_post_norm, "post_mlp_layernorm.weight", ""},
-    OtherNames{Architecture::glm4_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
-    OtherNames{Architecture::minimax_m2, Role::router, "block_sparse_moe.gate.weight", ""},
-    OtherNames{Architecture::minimax_m2, Role::choice_bias, "block_sparse_moe.e_score_correction_bias", ""},
-    OtherNames{Architecture::gpt_oss, Role::feed_forward_norm, "", "post_attention_norm.weight"},
-    OtherNames{Architecture::gpt_oss, Role::router, "mlp.router.weight", ""},
-    OtherNames{Architecture::gpt_oss, Role::router_bias, "mlp.router.bias", ""},
-    OtherNames{Architecture::hunyuan_v1_dense, Role::query_norm, "self_attn.query_layernorm.weight", ""},
-    OtherNames{Architecture::hunyuan_v1_dense, Role::key_norm, "self_attn.key_layernorm.weight", ""},
-    OtherNames{Architecture::starcoder2, Role::up, "mlp.c_fc.weight", ""},
-    OtherNames{Architecture::starcoder2, Role::down, "mlp.c_proj.weight", ""},
-    OtherNames{Architecture::phi, Role::output_norm, "model.final_layernorm.weight", ""},
-    OtherNames{Architecture::phi, Role::attention_output, "self_attn.dense.weight", ""},
-    OtherNames{Architecture::phi, Role::up, "mlp.fc1.weight", ""},
-    OtherNames{Architecture::phi, Role::down, "mlp.fc2.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::token_embedding, "gpt_neox.embed_in.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::output_norm, "gpt_neox.final_layer_norm.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::output, "embed_out.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::attention_output, "attention.dense.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::up, "mlp.dense_h_to_4h.weight", ""},
-    OtherNames{Architecture::gpt_neox, Role::down, "mlp.dense_4h_to_h.weight", ""},
-    OtherNames{Architecture::falcon, Role::token_embedding, "transformer.word_embeddings.weight", ""},
-    OtherNames{Architecture::falcon, Role::output_norm, "transformer.ln_f.weight", ""},
-    OtherNames{Architecture::falcon, Role::attention_norm, "ln_attn.weight", "attn_norm_2.weight"},
-    OtherNames{Architecture::falcon, Role::attention_output, "self_attention.dense.weight", ""},
-    OtherNames{Architecture::falcon, Role::feed_forward_norm, "ln_mlp.weight", "attn_norm.weight"},
-    OtherNames{Architecture::falcon, Role::up, "mlp.dense_h_to_4h.weight", ""},
-    OtherNames{Architecture::falcon, Role::down, "mlp.dense_4h_to_h.weight", ""},
-    OtherNames{Architecture::lfm2, Role::output_norm, "model.embedding_norm.weight", "token_embd_norm.weight"},
-    OtherNames{Architecture::lfm2, Role::attention_norm, "operator_norm.weight", ""},
-    OtherNames{Architecture::lfm2, Role::feed_forward_norm, "ffn_norm.weight", ""},
-    OtherNames{Architecture::lfm2, Role::query_norm, "self_attn.q_layernorm.weight", ""},
-    OtherNames{Architecture::lfm2, Role::key_norm, "self_attn.k_layernorm.weight", ""},
-    OtherNames{Architecture::lfm2, Role::attention_output, "self_attn.out_proj.weight", ""},
-    OtherNames{Architecture::lfm2, Role::gate, "feed_forward.w1.weight", ""},
-    OtherNames{Architecture::lfm2, Role::up, "feed_forward.w3.weight", ""},
-    OtherNames{Architecture::lfm2, Role::down, "feed_forward.w2.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::output_norm, "model.embedding_norm.weight", "token_embd_norm.weight"},
-    OtherNames{Architecture::lfm2_moe, Role::attention_norm, "operator_norm.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::feed_forward_norm, "ffn_norm.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::query_norm, "self_attn.q_layernorm.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::key_norm, "self_attn.k_layernorm.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::attention_output, "self_attn.out_proj.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::gate, "feed_forward.w1.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::up, "feed_forward.w3.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::down, "feed_forward.w2.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::router, "feed_forward.gate.weight", ""},
-    OtherNames{Architecture::lfm2_moe, Role::choice_bias, "feed_forward.expert_bias", ""},
-    OtherNames{Architecture::qwen3_next, Role::feed_forward_norm, "", "post_attention_norm.weight"},
-    OtherNames{Architecture::qwen3_next, Role::shared_gate, "mlp.shared_expert.gate_proj.weight", ""},
-    OtherNames{Architecture::qwen3_next, Role::shared_up, "mlp.shared_expert.up_proj.weight", ""},
-    OtherNames{Architecture::qwen3_next, Role::shared_down, "mlp.shared_expert.down_proj.weight", ""},
-    OtherNames{Architecture::qwen3_5, Role::feed_forward_norm, "", "post_attention_norm.weight"},
-    OtherNames{Architecture::qwen3_5_moe, Role::feed_forward_norm, "", "post_attention_norm.weight"},
-    OtherNames{Architecture::qwen3_5_moe, Role::shared_gate, "mlp.shared_expert.gate_proj.weight", ""},
-    OtherNames{Architecture::qwen3_5_moe, Role::shared_up, "mlp.shared_expert.up_proj.weight", ""},
-    OtherNames{Architecture::qwen3_5_moe, Role::shared_down, "mlp.shared_expert.down_proj.weight", ""},
-    OtherNames{Architecture::mamba, Role::token_embedding, "backbone.embeddings.weight", ""},
-    OtherNames{Architecture::mamba, Role::output_norm, "backbone.norm_f.weight", ""},
-    OtherNames{Architecture::mamba, Role::attention_norm, "norm.weight", ""},
-    OtherNames{Architecture::mamba2, Role::token_embedding, "backbone.embeddings.weight", ""},
-    OtherNames{Architecture::mamba2, Role::output_norm, "backbone.norm_f.weight", ""},
-    OtherNames{Architecture::mamba2, Role::attention_norm, "norm.weight", ""},
-    OtherNames{Architecture::granitemoehybrid, Role::router, "block_sparse_moe.router.layer.weight", ""},
-    OtherNames{Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings.weight", ""},
-    OtherNames{Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings.weight", ""},
-    OtherNames{Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings.weight", ""},
-    OtherNames{Architecture::bert, Role::embedding_norm, "bert.embeddings.LayerNorm.weight", ""},
-    OtherNames{Architecture::bert, Role::head_dense, "bert.pooler.dense.weight", ""},
-    OtherNames{Architecture::bert, Role::head_output, "classifier.weight", ""},
-    OtherNames{Architecture::bert, Role::query, "attention.self.query.weight", ""},
-    OtherNames{Architecture::bert, Role::key, "attention.self.key.weight", ""},
-    OtherNames{Architecture::bert, Role::value, "attention.self.value.weight", ""},
-    OtherNames{Architecture::bert, Role::attention_output, "attention.output.dense.weight", ""},
-    OtherNames{Architecture::bert, Role::attention_post_norm, "attention.output.LayerNorm.weight",
-               "attn_output_norm.weight"},
-    OtherNames{Architecture::bert, Role::up, "intermediate.dense.weight", ""},
-    OtherNames{Architecture::bert, Role::down, "output.dense.weight", ""},
-    OtherNames{Architecture::bert, Role::feed_forward_post_norm, "output.LayerNorm.weight", "layer_output_norm.weight"},
-    OtherNames{Architecture::nomic_bert, Role::token_embedding, "embeddings.word_embeddings.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::token_types, "embeddings.token_type_embeddings.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::embedding_norm, "emb_ln.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::attention_output, "attn.out_proj.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::attention_post_norm, "norm1.weight", "attn_output_norm.weight"},
-    OtherNames{Architecture::nomic_bert, Role::gate, "mlp.fc12.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::up, "mlp.fc11.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::down, "mlp.fc2.weight", ""},
-    OtherNames{Architecture::nomic_bert, Role::feed_forward_post_norm, "norm2.weight", "layer_output_norm.weight"},
-    OtherNames{Architecture::modernbert, Role::token_embedding, "model.embeddings.tok_embeddings.weight", ""},
-    OtherNames{Architecture::modernbert, Role::embedding_norm, "model.embeddings.norm.weight", ""},
-    OtherNames{Architecture::modernbert, Role::output_norm, "model.final_norm.weight", ""},
-    OtherNames{Architecture::modernbert, Role::head_dense, "head.dense.weight", ""},
-    OtherNames{Architecture::modernbert, Role::head_norm, "head.norm.weight", ""},
-    OtherNames{Architecture::modernbert, Role::head_output, "classifier.weight", ""},
-    OtherNames{Architecture::modernbert, Role::attention_norm, "attn_norm.weight", ""},
-    OtherNames{Architecture::modernbert, Role::attention_output, "attn.Wo.weight", ""},
-    OtherNames{Architecture::modernbert, Role::feed_forward_norm, "mlp_norm.weight", ""},
-    OtherNames{Architecture::modernbert, Role::down, "mlp.Wo.weight", ""},
-};
-
-constexpr std::pair<Role, Role> kWeightOfBias[] = {
-    {Role::embedding_norm_bias, Role::embedding_norm},
-    {Role::output_norm_bias, Role::output_norm},
-    {Role::head_dense_bias, Role::head_dense},
-    {Role::head_output_bias, Role::head_output},
-    {Role::attention_norm_bias, Role::attention_norm},
-    {Role::attention_post_norm_bias, Role::attention_post_norm},
-    {Role::query_bias, Role::query},
-    {Role::key_bias, Role::key},
-    {Role::value_bias, Role::value},
-    {Role::attention_output_bias, Role::attention_output},
-    {Role::feed_forward_norm_bias, Role::feed_forward_norm},
-    {Role::feed_forward_post_norm_bias, Role::feed_forward_post_norm},
-    {Role::up_bias, Role::up},
-    {Role::down_bias, Role::down},
-};
-
-/// Empty if the architecture has no name of its own for it.
-std::string other_name(const Traits& traits, const Naming& naming, Role role) {
-  const auto* const bias = std::ranges::find(kWeightOfBias, role, &std::pair<Role, Role>::first);
-  const bool is_bias = bias != std::end(kWeightOfBias);
-  const Role weight = is_bias ? bias->second : role;
-  // falcon with one norm for both branches calls it as others do.
-  if (traits.shared_norm && weight == Role::attention_norm) return {};
-  for (const OtherNames& row : kOtherNames) {
-    if (row.architecture != traits.architecture || row.role != weight) continue;
-    std::string name(naming.gguf ? row.gguf : row.folder);
-    if (is_bias && !name.empty()) name.replace(name.rfind('.'), std::string::npos, ".bias");
-    return name;
-  }
-  return {};
-}
-
-std::string table_name(const Traits& traits, const Naming& naming, Role role) {
-  if (std::string other = other_name(traits, naming, role); !other.empty()) return other;
-  for (const RoleNames& row : kNames) {
-    if (row.role != role) continue;
-    if (naming.gguf) return std::string(row.gguf);
-    return std::string(traits.architecture == Architecture::gpt2 ? row.gpt2 : row.folder);
-  }
-  return {};
-}
-
-std::string in_block(const Traits& traits, const Naming& naming, std::size_t block, std::string_view name) {
-  if (naming.gguf) return fmt::format("blk.{}.{}", block, name);
-  return fmt::format("{}{}.{}", facts(traits.architecture).block_prefix, block, name);
-}
-
-std::string_view feed_forward_name(Role role) noexcept {
-  if (role == Role::gate || role == Role::gate_bias) return "gate";
-  return role == Role::down || role == Role::down_bias ? "down" : "up";
-}
-
-/// The name of one expert's matrix in a folder.
-std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
-  if (traits.architecture == Architecture::mixtral || traits.architecture == Architecture::minimax_m2) {
-    const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
-    return fmt::format("block_sparse_moe.experts.{}.w{}.weight", expert, number);
-  }
-  if (traits.architecture == Architecture::lfm2_moe) {
-    const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
-    return fmt::format("feed_forward.experts.{}.w{}.weight", expert, number);
-  }
-  return fmt::format("mlp.experts.{}.{}_proj.weight", expert, feed_forward_name(role));
-}
 
 /// A vector of values for each channel has them as columns.
 Shape vector_shape(const RoleExtent& extent) {
@@ -269,13 +25,13 @@ class Lister {
   Lister(const Traits& traits, const Naming& naming, std::optional<std::size_t> block = std::nullopt)
       : traits_(traits), naming_(naming), block_(block) {}
 
-  void add(Role role, bool optional = false) { add_named(table_name(traits_, naming_, role), {role}, optional); }
+  void add(Role role, bool optional = false) { add_named(tensor_name(traits_, naming_.gguf, role), {role}, optional); }
 
   LayoutTensor& add_named(std::string name, std::vector<Role> roles, bool optional = false) {
     RoleExtent extent = extent_of(traits_, roles[0], block_.value_or(0));
     for (std::size_t i = 1; i < roles.size(); ++i) extent.rows += extent_of(traits_, roles[i], block_.value_or(0)).rows;
     LayoutTensor& tensor = list_.emplace_back();
-    tensor.name = block_ ? in_block(traits_, naming_, *block_, name) : std::move(name);
+    tensor.name = block_ ? name_in_block(traits_, naming_.gguf, *block_, name) : std::move(name);
     tensor.roles = std::move(roles);
     tensor.optional = optional;
     // gpt2's layers have their matrices the other way round in folders; embeddings are not layers.
@@ -300,7 +56,7 @@ class Lister {
     return tensor;
   }
 
-  /// Of each head the transpose of key_up, then value_up, all rows of one matrix.
+  /// The transpose of key_up and then value_up of each head, all rows of one matrix.
   void add_key_values(std::string name) {
     LayoutTensor& tensor = add_named(std::move(name), {Role::key_up, Role::value_up});
     const std::size_t rows = traits_.head_values - traits_.rotary + traits_.latent_values;
@@ -400,8 +156,9 @@ void list_latent(const Traits& traits, const Naming& naming, Lister& list) {
   list.add(Role::attention_output);
 }
 
-/// Of a block that has no keys of its own, or whose keys are its values too.
-bool lacks(const BlockTraits& block, Role role) {
+/// Whether a block has no keys or values of its own, or no values because its keys are.
+bool lacks(const Traits& traits, const BlockTraits& block, Role role) {
+  if (traits.streams != 0) return false;
   const bool value = role == Role::value || role == Role::value_bias;
   const bool key = role == Role::key || role == Role::key_bias || role == Role::key_norm;
   return block.cache ? key || value : block.keys_are_values && value;
@@ -409,7 +166,8 @@ bool lacks(const BlockTraits& block, Role role) {
 
 void list_projections(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
   if (traits.latent != 0) return list_latent(traits, naming, list);
-  const auto has = [&](Role role) { return !lacks(traits.block[block], role); };
+  const auto has = [&](Role role) { return !lacks(traits, traits.block[block], role); };
+  const bool unused = traits.block[block].cache.has_value();  // older files of gemma3n have them all the same
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
   const bool biased = gpt2 || traits.architecture == Architecture::bert;
@@ -423,13 +181,13 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
         .groups = groups;
   } else {
     if (traits.attention_gate) {
-      list.add_named(table_name(traits, naming, Role::query), {Role::query, Role::attention_gate}).groups =
+      list.add_named(tensor_name(traits, naming.gguf, Role::query), {Role::query, Role::attention_gate}).groups =
           traits.heads;
     } else {
       list.add(Role::query);
     }
     for (const Role role : {Role::key, Role::value}) {
-      if (has(role)) list.add(role);
+      if (has(role)) list.add(role, unused);
     }
     for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) {
       if (has(role)) list.add(role, bias_optional);
@@ -437,7 +195,7 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
   }
   if (traits.query_norm != QueryNorm::none) {
     list.add(Role::query_norm);
-    if (has(Role::key_norm)) list.add(Role::key_norm);
+    if (has(Role::key_norm)) list.add(Role::key_norm, unused);
   }
   list.add(Role::attention_output);
   list.add(Role::attention_output_bias, !biased);
@@ -466,6 +224,12 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   const bool biased = facts(traits.architecture).feed_forward_bias;
   if (biased) list.add(Role::router_bias);
   if (traits.choice_bias) list.add(Role::choice_bias);
+  if (traits.experts_beside) {
+    for (const Role role :
+         {Role::router_norm, Role::expert_scale, Role::dense_post_norm, Role::experts_norm, Role::experts_post_norm}) {
+      list.add(role);
+    }
+  }
   if (traits.shared_feed_forward != 0) {
     if (traits.shared_router) list.add(Role::shared_router);
     if (traits.architecture == Architecture::granitemoehybrid && !naming.gguf) {
@@ -475,7 +239,10 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
       for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
     }
   }
-  if (naming.gguf) {
+  if (naming.gguf && naming.fused_experts) {
+    list.add_stacked("ffn_gate_up_exps.weight", {Role::gate, Role::up});
+    list.add_stacked("ffn_down_exps.weight", {Role::down});
+  } else if (naming.gguf) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
@@ -487,6 +254,9 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   } else if (traits.architecture == Architecture::granitemoe || traits.architecture == Architecture::granitemoehybrid) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
+  } else if (traits.experts_beside) {
+    list.add_stacked("experts.gate_up_proj", {Role::gate, Role::up});
+    list.add_stacked("experts.down_proj", {Role::down});
   } else if (naming.stacked_experts) {
     list.add_stacked("mlp.experts.gate_up_proj", {Role::gate, Role::up});
     list.add_stacked("mlp.experts.down_proj", {Role::down});
@@ -524,6 +294,7 @@ Naming usual_naming(const Traits& traits, bool gguf) {
   return {.gguf = gguf,
           .fused_qkv = !row.fused_qkv.empty(),
           .fused_gate_up = row.fused_gate_up,
+          .fused_experts = gguf && traits.experts_beside,
           .stacked_experts = gguf && traits.experts > 0,
           .fused_key_values = !gguf};
 }
@@ -536,6 +307,7 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
     naming.fused_key_values = file.find("blk.0.attn_kv_b.weight") != nullptr;
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
+    naming.fused_experts = file.find(fmt::format("blk.{}.ffn_gate_up_exps.weight", first_experts(traits))) != nullptr;
   } else if (traits.experts > 0) {
     const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
     const files::StoredTensor* const stacked = find_weight(file, name);
@@ -574,6 +346,15 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
   if (traits.layer_values != 0) {
     for (const Role role : {Role::layer_embedding, Role::layer_projection, Role::layer_projection_norm}) list.add(role);
   }
+  if (traits.streams != 0) {
+    for (const Role role : {Role::stream_projection, Role::stream_merge}) {
+      const std::string name = tensor_name(traits, naming.gguf, role);
+      if (naming.gguf) list.add_copies(name, {role}, traits.streams - 1);
+      for (std::size_t i = 0; !naming.gguf && i + 1 < traits.streams; ++i) {
+        list.add_named(fmt::format("{}.{}.weight", name, i), {role}).first_expert = i;
+      }
+    }
+  }
   return list.take();
 }
 
@@ -586,6 +367,15 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     if (biased) list.add(Role::attention_norm_bias);
   }
   const BlockTraits& own = traits.block[block];
+  if (traits.streams != 0) {
+    for (const Role role : {Role::stream_router, Role::stream_router_norm, Role::stream_prediction,
+                            Role::stream_correction, Role::stream_scale}) {
+      list.add(role);
+    }
+  }
+  if (traits.laurel_rank != 0) {
+    for (const Role role : {Role::laurel_low, Role::laurel_up, Role::laurel_norm}) list.add(role);
+  }
   if (has_attention(own.mixer)) list_projections(traits, naming, block, list);
   list_mixer(traits, naming, own.mixer, list);
   if (norms_after) list.add(Role::attention_post_norm);
@@ -693,6 +483,21 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::layer_output: return {width, traits.layer_values};
     case Role::layer_post_norm: return {width, 1, true};
     case Role::block_scale: return {1, 1, true};
+    case Role::router_norm:
+    case Role::dense_post_norm:
+    case Role::experts_norm:
+    case Role::experts_post_norm:
+    case Role::stream_router_norm:
+    case Role::stream_scale:
+    case Role::laurel_norm: return {width, 1, true};
+    case Role::expert_scale: return {traits.experts, 1, true};
+    case Role::stream_projection:
+    case Role::stream_merge: return {width, width};
+    case Role::stream_router: return {traits.streams, width};
+    case Role::stream_prediction: return {traits.streams * traits.streams, traits.streams, true};
+    case Role::stream_correction: return {traits.streams, traits.streams, true};
+    case Role::laurel_low: return {traits.laurel_rank, width};
+    case Role::laurel_up: return {width, traits.laurel_rank};
     case Role::attention_gate: return {query, width};
     case Role::channels: return {channels, width};
     case Role::input_gate:
@@ -728,8 +533,9 @@ const files::StoredTensor* find_weight(const files::TensorFile& file, std::strin
 
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  constexpr std::array kOuter = {Role::rope_factors, Role::output_bias, Role::layer_embedding, Role::layer_projection,
-                                 Role::layer_projection_norm};
+  constexpr std::array kOuter = {Role::rope_factors,     Role::output_bias,           Role::layer_embedding,
+                                 Role::layer_projection, Role::layer_projection_norm, Role::stream_projection,
+                                 Role::stream_merge};
   const bool outer = role < Role::attention_norm || std::ranges::find(kOuter, role) != kOuter.end();
   const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(
