@@ -330,6 +330,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
                                 norm + "products normed: gelu(gate) * up -> hidden\n" +
                                 "products hidden: down + down_bias -> branch | rms norm branch by "
                                 "feed_forward_post_norm -> branch | add branch\n";
+  const std::string normed_values =
+      attention + "rms norm heads of value -> value | " + two_norms.substr(attention.size());
   const std::string layer_attention =
       "layer norm stream by attention_norm + attention_norm_bias -> normed | products normed: " + qkv;
   const std::string layer_norm = "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed | ";
@@ -406,8 +408,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::falcon,
        layer_attention + layer_norm + "products normed: gelu_erf(up + up_bias) -> hidden\n" + attend + output + down},
       {Architecture::gemma3, two_norms},
-      {Architecture::gemma4, attention + "rms norm heads of value -> value | " + two_norms.substr(attention.size()) +
-                                 "stream * block_scale\n"},
+      {Architecture::gemma3n, normed_values},
+      {Architecture::gemma4, normed_values + "stream * block_scale\n"},
       {Architecture::bert, texts("attend * 0.25, both ways for attention_output\n", "gelu_erf(up + up_bias)")},
       {Architecture::nomic_bert,
        texts("attend * 0.25, rotary 16 halves, both ways for attention_output\n", "silu(gate) * up")},

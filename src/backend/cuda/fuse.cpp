@@ -70,7 +70,9 @@ class Fuser {
   FusedStep next() {
     if (const auto* const step = take<LatentAttend>()) return *step;
     if (const auto* const step = take<TakeLayerInput>()) return *step;
-    if (const auto* const step = take<ScaleStream>()) return *step;
+    if (const auto* const step = peek<ScaleStream>(); step != nullptr && step->out == Slot::stream) {
+      return *take<ScaleStream>();
+    }
     if (const auto* const products = peek<Products>(); products != nullptr && ends_branch(products->in)) {
       return finish_branch();
     }
