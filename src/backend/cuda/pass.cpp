@@ -153,6 +153,12 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::query_low: return query_low_.data();
     case Slot::attended: return attended_.data();
     case Slot::step_low:
+    case Slot::routed:
+    case Slot::from_experts:
+    case Slot::dense_hidden:
+    case Slot::up:
+    case Slot::laurel_low:
+    case Slot::streams:
     case Slot::scanned: break;  // of steps that fuse() refuses
   }
   return nullptr;
