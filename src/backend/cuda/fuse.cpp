@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "imago/error.h"
+#include "kernels/cuda/recurrent.h"
 
 namespace imago::backend::cuda {
 
@@ -20,6 +21,12 @@ class Fuser {
     while (at_ < steps_.size()) {
       if (peek<NormValues>() != nullptr || peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
         attention(fused);
+      } else if (peek<Gate>() != nullptr || peek<ShortConv>() != nullptr) {
+        fused.push_back(convolve());
+      } else if (peek<LinearScan>() != nullptr || peek<ChannelScan>() != nullptr) {
+        fused.push_back(scan());
+      } else if (joins_products(fused)) {
+        ++at_;
       } else {
         fused.push_back(next());
       }
@@ -73,12 +80,14 @@ class Fuser {
     if (const auto* const step = peek<ScaleStream>(); step != nullptr && step->out == Slot::stream) {
       return *take<ScaleStream>();
     }
-    if (const auto* const products = peek<Products>(); products != nullptr && ends_branch(products->in)) {
-      return finish_branch();
+    if (const auto* const products = peek<Products>();
+        products != nullptr && products->in != Slot::stream && products->in != Slot::normed) {
+      if (ends_branch(products->in)) return finish_branch();
+      return slot_products();
     }
-    if (const auto* const norm = peek<Norm>(); norm != nullptr && norm->in == norm->out) {
-      if (norm->in == Slot::query_low) return spread_queries();
-      if (norm->in == Slot::stream) return *take<Norm>();
+    if (const auto* const norm = peek<Norm>();
+        norm != nullptr && norm->in == norm->out && (norm->in == Slot::stream || norm->in == Slot::query_low)) {
+      return *take<Norm>();
     }
     const std::optional<Norm> norm = stream_norm();
     if (peek<Experts>() != nullptr) return experts(norm);
@@ -87,18 +96,8 @@ class Fuser {
 
   /// Where the product that ends a branch reads.
   static bool ends_branch(Slot in) {
-    return in == Slot::query || in == Slot::hidden || in == Slot::attended || in == Slot::layer_hidden;
-  }
-
-  SpreadQueries spread_queries() {
-    const Norm norm = require<Norm>();
-    const auto* const products = peek<Products>();
-    if (products == nullptr || products->in != norm.out || products->list.size() != 1 ||
-        products->list.front().out != Slot::query) {
-      refuse();
-    }
-    ++at_;
-    return {norm, products->list.front()};
+    return in == Slot::query || in == Slot::hidden || in == Slot::scanned || in == Slot::attended ||
+           in == Slot::layer_hidden;
   }
 
   std::optional<Norm> stream_norm() {
@@ -121,12 +120,92 @@ class Fuser {
     for (const Product& product : products->list) {
       const bool fits = out ? product.out == *out
                             : product.out == Slot::query || product.out == Slot::key || product.out == Slot::value ||
-                                  product.out == Slot::hidden || product.out == Slot::query_low ||
+                                  product.out == Slot::hidden || product.out == Slot::channels ||
+                                  product.out == Slot::input_gate || product.out == Slot::output_gate ||
+                                  product.out == Slot::step || product.out == Slot::query_low ||
                                   product.out == Slot::layer_hidden;
       if (!fits) refuse();
     }
     ++at_;
     return {norm, products->list};
+  }
+
+  /// Attention beside a scan reads the norm that the scan has read: its products join those, if the stream is still the
+  /// same and they write to slots of their own.
+  bool joins_products(std::vector<FusedStep>& fused) const {
+    const auto* const products = peek<Products>();
+    if (products == nullptr || products->in != Slot::normed) return false;
+    const auto last = std::find_if(fused.rbegin(), fused.rend(), [](const FusedStep& step) {
+      return !std::holds_alternative<SlotProducts>(step) && !std::holds_alternative<Convolve>(step) &&
+             !std::holds_alternative<Scan>(step);
+    });
+    auto* const before = last == fused.rend() ? nullptr : std::get_if<StreamProducts>(&*last);
+    if (before == nullptr || !before->norm) refuse();
+    for (const Product& product : products->list) {
+      const bool is_attention = product.out == Slot::query || product.out == Slot::key || product.out == Slot::value;
+      if (!is_attention || std::ranges::find(before->products, product.out, &Product::out) != before->products.end())
+        refuse();
+      before->products.push_back(product);
+    }
+    return true;
+  }
+
+  SlotProducts slot_products() {
+    const Products& products = require<Products>();
+    SlotProducts made{.in = products.in, .products = products.list};
+    for (const Product& product : made.products) {
+      const bool fits =
+          (made.in == Slot::channels && (product.out == Slot::step_low || product.out == Slot::input_gate)) ||
+          (made.in == Slot::step_low && product.out == Slot::step) ||
+          (made.in == Slot::query_low && product.out == Slot::query);
+      if (!fits) {
+        --at_;
+        refuse();
+      }
+    }
+    return made;
+  }
+
+  /// A gate of that slot, if it is next.
+  std::optional<Gate> take_gate(Slot at) {
+    const auto* const gate = peek<Gate>();
+    if (gate == nullptr || gate->at != at) return std::nullopt;
+    ++at_;
+    return *gate;
+  }
+
+  Convolve convolve() {
+    const auto linear_gate = [&](Slot at) {
+      if (const auto* const gate = peek<Gate>(); gate != nullptr && gate->activation != kernels::Activation::linear)
+        refuse();
+      return take_gate(at);
+    };
+    Convolve made;
+    made.in_gate = linear_gate(Slot::channels);
+    made.conv = require<ShortConv>();
+    if (made.conv.out == Slot::scanned) made.out_gate = linear_gate(Slot::scanned);
+    return made;
+  }
+
+  Scan scan() {
+    Scan made;
+    if (const auto* const linear = peek<LinearScan>()) {
+      if (linear->shape.keys > kernels::cuda::kMostScanKeys) refuse();
+      made.scan = *linear;
+    } else {
+      const auto& channels = *peek<ChannelScan>();
+      if (channels.states > kernels::cuda::kMostChannelStates) refuse();
+      made.scan = channels;
+    }
+    ++at_;
+    made.gate = take_gate(Slot::scanned);
+    made.gate_first = made.gate.has_value();
+    if (const auto* const norm = peek<NormHeads>(); norm != nullptr && norm->at == Slot::scanned) {
+      made.norm = *norm;
+      ++at_;
+      if (!made.gate) made.gate = take_gate(Slot::scanned);
+    }
+    return made;
   }
 
   bool reads_attention() const {
@@ -138,6 +217,7 @@ class Fuser {
     PlaceAndAttend made;
     if (const auto* const norm = take<NormValues>()) made.value_norm = *norm;
     while (const auto* const norm = take<NormHeads>()) {
+      if (norm->at != Slot::query && norm->at != Slot::key) refuse();
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     // Heads are normed together, with one eps.
@@ -145,6 +225,7 @@ class Fuser {
       refuse();
     }
     made.attend = require<Attend>();
+    made.gate = take_gate(Slot::query);
     // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
     // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
     if (!reads_attention()) {
@@ -205,14 +286,19 @@ std::string joined(std::initializer_list<std::optional<Step>> steps) {
 std::string text_of(const StreamProducts& step) {
   return joined({step.norm, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
 }
+std::string text_of(const SlotProducts& step) { return joined({Products{step.in, step.products}}); }
 std::string text_of(const PlaceAndAttend& step) {
-  return fmt::format("{} for {}", joined({step.value_norm, step.query_norm, step.key_norm, step.attend}),
+  return fmt::format("{} for {}", joined({step.value_norm, step.query_norm, step.key_norm, step.attend, step.gate}),
                      name(step.reader.role));
+}
+std::string text_of(const Convolve& step) { return joined({step.in_gate, step.conv, step.out_gate}); }
+std::string text_of(const Scan& step) {
+  const Step scan = std::visit([](const auto& one) { return Step(one); }, step.scan);
+  return step.gate_first ? joined({scan, step.gate, step.norm}) : joined({scan, step.norm, step.gate});
 }
 std::string text_of(const FinishBranch& step) {
   return joined({Products{step.in, {step.product}}, step.post_norm, Add{step.factor}});
 }
-std::string text_of(const SpreadQueries& step) { return joined({step.norm, Products{step.norm.out, {step.product}}}); }
 template <class Single>
 std::string text_of(const Single& step) {
   return text(Step(step));
@@ -251,7 +337,8 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
 }
 
 bool passes_tokens(const FusedStep& step) noexcept {
-  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<LatentAttend>(step);
+  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<LatentAttend>(step) ||
+         std::holds_alternative<Convolve>(step) || std::holds_alternative<Scan>(step);
 }
 
 std::string text(const FusedStep& step) {

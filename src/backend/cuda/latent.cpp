@@ -9,12 +9,6 @@ namespace imago::backend::cuda {
 using kernels::cuda::GpuProduct;
 using kernels::cuda::TokenPlaces;
 
-void Pass::run(const SpreadQueries& step) {
-  run(step.norm);
-  const GpuProduct product = product_of(step.product, buffer(step.product.out));
-  multiply({&product, 1}, {.x = buffer(step.norm.out), .count = tokens_, .cols = sizes_->of(step.norm.out)});
-}
-
 void Pass::multiply_heads(const WeightKey& weight, std::size_t heads, const float* x, std::size_t x_stride, float* y,
                           std::size_t y_stride) {
   const Product step{.matrix = weight};

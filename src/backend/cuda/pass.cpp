@@ -42,7 +42,7 @@ TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
 Pass::Pass(const Part& part)
     : part_(part),
       stream_(part.device),
-      places_(part.device),
+      places_(part.device, part.has_states()),
       step_scratch_(part.device),
       prompt_scratch_(part.device) {
   for (const FusedBlock& block : part.fused.blocks) {
@@ -87,6 +87,12 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
     const std::size_t inner = std::max(sizes.feed_forward, head.feed_forward);
     grow(*one, device, expert_rows * inner + tokens * sizes.shared_feed_forward);
   }
+  for (const auto& [array, slot] :
+       {std::pair(&channels_, Slot::channels), std::pair(&convolved_, Slot::channels),
+        std::pair(&input_gate_, Slot::input_gate), std::pair(&output_gate_, Slot::output_gate),
+        std::pair(&step_, Slot::step), std::pair(&step_low_, Slot::step_low), std::pair(&scanned_, Slot::scanned)}) {
+    grow(*array, device, tokens * sizes.of(slot));
+  }
   const std::size_t widest =
       padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward, sizes.attended}));
   grow(int8_, device, kMatVecTokens * widest);
@@ -119,6 +125,7 @@ bool Pass::reserve_attention(std::span<const PlaceGroup> groups) {
   std::size_t bytes = 0;
   for (const PlaceGroup& group : groups) {
     for (const Sizes& sizes : part_.fused.sizes) {
+      if (sizes.heads == 0) continue;
       bytes = std::max(
           bytes, kernels::cuda::attention_scratch_bytes(group.shape_in(sizes), sizes.heads, places_of(places_, group)));
     }
@@ -144,24 +151,29 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::value: return v_.data();
     case Slot::hidden: return hidden_.data();
     case Slot::logits: return logits_.data();
-    case Slot::channels:
-    case Slot::input_gate:
-    case Slot::output_gate:
-    case Slot::step:
+    case Slot::channels: return (is_convolved_ ? convolved_ : channels_).data();
+    case Slot::input_gate: return input_gate_.data();
+    case Slot::output_gate: return output_gate_.data();
+    case Slot::step: return step_.data();
+    case Slot::step_low: return step_low_.data();
+    case Slot::scanned: return scanned_.data();
     case Slot::layer_inputs: return layer_inputs_.data();
     case Slot::layer_hidden: return layer_hidden_.data();
     case Slot::query_low: return query_low_.data();
     case Slot::attended: return attended_.data();
-    case Slot::step_low:
     case Slot::routed:
     case Slot::from_experts:
     case Slot::dense_hidden:
     case Slot::up:
     case Slot::laurel_low:
-    case Slot::streams:
-    case Slot::scanned: break;  // of steps that fuse() refuses
+    case Slot::streams: break;  // of steps that fuse() refuses
   }
   return nullptr;
+}
+
+Activations Pass::activations(Slot slot) const noexcept {
+  const std::size_t cols = sizes_->of(slot);
+  return {.x = buffer(slot) + first_ * cols, .count = tokens_, .cols = cols};
 }
 
 Activations Pass::normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
@@ -277,10 +289,17 @@ void Pass::multiply(std::span<const GpuProduct> products, const Activations& in)
 
 void Pass::run(const StreamProducts& step) {
   const Activations in = normed(step.norm, 0, tokens_, step.products);
-  hidden_first_ = 0;
+  first_ = 0;
+  is_convolved_ = false;
   std::vector<GpuProduct> products;
   for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
   multiply(products, in);
+}
+
+void Pass::run(const SlotProducts& step) {
+  std::vector<GpuProduct> products;
+  for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
+  multiply(products, activations(step.in));
 }
 
 void Pass::run(const PlaceAndAttend& step) {
@@ -339,11 +358,15 @@ void Pass::run(const PlaceAndAttend& step) {
                                            .paged = group.paged,
                                            .scratch = attention_scratch_.data(),
                                            .exact = !part_.options.fast};
-    if (quantized) {
+    if (quantized && !step.gate) {
       attention.int8 = {int8_.data() + group.first * padded,
                         int8_scales_.data() + group.first * padded / kernels::cuda::kGroup};
     }
     kernels::cuda::place_and_attend(place, attention, places, stream_);
+  }
+  if (step.gate) {
+    kernels::cuda::activate(step.gate->activation, buffer(step.gate->by), attended_.data(), attended_.data(), tokens_,
+                            q_values, quantized ? int8() : kernels::cuda::Int8Out{}, stream_);
   }
   attention_ = {.x = attended_.data(), .count = tokens_, .cols = q_values};
   if (quantized) {
@@ -353,11 +376,8 @@ void Pass::run(const PlaceAndAttend& step) {
 }
 
 void Pass::run(const FinishBranch& step) {
-  const Activations in = step.in == Slot::query || step.in == Slot::attended
-                             ? attention_
-                             : Activations{.x = buffer(step.in) + hidden_first_ * sizes_->of(step.in),
-                                           .count = tokens_,
-                                           .cols = sizes_->of(step.in)};
+  const bool attends = step.in == Slot::query || step.in == Slot::attended;
+  const Activations in = attends ? attention_ : activations(step.in);
   GpuProduct product = product_of(step.product, x_.data());
   if (!step.post_norm) {
     product.epilogue.scale = step.factor;
@@ -389,8 +409,8 @@ void Pass::keep(RowRange rows) {
   const std::size_t width = part_.sizes().width;
   stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
   tokens_ = rows.count;
-  hidden_first_ = first_token_ = rows.first;
-  attention_.x += rows.first * attention_.cols;
+  first_ = first_token_ = rows.first;
+  if (attention_.x != nullptr) attention_.x += rows.first * attention_.cols;
   attention_.count = rows.count;
 }
 

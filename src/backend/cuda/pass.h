@@ -2,6 +2,7 @@
 
 // One batch through the blocks of a runner, as work on a stream.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/recurrent.h"
 #include "kernels/ops.h"
 
 namespace imago::backend::cuda {
@@ -44,6 +46,9 @@ struct Part {
   WeightStore<DeviceMatrix, Array<float>> weights;
 
   bool embeds() const noexcept { return options.blocks.begin == 0; }
+  bool has_states() const {
+    return std::ranges::any_of(state_values(*program, options.blocks), [](std::size_t values) { return values != 0; });
+  }
   const Sizes& sizes() const noexcept { return program->sizes; }
   const DeviceMatrix& matrix(const WeightKey& key) const { return *weights.matrix(key); }
   /// Null if there is none.
@@ -110,6 +115,8 @@ class Pass {
   };
 
   float* buffer(Slot slot) const noexcept;
+  /// The rows of a slot as products read them: those of the tokens that are kept.
+  Activations activations(Slot slot) const noexcept;
   /// Rows of the stream through a norm, as products with these matrices read them. `floats`: in float32 in any case.
   Activations normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
                      std::span<const Product> readers, bool floats = false);
@@ -118,10 +125,12 @@ class Pass {
   void embed(std::size_t tokens);
   void make_layer_inputs(const LayerInputs& step, std::size_t tokens);
   void run(const StreamProducts& step);
+  void run(const SlotProducts& step);
   void run(const PlaceAndAttend& step);
+  void run(const Convolve& step);
+  void run(const Scan& step);
   void run(const FinishBranch& step);
   void run(const ExpertsBranch& step);
-  void run(const SpreadQueries& step);
   void run(const Norm& step);
   void run(const LatentAttend& step);
   void run(const TakeLayerInput& step);
@@ -168,8 +177,10 @@ class Pass {
   Array<float> layer_inputs_, layer_projected_, layer_hidden_;
   Array<std::int32_t> layer_ids_;                  // [tokens]: rows of the table of layer inputs
   Array<float> query_low_, latent_, latent_rows_;  // latent_: [tokens][heads][rank + rotary]; rows: [heads][tokens][…]
-  std::size_t hidden_first_ = 0;                   // the row of the first token
-  Array<std::int8_t> int8_;                        // of the widest activations, few tokens
+  std::size_t first_ = 0;  // the row of the first token in slots that were filled before rows were dropped
+  Array<float> channels_, convolved_, input_gate_, output_gate_, step_, step_low_, scanned_;  // [tokens][of the slot]
+  bool is_convolved_ = false;  // the channels are those that a convolution has made: it does not work in place
+  Array<std::int8_t> int8_;    // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;
