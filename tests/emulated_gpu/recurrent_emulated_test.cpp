@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/recurrent.cuh"
+#include "kernels/cuda/scan.cuh"
 #include "testing/recurrent_runs.h"
 
 namespace imago::kernels::cuda {

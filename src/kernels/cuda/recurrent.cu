@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/recurrent.cuh"
+#include "kernels/cuda/scan.cuh"
 
 namespace imago::kernels::cuda {
 
