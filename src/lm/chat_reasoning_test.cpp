@@ -9,7 +9,7 @@
 namespace imago {
 namespace {
 
-constexpr const char* kTurns = R"j({%- macro quoted(value) -%}
+constexpr const char* kTypedCalls = R"j({%- macro quoted(value) -%}
     {%- if value is string -%}
         {{- '<|"|>' + value + '<|"|>' -}}
     {%- elif value is boolean -%}
@@ -84,7 +84,7 @@ constexpr const char* kTurns = R"j({%- macro quoted(value) -%}
 {%- endif -%}
 )j";
 
-constexpr const char* kThinking = R"j({%- macro render_content(content) %}
+constexpr const char* kThoughts = R"j({%- macro render_content(content) %}
     {%- if content is string %}
         {{- content }}
     {%- elif content is iterable and content is not mapping %}
@@ -157,7 +157,7 @@ constexpr const char* kThinking = R"j({%- macro render_content(content) %}
 {%- endif %}
 )j";
 
-constexpr const char* kChannels = R"j({%- macro type_of(spec) -%}
+constexpr const char* kChannelled = R"j({%- macro type_of(spec) -%}
     {%- if spec.type == "array" -%}
         {{- (type_of(spec['items']) if spec['items'] else 'any') + '[]' }}
     {%- elif spec.type is defined and spec.type is iterable and spec.type is not string -%}
@@ -227,7 +227,7 @@ constexpr const char* kChannels = R"j({%- macro type_of(spec) -%}
 {%- endif -%}
 )j";
 
-constexpr const char* kTools =
+constexpr const char* kWeather =
     R"j([{"type": "function", "function": {"name": "weather", "description": "Of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string", "enum": ["Zürich", "Bern"]}, "days": {"type": "integer"}, "hours": {"type": "array", "items": {"type": "number"}}, "note": {"type": ["string", "null"]}, "unit": {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"deep": {"type": "boolean"}}}]}}, "required": ["place"]}}}])j";
 
 /// A conversation with a thought under that name, and a call.
@@ -242,9 +242,9 @@ std::string conversation(const std::string& thought, bool parts, bool answered) 
 }
 
 std::string rendered(const char* source, const std::string& messages, bool asks, bool tools) {
-  ChatTemplate::Variables variables{.bos_token = "<s>", .eos_token = "</s>", .add_generation_prompt = asks};
+  ChatTemplate::Variables variables{.bos_token = "<s>", .eos_token = "</s>", .add_generation_prompt = asks, .date = {}};
   variables.more = {{"messages", messages}};
-  if (tools) variables.more.emplace_back("tools", kTools);
+  if (tools) variables.more.emplace_back("tools", kWeather);
   if (tools && asks) variables.more.emplace_back("enable_thinking", "false");
   return ChatTemplate::parse(source).render({}, variables);
 }
@@ -253,7 +253,7 @@ constexpr const char* kGreeting =
     R"j([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>\nso\n</think>\n\nHello <|channel>x<channel|>there"}])j";
 
 TEST(ChatReasoning, ArgumentsInTheirOwnNotation) {
-  EXPECT_EQ(rendered(kTurns, conversation("reasoning_content", true, false), true, true),
+  EXPECT_EQ(rendered(kTypedCalls, conversation("reasoning_content", true, false), true, true),
             R"j(<s><|turn>system
 Be brief.<|tool>declaration:weather{properties:{days:{type:<|"|>integer<|"|>},hours:{items:{type:<|"|>number<|"|>},type:<|"|>array<|"|>},note:{type:[<|"|>string<|"|>,<|"|>null<|"|>]},place:{enum:[<|"|>Zürich<|"|>,<|"|>Bern<|"|>],type:<|"|>string<|"|>},unit:{anyOf:[{type:<|"|>string<|"|>},{properties:{deep:{type:<|"|>boolean<|"|>}},type:<|"|>object<|"|>}]}},required:[<|"|>place<|"|>],type:<|"|>object<|"|>}<tool|><turn|>
 <|turn>user
@@ -268,7 +268,7 @@ Hello there<turn|>
 Rain?<turn|>
 <|turn>model
 <|tool_call>call:weather{days:2,hours:[1,2.5],note:null,place:<|"|>Zürich<|"|>,sure:true,unit:{a:[],z:<|"|><x><|"|>}}<tool_call|>Let me see)j");
-  EXPECT_EQ(rendered(kTurns, conversation("reasoning_content", true, true), false, true),
+  EXPECT_EQ(rendered(kTypedCalls, conversation("reasoning_content", true, true), false, true),
             R"j(<s><|turn>system
 Be brief.<|tool>declaration:weather{properties:{days:{type:<|"|>integer<|"|>},hours:{items:{type:<|"|>number<|"|>},type:<|"|>array<|"|>},note:{type:[<|"|>string<|"|>,<|"|>null<|"|>]},place:{enum:[<|"|>Zürich<|"|>,<|"|>Bern<|"|>],type:<|"|>string<|"|>},unit:{anyOf:[{type:<|"|>string<|"|>},{properties:{deep:{type:<|"|>boolean<|"|>}},type:<|"|>object<|"|>}]}},required:[<|"|>place<|"|>],type:<|"|>object<|"|>}<tool|><turn|>
 <|turn>user
@@ -285,7 +285,7 @@ Rain?<turn|>
 <|tool_call>call:weather{days:2,hours:[1,2.5],note:null,place:<|"|>Zürich<|"|>,sure:true,unit:{a:[],z:<|"|><x><|"|>}}<tool_call|>Let me see<|turn>model
 3 mm<turn|>
 )j");
-  EXPECT_EQ(rendered(kTurns, kGreeting, true, false),
+  EXPECT_EQ(rendered(kTypedCalls, kGreeting, true, false),
             R"j(<s><|turn>user
 Hi<turn|>
 <|turn>model
@@ -300,7 +300,7 @@ Hello there<turn|>
 }
 
 TEST(ChatReasoning, ThoughtsAfterTheLastQuestionAreKept) {
-  EXPECT_EQ(rendered(kThinking, conversation("reasoning_content", true, false), true, true),
+  EXPECT_EQ(rendered(kThoughts, conversation("reasoning_content", true, false), true, true),
             R"j(<|im_start|>system
 # Tools
 <tools>
@@ -353,7 +353,7 @@ None
 </think>
 
 )j");
-  EXPECT_EQ(rendered(kThinking, conversation("reasoning_content", true, true), false, true),
+  EXPECT_EQ(rendered(kThoughts, conversation("reasoning_content", true, true), false, true),
             R"j(<|im_start|>system
 # Tools
 <tools>
@@ -407,7 +407,7 @@ None
 
 3 mm<|im_end|>
 )j");
-  EXPECT_EQ(rendered(kThinking, kGreeting, true, false),
+  EXPECT_EQ(rendered(kThoughts, kGreeting, true, false),
             R"j(<|im_start|>user
 Hi<|im_end|>
 <|im_start|>assistant
@@ -421,7 +421,7 @@ Hello <|channel>x<channel|>there<|im_end|>
 }
 
 TEST(ChatReasoning, TypesOfToolsAndChannels) {
-  EXPECT_EQ(rendered(kChannels, conversation("thinking", false, false), true, true),
+  EXPECT_EQ(rendered(kChannelled, conversation("thinking", false, false), true, true),
             R"j(<|start|>system<|message|>Reasoning: medium<|end|><|start|>developer<|message|># Tools
 // Of a place
 type weather = (_: {
@@ -435,7 +435,7 @@ so
 
 Hello <|channel>x<channel|>there<|end|><|start|>user<|message|> Rain? <|end|><|start|>assistant<|channel|>analysis<|message|>perhaps
 <|end|><|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"place": "Zürich", "days": 2, "hours": [1, 2.5], "sure": true, "note": null, "unit": {"z": "<x>", "a": []}}<|call|><|start|>functions.weather to=assistant<|message|>"{\"mm\": 3}"<|end|><|start|>assistant)j");
-  EXPECT_EQ(rendered(kChannels, conversation("thinking", false, true), false, true),
+  EXPECT_EQ(rendered(kChannelled, conversation("thinking", false, true), false, true),
             R"j(<|start|>system<|message|>Reasoning: medium<|end|><|start|>developer<|message|># Tools
 // Of a place
 type weather = (_: {
@@ -449,7 +449,7 @@ so
 
 Hello <|channel>x<channel|>there<|end|><|start|>user<|message|> Rain? <|end|><|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"place": "Zürich", "days": 2, "hours": [1, 2.5], "sure": true, "note": null, "unit": {"z": "<x>", "a": []}}<|call|><|start|>functions.weather to=assistant<|message|>"{\"mm\": 3}"<|end|><|start|>assistant<|channel|>final<|message|>3 mm<|return|>)j");
   EXPECT_EQ(
-      rendered(kChannels, kGreeting, true, false),
+      rendered(kChannelled, kGreeting, true, false),
       R"j(<|start|>system<|message|>Reasoning: medium<|end|><|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|><think>
 so
 </think>
