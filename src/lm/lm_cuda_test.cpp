@@ -166,7 +166,8 @@ TEST_P(TorchModelOnGpu, PartsAreTheWhole) {
   const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
   const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
   const double tolerance = 1e-3;
-  for (const std::size_t layers : {std::size_t{1}, std::size_t{2}, std::numeric_limits<std::size_t>::max()}) {
+  for (const std::size_t layers :
+       {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::numeric_limits<std::size_t>::max()}) {
     LanguageModelOptions options{.fast = false};
     options.gpu_layers = layers;
     const LanguageModel model = load(folder_, options);
@@ -250,6 +251,21 @@ TEST_P(EncoderOnGpu, PartsAreTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(More, EncoderOnGpu, ::testing::ValuesIn(testing::kEmbeddingModels),
                          [](const auto& one) { return std::string(one.param); });
+
+TEST_F(GpuTest, BlocksStayBesideTheCachesThatTheyAttendTo) {
+  const fs::path folder = torch_model("gemma4_bf16");  // the last two of 6 blocks attend to caches of the two before
+  if (folder.empty()) GTEST_SKIP() << testing::missing_torch_model("gemma4_bf16");
+  for (const std::size_t layers : {1, 3, 4, 6}) {
+    LanguageModelOptions options;
+    options.gpu_layers = layers;
+    const LanguageModel model = load(folder, options);
+    const auto& runners = LanguageModelAccess::loaded(model).weights.runners;
+    EXPECT_EQ(runners.back()->device()->is_host(), layers < 4) << layers;
+    const bool is_noted = std::ranges::any_of(
+        model.notes(), [](const std::string& note) { return note.find("stay on the host") != std::string::npos; });
+    EXPECT_EQ(is_noted, layers < 4) << layers;
+  }
+}
 
 TEST_F(GpuTest, PairsOfTextsAreScoredAsOnTheHost) {
   if (const auto missing = testing::CrossEncoder::missing()) GTEST_SKIP() << *missing;
