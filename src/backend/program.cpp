@@ -170,6 +170,8 @@ std::string text_of(const TakeLayerInput& step) {
 
 std::string text_of(const ScaleStream& step) { return fmt::format("stream * {}", name(step.factor.role)); }
 
+std::string text_of(const Scale& step) { return fmt::format("{} *= {:g}", name(step.at), step.factor); }
+
 std::string text_of(const Add& step) {
   return step.factor == 1 ? std::string("add branch") : fmt::format("add branch * {:g}", step.factor);
 }
@@ -316,6 +318,7 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
       },
       [](const Gate&) {},
+      [](const Scale&) {},
       [&](const LatentAttend& step) {
         uses.push_back({Kind::norm, {step.norm}});
         for (std::size_t head = 0; head < step.heads; ++head) {

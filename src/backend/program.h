@@ -304,6 +304,12 @@ struct Experts {
   std::optional<SharedExpert> shared = {};
 };
 
+/// at *= factor.
+struct Scale {
+  Slot at = Slot::normed;
+  float factor = 1;
+};
+
 /// stream += factor · branch.
 struct Add {
   float factor = 1;
@@ -315,7 +321,7 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend>;
+                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend, Scale>;
 
 /// Widths of activations.
 struct Sizes {

@@ -153,10 +153,14 @@ class Writer {
     return Slot::normed;
   }
 
-  void leave(Role post_norm, std::optional<Role> bias = std::nullopt) {
+  void leave(Role post_norm, std::optional<Role> bias = std::nullopt, float factor = 1) {
     if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, bias);
-    steps_.push_back(backend::Add{.factor = traits_.residual_scale});
+    steps_.push_back(backend::Add{.factor = traits_.residual_scale * factor});
     if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
+  }
+
+  void scale(Slot at, float factor) {
+    if (factor != 1) steps_.push_back(backend::Scale{.at = at, .factor = factor});
   }
 
   /// Where the next `values` of the states of the block begin.
@@ -229,6 +233,9 @@ class Writer {
       case Mixer::mamba2:
       case Mixer::mamba2_beside_attention:
         products(in, {output_gate, channels, step});
+        // Channels are multiplied through their taps.
+        scale(Slot::output_gate, traits_.multipliers.scan_in * traits_.multipliers.scan.front());
+        scale(Slot::step, traits_.multipliers.scan_in * traits_.multipliers.scan.back());
         short_conv(Slot::channels, Activation::silu);
         linear_scan(true);
         steps_.push_back(gate);
@@ -275,18 +282,20 @@ class Writer {
     if (facts(traits_.architecture).value_norm && has_keys) {
       steps_.push_back(backend::NormValues{.from = block.keys_are_values ? Slot::key : Slot::value, .eps = eps()});
     }
+    const Multipliers& multipliers = traits_.multipliers;
     const bool other_rope = traits_.window_rope && block.window != 0;
     if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       if (has_keys) steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
-                         .rope = other_rope ? 1U : 0U,
-                         .pairs = traits_.rope_pairs,
-                         .window = block.window,
-                         .causal = traits_.causal,
-                         .scale = traits_.attention_scale,
-                         .cap = traits_.attention_cap};
+    backend::Attend step{
+        .rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
+        .rope = other_rope ? 1U : 0U,
+        .pairs = traits_.rope_pairs,
+        .window = block.window,
+        .causal = traits_.causal,
+        .scale = traits_.attention_scale * multipliers.attention_in * multipliers.attention_in * multipliers.key,
+        .cap = traits_.attention_cap};
     if (!block.rope) step.rotary = 0;
     step.cache = block.cache;
     if (turned) {
@@ -305,7 +314,7 @@ class Writer {
 
   void finish_scan() {
     products(Slot::scanned, {{.matrix = key(Role::scan_output)}});
-    leave(Role::attention_post_norm);
+    leave(Role::attention_post_norm, std::nullopt, traits_.multipliers.scan_out);
   }
 
   /// A narrow layer of the stream, gated by the input of this block.
@@ -319,7 +328,8 @@ class Writer {
   void finish_attention() {
     products(traits_.latent != 0 ? Slot::attended : Slot::query,
              {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
-    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
+    leave(Role::attention_post_norm, Role::attention_post_norm_bias,
+          traits_.multipliers.attention_in * traits_.multipliers.attention_out);
   }
 
   void feed_forward(Slot in) {
@@ -332,6 +342,7 @@ class Writer {
   }
 
   void hide(Slot in) {
+    scale(in, traits_.multipliers.gate);  // and with it what the gate is multiplied with
     Product hidden = hidden_product(Role::gate, Role::up);
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
     products(in, {hidden});
@@ -339,7 +350,8 @@ class Writer {
 
   void finish_feed_forward() {
     products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
-    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias,
+          traits_.multipliers.down / traits_.multipliers.gate);
   }
 
   Product hidden_product(Role gate, Role up) const {

@@ -120,7 +120,8 @@ void write_mixers(const Traits& traits, MetadataWriter& out) {
   const std::string_view prefix = facts(traits.architecture).mixer_prefix;
   const RecurrentTraits& recurrent = traits.recurrent;
   const kernels::LinearScanShape& scan = recurrent.scan;
-  const bool by_kv_heads = prefix == "conv" || prefix == "mamba";
+  const bool by_kv_heads = !prefix.empty() && prefix != "linear_attn" && attends(traits) &&
+                           (prefix == "conv" || std::ranges::count(attention_of_blocks(traits), false) != 0);
   if (by_kv_heads) {
     std::vector<std::int32_t> heads;
     for (const BlockTraits& block : traits.block) {
@@ -138,7 +139,7 @@ void write_mixers(const Traits& traits, MetadataWriter& out) {
   out.size("ssm.state_size", scan.keys);
   out.size("ssm.time_step_rank", per_channel ? recurrent.rank : scan.heads);
   if (!per_channel) out.size("ssm.group_count", scan.groups);
-  if (!scan.delta && recurrent.norm_groups != scan.groups && !per_channel)
+  if (!scan.delta && recurrent.norm_groups != scan.groups && recurrent.norm_groups != 0 && !per_channel)
     out.size(kNormGroupsKey, recurrent.norm_groups);
   if (prefix != "linear_attn") return;
   const std::vector<bool> attend = attention_of_blocks(traits);
@@ -216,7 +217,11 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
     out.add("expert_weights_norm", traits.norm_expert_weights);
   }
   if (traits.expert_scores == ExpertScores::sigmoid) out.size("expert_gating_func", 2);
-  if (row.states_routing) {
+  if (row.one_branch) {
+    out.add("expert_weights_scale", traits.expert_scale);
+    out.size("expert_shared_feed_forward_length", traits.shared_feed_forward);
+    out.size("expert_shared_count", traits.shared_feed_forward == 0 ? 0 : 1);
+  } else if (row.states_routing) {
     out.size("leading_dense_block_count", first_experts(traits));
     if (traits.expert_scores == ExpertScores::softmax) out.size("expert_gating_func", 1);
     out.size("expert_shared_count", traits.shared_feed_forward / width);
@@ -233,14 +238,15 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
 }  // namespace
 
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense) {
-  MetadataWriter out(facts(traits.architecture).gguf);
+  MetadataWriter out(gguf_name(traits));
   out.size("vocab_size", traits.vocabulary);
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
   const bool gemma4 = traits.architecture == Architecture::gemma4;
+  const bool differ = gemma4 || facts(traits.architecture).one_branch;
   std::vector<std::size_t> widths;
-  for (const BlockTraits& one : traits.block) widths.push_back(gemma4 ? one.feed_forward : dense);
+  for (const BlockTraits& one : traits.block) widths.push_back(differ ? one.feed_forward : dense);
   out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
   if (traits.latent != 0) {  // the cache has one head for all
@@ -297,6 +303,9 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.layer_vocabulary != 0 && traits.layer_vocabulary != traits.vocabulary) {
     refuse("with inputs of layers for some tokens only");
   }
+  if (row.multipliers && traits.tied_output && traits.embedding_scale != traits.logit_scale) {
+    refuse("whose output matrix is that of the embedding, with another multiplier");
+  }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
   if (std::ranges::any_of(traits.block,
@@ -309,7 +318,8 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.recurrent.low_step > 0 || traits.recurrent.high_step < 1e30F) refuse("whose steps have limits");
 
   std::vector<std::string> notes;
-  if (!scan.delta && scan.groups > 1 && traits.recurrent.norm_groups != scan.groups) {
+  const std::size_t norms = traits.recurrent.norm_groups;
+  if (!scan.delta && scan.groups > 1 && norms != scan.groups && norms != 0) {
     notes.push_back("results of scans have one norm, which is stated, but llama.cpp takes one for each group of heads");
   }
   if (window != 0 && row.full_period == 0 && window < traits.context) {
@@ -341,11 +351,18 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     notes.push_back("llama.cpp only loads models with uncompressed queries that have 26 or 27 blocks");
   }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
-  if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
-                                  static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
+  if (row.one_branch) {
+    if (with_experts <= last && dense_feed_forward(traits) != 0) {
+      notes.push_back("llama.cpp cannot load a model of this architecture with both dense blocks and experts");
+    }
+  } else if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
+                                         static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
     refuse("with dense blocks between those with experts");
   }
   if (with_experts != 0 && with_experts <= last && !row.states_routing) refuse("with dense blocks before experts");
+  if (row.multipliers && traits.multipliers != Multipliers()) {
+    notes.push_back("multipliers become part of the weights, as llama.cpp has them; the way back does not part them");
+  }
   if (!row.states_routing && traits.norm_expert_weights != row.norm_experts_in_gguf) {
     notes.push_back(traits.norm_expert_weights
                         ? "weights of the chosen experts sum to 1 here, which llama.cpp ignores for this architecture"
@@ -415,9 +432,8 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
 
   const std::filesystem::path path = std::filesystem::absolute(folder.path()).lexically_normal();
   const std::string title = (path.has_filename() ? path : path.parent_path()).filename().string();
-  recipe.gguf_metadata = {{"general.architecture", std::string(facts(traits.architecture).gguf)},
-                          {"general.type", "model"},
-                          {"general.name", title}};
+  recipe.gguf_metadata = {
+      {"general.architecture", std::string(gguf_name(traits))}, {"general.type", "model"}, {"general.name", title}};
   const auto dense = folder.config().root().find("intermediate_size");
   const std::size_t dense_size =
       dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))

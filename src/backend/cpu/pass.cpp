@@ -408,6 +408,8 @@ void CpuPass::run(const TakeLayerInput& step) {
 
 void CpuPass::run(const ScaleStream& step) { kernels::scale(values(Slot::stream), vector(step.factor).front()); }
 
+void CpuPass::run(const Scale& step) { kernels::scale(values(step.at), step.factor); }
+
 void CpuPass::run(const Gate& step) {
   const std::span<float> at = values(step.at);
   kernels::activate_mul(step.activation, values(step.by), at, at);

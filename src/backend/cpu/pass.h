@@ -103,6 +103,7 @@ class CpuPass {
   void run(const NormValues& step);
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
+  void run(const Scale& step);
   /// Calls run(segment, its first token in the batch) for all segments: those of one token side by side.
   template <class Run>
   void for_each_segment(Run&& run);
