@@ -33,13 +33,15 @@ struct ArchitectureFacts {
   bool gated = true;
   bool latent = false;  ///< latent attention
   bool experts = false;
-  bool one_branch = false;  ///< a block is a mixer or a feed-forward layer, with or without experts, and not both
+  bool one_branch = false;      ///< a block is a mixer or a feed-forward layer, with or without experts, and not both
+  bool experts_beside = false;  ///< some models have experts beside their dense feed-forward layers
   Parallel parallel = Parallel::never;
   bool shared_norm = false;        ///< where they are side by side, one norm serves both
   bool norm_bias = false;          ///< layer norms have biases
   bool norms_around_zero = false;  ///< norms multiply by 1 + their weights in folders
   bool value_norm = false;         ///< heads of values are normed, without weights
   bool block_scale = false;        ///< blocks end with a number that the stream is multiplied by
+  bool shared_caches = false;      ///< the last blocks may attend to keys and values of earlier ones
   bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
   bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
   bool output_bias = false;        ///< logits have a bias

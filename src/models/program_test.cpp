@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "backend/cuda/fuse.h"
@@ -193,6 +194,89 @@ TEST(Program, BlocksMayHaveInputsAndTheCachesOfOthers) {
                                       "add branch\n"
                                       "stream * block_scale\n"),
             std::string::npos);
+}
+
+TEST(Program, ExpertsMayStandBesideADenseLayer) {
+  Traits gemma = small(Architecture::gemma4);
+  gemma.experts = 4;
+  gemma.experts_used = 2;
+  gemma.experts_beside = true;
+  gemma.shared_feed_forward = 96;
+  for (BlockTraits& block : gemma.block) block.experts = true;
+  EXPECT_NE(block_text(gemma).find(
+                "rms norm stream by feed_forward_norm -> normed\n"
+                "products normed: gelu(shared_gate) * shared_up -> dense_hidden\n"
+                "products dense_hidden: shared_down -> branch\n"
+                "rms norm branch by dense_post_norm -> branch\n"
+                "rms norm stream by router_norm -> routed\n"
+                "rms norm stream by experts_norm -> normed\n"
+                "experts normed: 2 of 4 by router of routed, normalized * expert_scale: gelu(gate) * up -> hidden, "
+                "down -> from_experts\n"
+                "rms norm from_experts by experts_post_norm -> from_experts\n"
+                "add from_experts -> branch\n"
+                "rms norm branch by feed_forward_post_norm -> branch\n"
+                "add branch\n"),
+            std::string::npos)
+      << block_text(gemma);
+  EXPECT_EQ(make_program(gemma).sizes.of(backend::Slot::dense_hidden), 96U);
+  EXPECT_THROW(fused_text(gemma), UnsupportedError);
+}
+
+TEST(Program, TokensMayHaveSeveralStreams) {
+  Traits gemma = small(Architecture::gemma3n);
+  gemma.streams = 4;
+  gemma.laurel_rank = 8;
+  gemma.layer_values = 8;
+  gemma.layer_vocabulary = 50;
+  gemma.block[1].sparsity = 0.95;
+  const backend::Program program = make_program(gemma);
+  ASSERT_TRUE(program.embed.streams);
+  EXPECT_EQ(program.embed.streams->count, 4U);
+  EXPECT_EQ(program.sizes.of(backend::Slot::streams), 4U * 64U);
+  EXPECT_EQ(block_text(gemma, 1),
+            "predict 4 streams by stream_router_norm, stream_router and stream_prediction\n"
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "rms norm heads of value -> value\n"
+            "rms norm heads of query by query_norm\n"
+            "rms norm heads of key by key_norm\n"
+            "attend * 0.25, rotary 16 halves\n"
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: laurel_low -> laurel_low\n"
+            "products laurel_low: laurel_up -> branch\n"
+            "rms norm branch by laurel_norm -> branch\n"
+            "add branch\n"
+            "add normed\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "rms norm branch by attention_post_norm -> branch\n"
+            "add branch, all * 0.707107\n"
+            "rms norm stream by feed_forward_norm -> normed\n"
+            "products normed: gate -> hidden, up -> up\n"
+            "gelu(hidden above 1.64485 deviations) * up -> hidden\n"
+            "products hidden: down + down_bias -> branch\n"
+            "rms norm branch by feed_forward_post_norm -> branch\n"
+            "add branch\n"
+            "correct 4 streams by stream_router_norm, stream_router and stream_correction\n"
+            "stream * stream_scale -> normed\n"
+            "products normed: layer_gate -> layer_hidden\n"
+            "gelu(layer_hidden) * layer_inputs -> layer_hidden\n"
+            "products layer_hidden: layer_output -> branch\n"
+            "rms norm branch by layer_post_norm -> branch\n"
+            "add branch -> streams\n"
+            "merge 4 streams by stream_merge\n");
+  EXPECT_EQ(block_text(gemma, 0).find("merge"), std::string::npos);
+  EXPECT_THROW(fused_text(gemma), UnsupportedError);
+}
+
+// From tables of the normal distribution.
+TEST(Sparsity, IsAShareOrAsManyDeviations) {
+  for (const auto& [share, deviations] : {std::pair(0.5, 0.0), std::pair(0.841344746, 1.0), std::pair(0.95, 1.6448536),
+                                          std::pair(0.975, 1.9599640), std::pair(0.01, -2.3263479)}) {
+    EXPECT_NEAR(static_cast<double>(sparse_deviations(share)), deviations, 1e-6) << share;
+    EXPECT_NEAR(sparse_share(static_cast<float>(deviations)), share, 1e-5) << deviations;
+  }
+  EXPECT_EQ(sparse_share(1.6448535F), 0.95) << "as files have it";
+  EXPECT_EQ(sparse_share(-std::numeric_limits<float>::infinity()), 0) << "as files say that none are cut off";
 }
 
 TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {

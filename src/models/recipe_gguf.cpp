@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "base/names.h"
@@ -107,7 +108,7 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (has_usual_windows(traits) && traits.architecture != Architecture::gemma4) return;
+  if (has_usual_windows(traits) && !row.shared_caches) return;
   for (std::size_t period = 1; row.full_first && period <= traits.blocks; ++period) {
     if (windowed(traits) != all_but_some(row, period, traits.blocks)) continue;
     return out.size("attention.sliding_window_pattern", period);  // llama.cpp reads no list here
@@ -193,12 +194,26 @@ void write_embeddings(const Traits& traits, MetadataWriter& out) {
   }
 }
 
-void write_gemma4(const Traits& traits, MetadataWriter& out) {
+void write_gemma3n(const Traits& traits, MetadataWriter& out) {
+  out.size("altup.num_inputs", traits.streams);
+  out.size("altup.active_idx", 0);
+  std::vector<float> deviations;
+  for (const BlockTraits& one : traits.block) {
+    deviations.push_back(one.sparsity == 0 ? -std::numeric_limits<float>::infinity() : sparse_deviations(one.sparsity));
+  }
+  out.add("activation_sparsity_scale", GgufArray::of<float>(std::span<const float>(deviations)));
+}
+
+void write_gemma(const Traits& traits, MetadataWriter& out) {
   std::vector<std::size_t> kv_heads;
   for (std::size_t block = 0; block < traits.blocks; ++block) kv_heads.push_back(kv_heads_of(traits, block));
   out.sizes("attention.head_count_kv", kv_heads);
-  out.size("attention.key_length_swa", window_head_values(traits));
-  out.size("attention.value_length_swa", window_head_values(traits));
+  if (traits.architecture == Architecture::gemma4) {
+    out.size("attention.key_length_swa", window_head_values(traits));
+    out.size("attention.value_length_swa", window_head_values(traits));
+  } else {
+    write_gemma3n(traits, out);
+  }
   const auto shares = [](const BlockTraits& one) { return one.cache.has_value(); };
   out.size("attention.shared_kv_layers", static_cast<std::size_t>(std::ranges::count_if(traits.block, shares)));
   out.size("embedding_length_per_layer_input", traits.layer_values);
@@ -226,7 +241,7 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
     if (traits.expert_scores == ExpertScores::softmax) out.size("expert_gating_func", 1);
     out.size("expert_shared_count", traits.shared_feed_forward / width);
     out.add("expert_weights_scale", traits.expert_scale);
-  } else if (traits.shared_feed_forward != 0) {
+  } else if (traits.shared_feed_forward != 0 && !traits.experts_beside) {
     out.size("expert_shared_feed_forward_length", traits.shared_feed_forward);
   }
   if (traits.expert_groups > 1) {
@@ -243,10 +258,12 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  const bool gemma4 = traits.architecture == Architecture::gemma4;
-  const bool differ = gemma4 || facts(traits.architecture).one_branch;
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const bool differ = row.shared_caches || row.one_branch;
   std::vector<std::size_t> widths;
-  for (const BlockTraits& one : traits.block) widths.push_back(differ ? one.feed_forward : dense);
+  for (const BlockTraits& one : traits.block) {
+    widths.push_back(traits.experts_beside ? traits.shared_feed_forward : differ ? one.feed_forward : dense);
+  }
   out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
   if (traits.latent != 0) {  // the cache has one head for all
@@ -258,8 +275,8 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
     out.size("attention.kv_lora_rank", traits.latent);
     if (traits.query_low != 0) out.size("attention.q_lora_rank", traits.query_low);
   } else {
-    if (gemma4) {
-      write_gemma4(traits, out);
+    if (gemma) {
+      write_gemma(traits, out);
     } else {
       write_mixers(traits, out);
     }
@@ -300,9 +317,6 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }
-  if (traits.layer_vocabulary != 0 && traits.layer_vocabulary != traits.vocabulary) {
-    refuse("with inputs of layers for some tokens only");
-  }
   if (row.multipliers && traits.tied_output && traits.embedding_scale != traits.logit_scale) {
     refuse("whose output matrix is that of the embedding, with another multiplier");
   }
@@ -340,6 +354,11 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     if (std::abs(static_cast<double>(traits.attention_scale) - usual) > 1e-6 * usual) {
       notes.push_back("the scale of attention is stated, but llama.cpp takes that of the width of a head");
     }
+  }
+  if (traits.architecture == Architecture::gemma3n) {
+    notes.push_back(
+        "llama.cpp takes 4 streams, laurel layers of rank 64, 20 blocks with keys of their own and 10 with sparse "
+        "gates, and needs keys in all blocks, whatever the file says");
   }
   if (traits.architecture == Architecture::exaone4 && window != 0 && traits.blocks != 64) {
     notes.push_back("windows are stated, but llama.cpp ignores them unless there are 64 blocks");
@@ -413,6 +432,16 @@ void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
   recipe.made.push_back(std::move(made));
 }
 
+/// Tokens beyond the table of inputs of layers have those of the first one; in GGUF the table says so.
+void extend_layer_inputs(const Traits& traits, ModelRecipe& recipe) {
+  if (traits.layer_values == 0) return;
+  const std::string name = matrix_name(traits, Role::layer_embedding, 0);
+  TensorRecipe& table = *std::ranges::find(recipe.tensors, name, &TensorRecipe::name);
+  const SourceRows first{table.parts.front().tensor, table.parts.front().first_row, 1};
+  table.parts.insert(table.parts.end(), traits.vocabulary - traits.layer_vocabulary, first);
+  table.shape = Shape{traits.vocabulary, table.shape.last()};
+}
+
 }  // namespace
 
 ModelRecipe gguf_recipe(const files::TensorFile& file) {
@@ -424,6 +453,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   recipe.notes = gguf_losses(traits, file.path());
   recipe.tensors = decoder_recipes(traits, tensors, usual_naming(traits, true));
   add_rope_factors(traits, recipe);
+  extend_layer_inputs(traits, recipe);
   if (std::string note = encoder_note(tensors); !note.empty()) recipe.notes.push_back(std::move(note));
   for (const std::string& unused : tensors.unused()) {
     recipe.notes.push_back(
@@ -436,8 +466,9 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
       {"general.architecture", std::string(gguf_name(traits))}, {"general.type", "model"}, {"general.name", title}};
   const auto dense = folder.config().root().find("intermediate_size");
   const std::size_t dense_size =
-      dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
-            : traits.block.front().feed_forward;  // 0 where there is none
+      dense && dense->kind() == files::JsonKind::number
+          ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
+          : traits.block.front().feed_forward;  // 0 where there is none
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});

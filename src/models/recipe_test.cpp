@@ -322,6 +322,35 @@ TEST(Recipe, MoreModelsGoToGgufAndBack) {
   }
 }
 
+// transformers gives tokens beyond the table those of the first one, and llama.cpp wants a row for each token.
+TEST(Recipe, InputsOfLayersForSomeTokensAreForAllInGguf) {
+  const testing::TempDir folder;
+  write_zeros(folder, R"({"model_type": "gemma3n_text", "hidden_size": 8, "num_attention_heads": 2, "head_dim": 4,
+      "num_key_value_heads": 1, "num_hidden_layers": 2, "intermediate_size": [16, 24], "num_kv_shared_layers": 0,
+      "vocab_size": 32, "vocab_size_per_layer_input": 29, "hidden_size_per_layer_input": 4, "laurel_rank": 2,
+      "activation_sparsity_pattern": [0.9, 0], "altup_num_inputs": 3, "max_position_embeddings": 16,
+      "layer_types": ["full_attention", "full_attention"]})");
+  const TensorFile source = TensorFile::open(folder.path().string());
+  const ModelRecipe recipe = make_recipe(source, FileForm::gguf);
+  const auto table = std::ranges::find(recipe.tensors, "per_layer_token_embd.weight", &TensorRecipe::name);
+  ASSERT_NE(table, recipe.tensors.end());
+  EXPECT_EQ(table->shape, (Shape{32, 8}));
+  ASSERT_EQ(table->parts.size(), 4U);
+  EXPECT_EQ(table->parts[0].rows, 29U);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_EQ(table->parts[i].first_row, 0U);
+    EXPECT_EQ(table->parts[i].rows, 1U);
+  }
+  const std::string path = (folder.path() / "m.gguf").string();
+  write_gguf(recipe, path);
+  const TensorFile gguf = TensorFile::open(path);
+  Traits wanted = read_traits(source);
+  wanted.layer_vocabulary = 32;
+  EXPECT_EQ(read_traits(gguf), wanted);
+  EXPECT_EQ(gguf.require("altup_proj.weight").shape, (Shape{2, 8, 8}));
+  EXPECT_EQ(gguf.require("blk.1.ffn_up.weight").shape, (Shape{24, 8}));
+}
+
 std::map<std::string, const TensorRecipe*> by_name(const ModelRecipe& recipe) {
   std::map<std::string, const TensorRecipe*> map;
   for (const TensorRecipe& tensor : recipe.tensors) map[tensor.name] = &tensor;

@@ -110,7 +110,15 @@ void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
     return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
   }
   if (!row.experts || (row.one_branch && first_experts(traits) == traits.blocks)) {
-    set_feed_forward(traits, config.size(config.either("block_ff_dim", "intermediate_size"), kMaxFeedForward));
+    const std::string_view key = config.either("block_ff_dim", "intermediate_size");
+    const auto widths = config.find(key);
+    if (widths && widths->kind() == files::JsonKind::array) {
+      for_each_block(*widths, key, traits.blocks, [&](std::size_t block, const files::JsonValue& width) {
+        traits.block[block].feed_forward = static_cast<std::size_t>(width.integral(key, 1, kMaxFeedForward));
+      });
+    } else {
+      set_feed_forward(traits, config.size(key, kMaxFeedForward));
+    }
     return drop_beside_mixers(traits);
   }
   traits.experts = config.size(experts_key(config), kMaxExperts);
@@ -133,7 +141,7 @@ void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
   const ArchitectureFacts& row = facts(traits.architecture);
   traits.experts = fields.count("expert_count", kMaxExperts, 0);
   if (!row.experts || row.one_branch) {
-    if (!row.experts && traits.experts > 0) {
+    if (!row.experts && traits.experts > 0 && !row.experts_beside) {
       fields.refuse(fmt::format("experts in a model of architecture '{}' are not supported", row.gguf));
     }
     const auto widths = row.one_branch ? fields.counts("feed_forward_length", kMaxFeedForward, traits.blocks)
@@ -141,9 +149,11 @@ void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
     for (std::size_t block = 0; block < traits.blocks; ++block) {
       traits.block[block].feed_forward = widths[block];
       traits.block[block].experts =
-          traits.experts > 0 && fields.file().find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", block)) != nullptr;
+          row.one_branch && traits.experts > 0 &&
+          fields.file().find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", block)) != nullptr;
     }
-    return read_gguf_experts(fields, expert_feed_forward(traits), traits);
+    if (row.one_branch) read_gguf_experts(fields, expert_feed_forward(traits), traits);
+    return;
   }
   traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
   if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));

@@ -136,6 +136,8 @@ class Fuser {
 
   ExpertsBranch experts(const std::optional<Norm>& norm) {
     check_input(peek<Experts>()->in, norm);
+    const Experts& step = *peek<Experts>();
+    if (step.router_in != step.in || step.expert_scale || step.down.out != Slot::branch) refuse();
     ExpertsBranch made{.norm = norm, .experts = require<Experts>()};
     end(made.post_norm, made.factor);
     return made;
@@ -147,7 +149,10 @@ class Fuser {
       post_norm = *norm;
       ++at_;
     }
-    factor = require<Add>().factor;
+    const auto* const add = peek<Add>();
+    if (add == nullptr || add->from != Slot::branch || add->to != Slot::stream || add->scale != 1) refuse();
+    factor = add->factor;
+    ++at_;
   }
 
   std::span<const Step> steps_;
