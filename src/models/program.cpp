@@ -409,7 +409,7 @@ class Writer {
   void finish_feed_forward() {
     products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
     leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias,
-          traits_.multipliers.down / traits_.multipliers.gate);
+          {.factor = traits_.multipliers.down / traits_.multipliers.gate});
   }
 
   Product hidden_product(Role gate, Role up) const {

@@ -259,7 +259,7 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
   const ArchitectureFacts& row = facts(traits.architecture);
-  const bool differ = row.shared_caches || row.one_branch;
+  const bool gemma = row.shared_caches, differ = gemma || row.one_branch;
   std::vector<std::size_t> widths;
   for (const BlockTraits& one : traits.block) {
     widths.push_back(traits.experts_beside ? traits.shared_feed_forward : differ ? one.feed_forward : dense);
