@@ -401,13 +401,80 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       EXPECT_THROW(fused_text(small(row.architecture)), UnsupportedError) << row.model_type;
       continue;
     }
-    if (!row.mixer_prefix.empty()) continue;  // it does not run them yet
+    if (!row.mixer_prefix.empty()) continue;  // tests of their own
     ASSERT_TRUE(wanted.contains(row.architecture)) << row.model_type << ": say here what runs";
     EXPECT_EQ(fused_text(small(row.architecture)), wanted.at(row.architecture)) << row.model_type;
   }
 }
 
-TEST(Fused, RefusesConvolutionsAndGatesByTheirStep) {
+Traits recurrent(Architecture architecture, Mixer mixer) {
+  Traits traits = small(architecture);
+  for (BlockTraits& block : traits.block) block.mixer = mixer;
+  traits.recurrent = {.kernel = 4,
+                      .scan = {.heads = 4, .groups = 2, .keys = 16, .values = 24, .delta = mixer == Mixer::delta_rule},
+                      .rank = 4};
+  return traits;
+}
+
+const std::string kScanOutput = "products scanned: scan_output -> branch | add branch\n";
+const std::string kFeedForward =
+    "rms norm stream by feed_forward_norm -> normed | products normed: silu(gate) * up -> hidden\n"
+    "products hidden: down + down_bias -> branch | add branch\n";
+
+TEST(Fused, ConvolutionsAndScansTakeTheirGatesAlong) {
+  EXPECT_EQ(fused_text(recurrent(Architecture::lfm2, Mixer::short_conv)),
+            "rms norm stream by attention_norm -> normed | products normed: input_gate -> input_gate, output_gate -> "
+            "output_gate, channels -> channels\n"
+            "channels *= input_gate | taps * channels + taps_bias -> scanned | scanned *= output_gate\n" +
+                kScanOutput + kFeedForward);
+  EXPECT_EQ(fused_text(recurrent(Architecture::qwen3_5, Mixer::delta_rule)),
+            "rms norm stream by attention_norm -> normed | products normed: channels -> channels, output_gate -> "
+            "output_gate, input_gate -> input_gate, step -> step\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "delta rule scan of 4 heads of 16 x 24 in 2 groups -> scanned | rms norm heads of scanned by scan_norm | "
+            "scanned *= silu(output_gate)\n" +
+                kScanOutput + kFeedForward);
+  Traits mamba = recurrent(Architecture::mamba, Mixer::mamba);
+  for (BlockTraits& block : mamba.block) block.feed_forward = 0;
+  EXPECT_EQ(fused_text(mamba),
+            "rms norm stream by attention_norm -> normed | products normed: channels -> channels, output_gate -> "
+            "output_gate\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "products channels: step_low -> step_low, input_gate -> input_gate\n"
+            "products step_low: step -> step\n"
+            "scan of channels with 16 states -> scanned | scanned *= silu(output_gate)\n" +
+                kScanOutput);
+  Traits mamba2 = recurrent(Architecture::mamba2, Mixer::mamba2);
+  mamba2.recurrent.norm_groups = 2;
+  for (BlockTraits& block : mamba2.block) block.feed_forward = 0;
+  EXPECT_EQ(fused_text(mamba2),
+            "rms norm stream by attention_norm -> normed | products normed: output_gate -> output_gate, channels -> "
+            "channels, step -> step\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "linear scan of 4 heads of 16 x 24 in 2 groups -> scanned | scanned *= silu(output_gate) | rms norm heads "
+            "of scanned by scan_norm of 2 groups\n" +
+                kScanOutput);
+}
+
+TEST(Fused, AttentionTakesItsGateAlongAndSharesTheNormOfAScan) {
+  const std::string fused = fused_text(small(Architecture::qwen3_5));
+  EXPECT_NE(fused.find(", attention_gate -> output_gate\n"), std::string::npos) << fused;
+  EXPECT_NE(fused.find(" | attend * 0.25, rotary 16 halves | query *= sigmoid(output_gate) for attention_output\n"),
+            std::string::npos)
+      << fused;
+  Traits beside = recurrent(Architecture::llama, Mixer::mamba2_beside_attention);
+  beside.recurrent.norm_groups = 0;
+  EXPECT_EQ(fused_text(beside),
+            "rms norm stream by attention_norm -> normed | products normed: output_gate -> output_gate, channels -> "
+            "channels, step -> step, query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "linear scan of 4 heads of 16 x 24 in 2 groups -> scanned | scanned *= silu(output_gate)\n"
+            "attend * 0.25, rotary 16 halves for attention_output\n"
+            "products query: attention_output + attention_output_bias -> branch | add branch\n" +
+                kScanOutput + kFeedForward);
+}
+
+TEST(Fused, RefusesStatesThatFillNoRegisters) {
   const auto expect_refused = [](const Traits& traits, const std::string& step) {
     try {
       backend::cuda::fuse(make_program(traits), {0, 1});
@@ -416,11 +483,12 @@ TEST(Fused, RefusesConvolutionsAndGatesByTheirStep) {
       EXPECT_NE(std::string(error.what()).find(step), std::string::npos) << error.what();
     }
   };
-  expect_refused(small(Architecture::qwen3_5), "attention_gate -> output_gate");
-  Traits traits = small(Architecture::lfm2);
-  for (BlockTraits& block : traits.block) block.mixer = Mixer::short_conv;
-  traits.recurrent.kernel = 3;
-  expect_refused(traits, "channels -> channels");
+  Traits delta = recurrent(Architecture::qwen3_5, Mixer::delta_rule);
+  delta.recurrent.scan.keys = 257;
+  expect_refused(delta, "delta rule scan of 4 heads of 257 x 24");
+  Traits mamba = recurrent(Architecture::mamba, Mixer::mamba);
+  mamba.recurrent.scan.keys = 65;
+  expect_refused(mamba, "scan of channels with 65 states");
 }
 
 TEST(Program, IsThatOfDeepseek) {
@@ -443,7 +511,7 @@ TEST(Program, IsThatOfDeepseek) {
 
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent || !row.mixer_prefix.empty()) continue;
+    if (row.encoder || row.value_norm || row.latent) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);
