@@ -667,7 +667,7 @@ TEST(Recipe, SettingsGoThereAndBack) {
 
     const testing::TempDir temp;
     const std::string path = (temp.path() / "m.gguf").string();
-    std::vector<GgufMetadata> metadata = {{"general.architecture", std::string(facts(traits.architecture).gguf)},
+    std::vector<GgufMetadata> metadata = {{"general.architecture", std::string(gguf_name(traits))},
                                           {"imago.model_type", std::string(name(traits.architecture))}};
     for (const GgufMetadata& entry : traits_metadata(traits, 8)) metadata.push_back(entry);
     GgufWriter(path, metadata, {}).commit();

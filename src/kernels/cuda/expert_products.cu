@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a) {
   const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32;
   const std::size_t i = blockIdx.y;
   if (row >= a.rows) return;
-  const ExpertMatrices& expert = a.experts[a.chosen[i]];
-  const float* const x = a.x + i / a.share * a.cols;
+  const ExpertMatrices& expert =
+      a.experts[a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i])];
+  const float* const x = a.x + i / a.share * (a.x_stride == 0 ? a.cols : a.x_stride);
   float value = warp_total(share_of_row<Form>(expert.matrix, row, x, lane));
   if (expert.bias != nullptr) value += expert.bias[row];
   value = activation_of(a.activation, value);
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a) {
     if (expert.up_bias != nullptr) up += expert.up_bias[row];
     value *= up_of(a.activation, up);
   }
-  if (lane == 0) a.y[i * a.rows + row] = value;
+  if (lane == 0) a.y[i * (a.y_stride == 0 ? a.rows : a.y_stride) + row] = value;
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ struct ExpertMatrices {
   const float* up_bias = nullptr;  ///< likewise
 };
 
-/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`. All arrays are in device memory; the matrices
-/// of all experts have one format, and so have gate and up.
+/// Row i of `y` is what expert chosen[i] makes of row i / share of `x`; chosen null: expert i % count_of_experts, such
+/// as the heads of tokens. All arrays are in device memory; the matrices of all experts have one format, and so have
+/// gate and up.
 struct ExpertProducts {
   const ExpertMatrices* experts;
   const std::int32_t* chosen;
@@ -28,6 +29,8 @@ struct ExpertProducts {
   float* y;        ///< [count][rows]
   std::size_t count, share;
   std::size_t rows, cols;
+  std::size_t x_stride = 0, y_stride = 0;  ///< from a row to the next; 0: cols, rows
+  std::size_t count_of_experts = 1;        ///< not read unless chosen is null
   Activation activation = Activation::linear;
   bool gated = false;
 };
