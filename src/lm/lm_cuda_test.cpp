@@ -56,16 +56,17 @@ double relative_error(std::span<const float> got, std::span<const float> wanted)
   return std::sqrt(error / power);
 }
 
-/// The median of relative_error of the rows: a token that other experts get does not count.
-double usual_error(std::span<const float> got, std::span<const float> wanted, std::size_t cols) {
+/// The median of the errors of tokens: what is rounded may go to other experts, which changes some of them by far more.
+double usual_error(std::span<const float> got, std::span<const float> wanted, std::size_t tokens) {
   if (got.size() != wanted.size()) return INFINITY;
+  const std::size_t row = got.size() / tokens;
   std::vector<double> errors;
-  for (std::size_t at = 0; at < got.size(); at += cols) {
-    const double error = relative_error(got.subspan(at, cols), wanted.subspan(at, cols));
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const double error = relative_error(got.subspan(i * row, row), wanted.subspan(i * row, row));
     errors.push_back(std::isnan(error) ? INFINITY : error);
   }
-  std::ranges::sort(errors);
-  return errors[errors.size() / 2];
+  std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(tokens / 2));
+  return errors[tokens / 2];
 }
 
 std::vector<float> copy_of(std::span<const float> logits) { return {logits.begin(), logits.end()}; }
@@ -159,20 +160,17 @@ TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
     const LanguageModel host = LanguageModel::load(folder_.string(), {.type = type, .fast = false});
     const LanguageModel gpu = load(folder_, {.type = type, .fast = true});
     const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
-    const auto error_of = [&](std::span<const float> logits) { return usual_error(logits, wanted, host.vocabulary()); };
-    const double batch = error_of(all_logits(gpu, ids_));
-    const double steps = error_of(logits_by_steps(gpu, ids_, CacheKind::float16));
-    std::printf("%-26s %-6s fast: batch %.2e steps %.2e\n", GetParam(),
-                type ? std::string(type->name()).c_str() : "stored", batch, steps);
+    const double batch = usual_error(all_logits(gpu, ids_), wanted, ids_.size());
+    const double steps = usual_error(logits_by_steps(gpu, ids_, CacheKind::float16), wanted, ids_.size());
     // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers, in some models to more than in others, as
-    // they do on the host. Experts may change by them, and then later tokens see that.
+    // they do on the host: those of batches and of steps, which differ there, too, where it has tiles of bfloat16.
     const LanguageModel rounding = LanguageModel::load(folder_.string(), {.type = type});
-    const double same_here =
-        std::max(error_of(all_logits(rounding, ids_)), error_of(logits_by_steps(rounding, ids_, CacheKind::float16)));
-    const bool may_change = LanguageModelAccess::loaded(host).weights.traits.experts != 0;
-    const double bound = std::max(may_change ? 0.1 : 0.03, 3 * same_here);
-    EXPECT_LE(batch, bound);
-    EXPECT_LE(steps, bound);
+    const double batch_here = usual_error(all_logits(rounding, ids_), wanted, ids_.size());
+    const double steps_here = usual_error(logits_by_steps(rounding, ids_, CacheKind::float16), wanted, ids_.size());
+    std::printf("%-26s %-6s fast: batch %.2e steps %.2e, on the host %.2e %.2e\n", GetParam(),
+                type ? std::string(type->name()).c_str() : "stored", batch, steps, batch_here, steps_here);
+    EXPECT_LE(batch, std::max(0.03, 3 * batch_here));
+    EXPECT_LE(steps, std::max(0.03, 3 * steps_here));
   }
 }
 
