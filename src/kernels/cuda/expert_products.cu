@@ -1,5 +1,8 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "device/cuda/check.h"
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/expert_products.h"
@@ -11,17 +14,18 @@ namespace {
 
 constexpr unsigned kWarps = 8;  // of a block
 
-__device__ __forceinline__ float warp_total(float value) {
-#pragma unroll
-  for (unsigned step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+/// The sum over each `lanes` neighbouring lanes, a power of two.
+__device__ __forceinline__ float sum_of_lanes(float value, unsigned lanes) {
+  for (unsigned step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
   return value;
 }
 
-/// This lane's share of row · x: every 32nd group of columns.
+/// A share of row · x: every group of columns that is `lane` after a multiple of `lanes`.
 template <class Form>
-__device__ __forceinline__ float share_of_row(const Planes& planes, std::uint32_t row, const float* x, unsigned lane) {
+__device__ __forceinline__ float share_of_row(const Planes& planes, std::uint32_t row, const float* x, unsigned lane,
+                                              unsigned lanes) {
   float sum = 0;
-  for (std::uint32_t group = lane; group < planes.groups; group += 32) {
+  for (std::uint32_t group = lane; group < planes.groups; group += lanes) {
     float weights[kGroup];
     decode_group<Form>(planes, row, group, weights);
     const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
@@ -35,34 +39,39 @@ __device__ __forceinline__ float share_of_row(const Planes& planes, std::uint32_
   return sum;
 }
 
-/// Grid: rows / kWarps × rows of y.
+/// Grid: blocks of kWarps · 32 / lanes rows × rows of y. Short rows take `lanes` lanes of a warp, which has several.
 template <class Form>
-__global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a) {
-  const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32;
+__global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a, unsigned lanes) {
+  const unsigned lane = threadIdx.x % lanes;
+  const std::uint32_t row = (blockIdx.x * (kWarps * 32) + threadIdx.x) / lanes;
   const std::size_t i = blockIdx.y;
-  if (row >= a.rows) return;
+  const bool inside = row < a.rows;
+  if (__ballot_sync(~0u, inside) == 0) return;  // whole warps: the lanes of a warp sum together
   const ExpertMatrices& expert =
       a.experts[a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i])];
   const float* const x = a.x + i / a.share * (a.x_stride == 0 ? a.cols : a.x_stride);
-  float value = warp_total(share_of_row<Form>(expert.matrix, row, x, lane));
-  if (expert.bias != nullptr) value += expert.bias[row];
+  float value = sum_of_lanes(inside ? share_of_row<Form>(expert.matrix, row, x, lane, lanes) : 0.0f, lanes);
+  if (inside && expert.bias != nullptr) value += expert.bias[row];
   value = activation_of(a.activation, value);
   if (a.gated) {
-    float up = warp_total(share_of_row<Form>(expert.up, row, x, lane));
-    if (expert.up_bias != nullptr) up += expert.up_bias[row];
+    float up = sum_of_lanes(inside ? share_of_row<Form>(expert.up, row, x, lane, lanes) : 0.0f, lanes);
+    if (inside && expert.up_bias != nullptr) up += expert.up_bias[row];
     value *= up_of(a.activation, up);
   }
-  if (lane == 0) a.y[i * (a.y_stride == 0 ? a.rows : a.y_stride) + row] = value;
+  if (inside && lane == 0) a.y[i * (a.y_stride == 0 ? a.rows : a.y_stride) + row] = value;
 }
 
 }  // namespace
 
 void multiply_experts(Format format, const ExpertProducts& products, imago::cuda::Stream& stream) {
   if (products.count == 0 || products.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>((products.rows + kWarps - 1) / kWarps), static_cast<unsigned>(products.count));
+  const auto lanes =
+      static_cast<unsigned>(std::min<std::size_t>(32, std::bit_ceil((products.cols + kGroup - 1) / kGroup)));
+  const std::size_t rows_of_block = kWarps * 32 / lanes;
+  const dim3 grid(static_cast<unsigned>((products.rows + rows_of_block - 1) / rows_of_block),
+                  static_cast<unsigned>(products.count));
   visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-    expert_rows<Form><<<grid, kWarps * 32, 0, stream.handle()>>>(products);
+    expert_rows<Form><<<grid, kWarps * 32, 0, stream.handle()>>>(products, lanes);
   });
   imago::cuda::check_launch("products of experts");
 }

@@ -35,7 +35,8 @@ struct ExpertProducts {
   bool gated = false;
 };
 
-/// Queues them in float32: a warp for each row of each expert, which reads it once.
+/// Queues them in float32: a warp, or a part of it where rows are short, for each row of each expert, which reads it
+/// once.
 void multiply_experts(Format format, const ExpertProducts& products, imago::cuda::Stream& stream);
 
 }  // namespace imago::kernels::cuda
