@@ -1,69 +1,191 @@
 #include <cuda_runtime.h>
 
-#include "device/cuda/check.h"
 #include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/expert_products.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_products.cuh"
 #include "kernels/cuda/scalar_ops.h"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
 namespace {
 
-constexpr unsigned kWarps = 8;  // of a block
+/// Rows of a block: a group of quantized results.
+constexpr unsigned kBlockRows = 32;
+constexpr unsigned kWarps = 16;
 
-__device__ __forceinline__ float warp_total(float value) {
-#pragma unroll
-  for (unsigned step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  return value;
-}
+/// Sums of a lane over its groups of columns, with the matrix and, where it is gated, with `up`.
+struct TwoSums {
+  float matrix = 0, up = 0;
+};
 
-/// This lane's share of row · x: every 32nd group of columns.
+// ---- float32 activations
+
 template <class Form>
-__device__ __forceinline__ float share_of_row(const Planes& planes, std::uint32_t row, const float* x, unsigned lane) {
-  float sum = 0;
-  for (std::uint32_t group = lane; group < planes.groups; group += 32) {
-    float weights[kGroup];
-    decode_group<Form>(planes, row, group, weights);
-    const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
-    if (first + kGroup <= planes.cols) {
+__device__ __forceinline__ float float_product(const Planes& planes, std::uint32_t row, std::uint32_t group,
+                                               const float* x) {
+  float weights[kGroup], sum = 0;
+  decode_group<Form>(planes, row, group, weights);
+  const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
+  if (first + kGroup <= planes.cols) {
 #pragma unroll
-      for (unsigned i = 0; i < kGroup; ++i) sum += weights[i] * __ldg(x + first + i);
-    } else {
-      for (unsigned i = 0; first + i < planes.cols; ++i) sum += weights[i] * __ldg(x + first + i);
-    }
+    for (unsigned i = 0; i < kGroup; ++i) sum += weights[i] * __ldg(x + first + i);
+  } else {
+    for (unsigned i = 0; first + i < planes.cols; ++i) sum += weights[i] * __ldg(x + first + i);
   }
   return sum;
 }
 
-/// Grid: rows / kWarps × rows of y.
 template <class Form>
-__global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a) {
-  const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32;
-  const std::size_t i = blockIdx.y;
-  if (row >= a.rows) return;
-  const ExpertMatrices& expert = a.experts[a.chosen[i]];
-  const float* const x = a.x + i / a.share * a.cols;
-  float value = warp_total(share_of_row<Form>(expert.matrix, row, x, lane));
-  if (expert.bias != nullptr) value += expert.bias[row];
-  value = activation_of(a.activation, value);
-  if (a.gated) {
-    float up = warp_total(share_of_row<Form>(expert.up, row, x, lane));
-    if (expert.up_bias != nullptr) up += expert.up_bias[row];
-    value *= up_of(a.activation, up);
+struct FloatInput {
+  const float* x;
+
+  __device__ __forceinline__ FloatInput(const ExpertProducts& a, std::size_t row) : x(a.x + row * a.layer.cols) {}
+
+  template <bool kGated>
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, std::uint32_t row, std::uint32_t group,
+                                      TwoSums& sums) const {
+    sums.matrix += float_product<Form>(expert.matrix, row, group, x);
+    if constexpr (kGated) sums.up += float_product<Form>(expert.up, row, group, x);
   }
-  if (lane == 0) a.y[i * a.rows + row] = value;
+};
+
+// ---- quantized activations
+
+/// Copies words with loads as wide as their number allows.
+template <int kWords>
+__device__ __forceinline__ void load_wide(const std::byte* from, std::uint32_t* to) {
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 v = __ldg(reinterpret_cast<const uint4*>(from) + i / 4);
+      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+  } else if constexpr (kWords == 2) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
+    to[0] = v.x, to[1] = v.y;
+  } else if constexpr (kWords == 1) {
+    to[0] = __ldg(reinterpret_cast<const std::uint32_t*>(from));
+  }
+}
+
+template <class Form>
+__device__ __forceinline__ GroupBytes<Form> load_group_wide(const Planes& p, std::uint32_t row, std::uint32_t group) {
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  GroupBytes<Form> g{};
+  const std::size_t at = static_cast<std::size_t>(row) * p.stride + group;
+  load_wide<Codes::kBytes / 4>(p.codes + at * Codes::kBytes, g.codes);
+  load_wide<Codes::kHighBytes / 4>(p.high + at * Codes::kHighBytes, g.high);
+  g.scales = load_scales<Scales>(p, ScaleTileRow(p.scale_tiles, row), group);
+  if constexpr (Scales::kRow) {
+    g.row_scale = __ldg(p.row_scales + static_cast<std::size_t>(row) * p.row_scale_count + (group >> p.scale_shift));
+  }
+  return g;
+}
+
+template <class Form>
+struct Int8Input {
+  const std::byte* q;
+  const float2* scales;
+
+  __device__ __forceinline__ Int8Input(const ExpertProducts& a, std::size_t row) {
+    const std::size_t groups = (a.layer.cols + kGroup - 1) / kGroup;
+    q = reinterpret_cast<const std::byte*>(a.q) + row * groups * kGroup;
+    scales = reinterpret_cast<const float2*>(a.scales) + row * groups;
+  }
+
+  template <bool kGated>
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, std::uint32_t row, std::uint32_t group,
+                                      TwoSums& sums) const {
+    const GroupBytes<Form> matrix = load_group_wide<Form>(expert.matrix, row, group);
+    GroupBytes<Form> up;
+    if constexpr (kGated) up = load_group_wide<Form>(expert.up, row, group);
+    std::uint32_t x[8];
+    load_wide<8>(q + group * kGroup, x);
+    const float2 s = __ldg(scales + group);
+    sums.matrix += product(matrix, expert.matrix, x, s);
+    if constexpr (kGated) sums.up += product(up, expert.up, x, s);
+  }
+
+ private:
+  static __device__ __forceinline__ float product(const GroupBytes<Form>& g, const Planes& planes,
+                                                  const std::uint32_t (&x)[8], float2 s) {
+    std::uint32_t codes[8];
+    Form::Codes::words(g.codes, g.high, codes);
+    return int8_product(codes, x, s, GroupFactors<Form>(scales_of(g), Form::zero(planes)), false);
+  }
+};
+
+// ---- the kernel
+
+/// Grid: rows / kBlockRows × rows of the result. A warp takes two rows.
+template <class Form, template <class> class Input, bool kGated>
+__global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) {
+  __shared__ float results[kBlockRows];
+  let_next_in();
+  wait_for_previous();
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::size_t i = blockIdx.y;
+  const ExpertMatrices expert = a.layer.experts[a.chosen[i]];
+  const Input<Form> input(a, i / a.share);
+#pragma unroll
+  for (unsigned r = warp; r < kBlockRows; r += kWarps) {
+    const std::uint32_t row = blockIdx.x * kBlockRows + r;
+    float value = 0;
+    if (row < a.layer.rows) {
+      TwoSums sums;
+#pragma unroll 2
+      for (std::uint32_t group = lane; group < expert.matrix.groups; group += 32) {
+        input.template add<kGated>(expert, row, group, sums);
+      }
+      value = warp_sum(sums.matrix);
+      if (expert.bias != nullptr) value += expert.bias[row];
+      value = activation_of(a.layer.activation, value);
+      if constexpr (kGated) {
+        const float up = warp_sum(sums.up) + (expert.up_bias != nullptr ? expert.up_bias[row] : 0.0f);
+        value *= up_of(a.layer.activation, up);
+      }
+      if (lane == 0 && a.y != nullptr) a.y[i * a.layer.rows + row] = value;
+    }
+    if (lane == 0) results[r] = value;
+  }
+  if (a.int8.q == nullptr) return;
+  __syncthreads();
+  if (warp != 0) return;
+  const bool active = lane < kBlockRows / 4;
+  float values[4] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) values[j] = active ? results[lane * 4 + j] : 0.0f;
+  const std::size_t to = i * gridDim.x * kBlockRows + blockIdx.x * kBlockRows + (active ? lane * 4 : 0);
+  store_quantized(values, active, a.int8.q + to, a.int8.scales + to / kGroup);
 }
 
 }  // namespace
 
-void multiply_experts(Format format, const ExpertProducts& products, imago::cuda::Stream& stream) {
-  if (products.count == 0 || products.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>((products.rows + kWarps - 1) / kWarps), static_cast<unsigned>(products.count));
+bool takes_int8(Format format) {
+  return visit_form(format, []<class Form>(std::type_identity<Form>) { return Form::kCoded; });
+}
+
+void multiply_experts(Format format, const ExpertProducts& products, Stream& stream) {
+  static_assert(kBlockRows == kGroup);
+  const ExpertLayer& layer = products.layer;
+  if (products.count == 0 || layer.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>((layer.rows + kBlockRows - 1) / kBlockRows),
+                  static_cast<unsigned>(products.count));
+  const auto launch = [&](auto* kernel) {
+    launch_overlapped("products of experts", kernel, grid, kWarps * 32, 0, stream, products);
+  };
   visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-    expert_rows<Form><<<grid, kWarps * 32, 0, stream.handle()>>>(products);
+    if constexpr (Form::kCoded) {
+      if (products.q != nullptr) {
+        return launch(layer.gated ? expert_rows<Form, Int8Input, true> : expert_rows<Form, Int8Input, false>);
+      }
+    }
+    launch(layer.gated ? expert_rows<Form, FloatInput, true> : expert_rows<Form, FloatInput, false>);
   });
-  imago::cuda::check_launch("products of experts");
 }
 
 }  // namespace imago::kernels::cuda
