@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/recurrent.h"
 #include "testing/gpu_values.h"
 
 namespace imago::bench {
@@ -22,6 +23,7 @@ namespace {
 using kernels::Activation;
 using kernels::CacheShape;
 using kernels::CacheType;
+using kernels::LinearScanShape;
 using namespace kernels::cuda;
 
 constexpr std::size_t kWidth = 4096, kHidden = 14336, kHeads = 32, kKvHeads = 8, kHeadValues = 128,
@@ -63,6 +65,7 @@ class Timing {
 
   void ops();
   void place_tokens();
+  void scans();
   void decode(CacheType type, std::size_t context, std::size_t tokens);
   void prefill(CacheType type, std::size_t tokens, std::size_t heads, std::size_t kv_heads, std::size_t head_values);
 
@@ -110,6 +113,66 @@ void Timing::ops() {
   }
   std::printf("softmax of 128256                     %9.2f us\n",
               1e6 * seconds(20, [&] { softmax(logits.data(), 1, kVocabulary, 1, 0, stream_); }));
+}
+
+/// What passes states on in blocks of qwen3_next (delta rule), mamba2-2.7b and mamba-2.8b.
+void Timing::scans() {
+  constexpr std::size_t kTokens = 2048, kConvChannels = 8192, kChannels = 5120, kStates = 16;
+  const LinearScanShape kDelta{.heads = 32, .groups = 16, .keys = 128, .values = 128, .delta = true};
+  const LinearScanShape kMamba2{.heads = 80, .groups = 1, .keys = 128, .values = 64};
+  OnDevice<float> in = values(kTokens * kConvChannels, 0.1f), out = values(kTokens * kConvChannels);
+  OnDevice<float> steps = values(kTokens * kChannels), weights = values(kConvChannels * kStates, 0.1f);
+  OnDevice<float> state = values(std::max(kDelta.state(), kMamba2.state()), 0.1f);
+  for (const std::size_t tokens : {std::size_t{1}, kTokens}) {
+    OnDevice<StateRun> run(*device_, std::vector<StateRun>{{.state = state.data(),
+                                                            .kept = nullptr,
+                                                            .first = 0,
+                                                            .tokens = static_cast<std::int32_t>(tokens),
+                                                            .kept_tokens = 0,
+                                                            .is_new = 1}});
+    const StateRuns runs{run.data(), 1, tokens};
+    const auto print = [&](const char* what, auto&& work) {
+      std::printf("%-23s %5zu tokens   %9.2f us\n", what, tokens, 1e6 * seconds(20, work));
+    };
+    const auto scan = [&](const LinearScanShape& shape) {
+      linear_scan({.shape = shape,
+                   .channels = in.data(),
+                   .step = steps.data(),
+                   .gate = shape.delta ? steps.data() : nullptr,
+                   .step_bias = weights.data(),
+                   .decay_rate = weights.data(),
+                   .low_step = 0,
+                   .high_step = 1,
+                   .y = out.data(),
+                   .state_at = 0},
+                  runs, stream_);
+    };
+    print("short conv 8192", [&] {
+      short_conv({.x = in.data(),
+                  .y = out.data(),
+                  .taps = weights.data(),
+                  .channels = kConvChannels,
+                  .kernel = 4,
+                  .state_at = 0,
+                  .silu = true},
+                 runs, stream_);
+    });
+    print("delta 32 x 128 x 128", [&] { scan(kDelta); });
+    print("scan 80 x 128 x 64", [&] { scan(kMamba2); });
+    print("scan 5120 channels x 16", [&] {
+      channel_scan({.x = in.data(),
+                    .step = steps.data(),
+                    .inputs = in.data(),
+                    .step_bias = weights.data(),
+                    .decay_rate = weights.data(),
+                    .skip = weights.data(),
+                    .y = out.data(),
+                    .channels = kChannels,
+                    .states = kStates,
+                    .state_at = 0},
+                   runs, stream_);
+    });
+  }
 }
 
 void Timing::place_tokens() {
@@ -211,6 +274,7 @@ void gpu_ops_table(const std::shared_ptr<Device>& device) {
   Timing timing(device);
   timing.ops();
   timing.place_tokens();
+  timing.scans();
   for (const CacheType type : {CacheType::f16, CacheType::q8_0, CacheType::f32}) {
     for (const std::size_t context : {1, 128, 256, 512, 2048, 8192, 32768}) timing.decode(type, context, 1);
   }

@@ -82,12 +82,27 @@ constexpr std::array<std::string_view, kRoles> kRoleNames = {"token_embedding",
                                                              "layer_gate",
                                                              "layer_output",
                                                              "layer_post_norm",
-                                                             "block_scale"};
+                                                             "block_scale",
+                                                             "router_norm",
+                                                             "expert_scale",
+                                                             "dense_post_norm",
+                                                             "experts_norm",
+                                                             "experts_post_norm",
+                                                             "stream_projection",
+                                                             "stream_merge",
+                                                             "stream_router",
+                                                             "stream_router_norm",
+                                                             "stream_prediction",
+                                                             "stream_correction",
+                                                             "stream_scale",
+                                                             "laurel_low",
+                                                             "laurel_up",
+                                                             "laurel_norm"};
 
 constexpr std::array<std::string_view, kSlots> kSlotNames = {
-    "stream",   "normed",  "branch",       "query",        "key",         "value",
-    "hidden",   "logits",  "channels",     "input_gate",   "output_gate", "step",
-    "step_low", "scanned", "layer_inputs", "layer_hidden", "query_low",   "attended"};
+    "stream",    "normed",     "branch",      "query",        "key",          "value",   "hidden",       "logits",
+    "channels",  "input_gate", "output_gate", "step",         "step_low",     "scanned", "layer_inputs", "layer_hidden",
+    "query_low", "attended",   "routed",      "from_experts", "dense_hidden", "up",      "laurel_low",   "streams"};
 
 constexpr std::array<std::string_view, kernels::kActivationCount> kActivationNames = {
     "linear", "relu", "relu2", "leaky_relu", "silu", "gelu", "tanh", "sigmoid", "gelu_erf", "clamped_swish"};
@@ -106,6 +121,12 @@ void list_product(const Product& product, std::size_t expert, std::vector<Weight
   for (const auto& bias : {product.bias, product.up_bias}) {
     if (bias) uses.push_back({WeightUse::Kind::bias, {bias->of_expert(expert)}});
   }
+}
+
+void list_mixing(const auto& step, std::vector<WeightUse>& uses) {
+  uses.push_back({WeightUse::Kind::norm, {step.norm}});
+  uses.push_back({WeightUse::Kind::router, {step.router}});
+  uses.push_back({WeightUse::Kind::norm, {step.coefficients}});
 }
 
 std::string in_activation(kernels::Activation activation, std::string text) {
@@ -168,10 +189,34 @@ std::string text_of(const TakeLayerInput& step) {
                      kActivationNames[static_cast<std::size_t>(step.activation)]);
 }
 
-std::string text_of(const ScaleStream& step) { return fmt::format("stream * {}", name(step.factor.role)); }
+std::string text_of(const ScaleStream& step) {
+  return fmt::format("stream * {}{}", name(step.factor.role),
+                     step.out == Slot::stream ? "" : fmt::format(" -> {}", name(step.out)));
+}
+
+std::string text_of(const SparseGate& step) {
+  return fmt::format("{} * up -> hidden",
+                     in_activation(step.activation, fmt::format("hidden above {:g} deviations", step.deviations)));
+}
+
+std::string text_of(const PredictStreams& step) {
+  return fmt::format("predict {} streams by {}, {} and {}", step.count, name(step.norm.role), name(step.router.role),
+                     name(step.coefficients.role));
+}
+
+std::string text_of(const CorrectStreams& step) {
+  return fmt::format("correct {} streams by {}, {} and {}", step.count, name(step.norm.role), name(step.router.role),
+                     name(step.coefficients.role));
+}
+
+std::string text_of(const MergeStreams& step) {
+  return fmt::format("merge {} streams by {}", step.count, name(step.matrix.role));
+}
 
 std::string text_of(const Add& step) {
-  return step.factor == 1 ? std::string("add branch") : fmt::format("add branch * {:g}", step.factor);
+  return fmt::format("add {}{}{}{}", name(step.from), step.factor == 1 ? "" : fmt::format(" * {:g}", step.factor),
+                     step.to == Slot::stream ? "" : fmt::format(" -> {}", name(step.to)),
+                     step.scale == 1 ? "" : fmt::format(", all * {:g}", step.scale));
 }
 
 std::string text_of(const AdjustLogits& step) {
@@ -209,6 +254,7 @@ std::string text_of(const Experts& step) {
   std::string made = fmt::format("experts {}: {} of {} by {}", name(step.in), step.used, step.count,
                                  step.scores == ExpertScores::sigmoid ? "sigmoid of " : "");
   made += name(step.router.role);
+  if (step.router_in != step.in) made += fmt::format(" of {}", name(step.router_in));
   if (step.router_bias) made += fmt::format(" + {}", name(step.router_bias->role));
   if (step.choice_bias) made += fmt::format(", chosen by + {}", name(step.choice_bias->role));
   if (step.groups > 1) {
@@ -217,6 +263,7 @@ std::string text_of(const Experts& step) {
   }
   if (step.normalize) made += ", normalized";
   if (step.scale != 1) made += fmt::format(" * {:g}", step.scale);
+  if (step.expert_scale) made += fmt::format(" * {}", name(step.expert_scale->role));
   made += fmt::format(": {}, {}", text_of(step.hidden), text_of(step.down));
   if (step.shared) {
     made += fmt::format(", all: {}, {}{}", text_of(step.shared->hidden), text_of(step.shared->down),
@@ -234,11 +281,17 @@ std::size_t Sizes::of(Slot slot) const noexcept {
   switch (slot) {
     case Slot::stream:
     case Slot::normed:
-    case Slot::branch: return width;
+    case Slot::branch:
+    case Slot::routed:
+    case Slot::from_experts: return width;
+    case Slot::dense_hidden: return shared_feed_forward;
+    case Slot::laurel_low: return laurel_low;
+    case Slot::streams: return streams * width;
     case Slot::query: return heads * (query_values == 0 ? head_values : query_values);
     case Slot::key:
     case Slot::value: return kv_heads * head_values;
-    case Slot::hidden: return feed_forward;
+    case Slot::hidden:
+    case Slot::up: return feed_forward;
     case Slot::logits: return vocabulary;
     case Slot::channels: return channels;
     case Slot::input_gate: return input_gate;
@@ -254,7 +307,9 @@ std::size_t Sizes::of(Slot slot) const noexcept {
   return 0;
 }
 
-std::size_t Sizes::copies() const noexcept { return std::max({std::size_t{1}, experts, attended == 0 ? 0 : heads}); }
+std::size_t Sizes::copies() const noexcept {
+  return std::max({std::size_t{1}, experts, attended == 0 ? 0 : heads, streams});
+}
 
 void Sizes::include(const Sizes& other) noexcept {
   for (std::size_t Sizes::*const one : {&Sizes::width,        &Sizes::heads,        &Sizes::kv_heads,
@@ -263,7 +318,8 @@ void Sizes::include(const Sizes& other) noexcept {
                                         &Sizes::channels,     &Sizes::input_gate,   &Sizes::output_gate,
                                         &Sizes::step,         &Sizes::step_low,     &Sizes::scanned,
                                         &Sizes::query_values, &Sizes::query_low,    &Sizes::attended,
-                                        &Sizes::layer_inputs, &Sizes::layer_values}) {
+                                        &Sizes::layer_inputs, &Sizes::layer_values, &Sizes::streams,
+                                        &Sizes::laurel_low}) {
     this->*one = std::max(this->*one, other.*one);
   }
 }
@@ -292,6 +348,7 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         for (const auto& bias : {step.router_bias, step.choice_bias}) {
           if (bias) uses.push_back({Kind::bias, {*bias}});
         }
+        if (step.expert_scale) uses.push_back({Kind::norm, {*step.expert_scale}});
         for (std::size_t expert = 0; expert < step.count; ++expert) {
           list_product(step.hidden, expert, uses);
           list_product(step.down, expert, uses);
@@ -327,6 +384,12 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
       [](const TakeLayerInput&) {},
       [&](const ScaleStream& step) {
         uses.push_back({Kind::norm, {step.factor}});
+      },
+      [](const SparseGate&) {},
+      [&](const PredictStreams& step) { list_mixing(step, uses); },
+      [&](const CorrectStreams& step) { list_mixing(step, uses); },
+      [&](const MergeStreams& step) {
+        for (std::size_t i = 0; i + 1 < step.count; ++i) uses.push_back({Kind::matrix, {step.matrix.of_expert(i)}});
       },
   };
   for (const Step& step : steps) std::visit(list, step);

@@ -94,9 +94,24 @@ enum class Role : std::uint8_t {
   layer_gate,             ///< [layer_values, width]
   layer_output,           ///< [width, layer_values]
   layer_post_norm,
-  block_scale,  ///< one number
+  block_scale,         ///< one number
+  router_norm,         ///< of what a router reads where experts read something else
+  expert_scale,        ///< [experts], on the weights of the chosen ones
+  dense_post_norm,     ///< of a dense layer beside experts
+  experts_norm,        ///< of what experts beside a dense layer read
+  experts_post_norm,   ///< of what they make
+  stream_projection,   ///< [width, width] of each stream but the first, in no block
+  stream_merge,        ///< likewise
+  stream_router,       ///< [streams, width]
+  stream_router_norm,  ///< [width]
+  stream_prediction,   ///< [streams · streams, streams]
+  stream_correction,   ///< [streams, streams]
+  stream_scale,        ///< [width]
+  laurel_low,          ///< [rank, width], a narrow layer beside attention
+  laurel_up,           ///< [width, rank]
+  laurel_norm,         ///< [width]
 };
-inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::block_scale) + 1;
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(Role::laurel_norm) + 1;
 
 /// As the enumerator is spelled.
 std::string_view name(Role role) noexcept;
@@ -131,8 +146,14 @@ enum class Slot : std::uint8_t {
   layer_hidden,  ///< [layer_values]
   query_low,     ///< queries before they are spread over the heads
   attended,      ///< results of latent attention
+  routed,        ///< [width], what a router reads where experts read something else
+  from_experts,  ///< [width], what experts make beside a dense layer
+  dense_hidden,  ///< [shared_feed_forward], of that dense layer
+  up,            ///< [feed_forward], what `hidden` will be multiplied by
+  laurel_low,    ///< [rank]
+  streams,       ///< [streams][width]: all streams of a token, where a model has several
 };
-inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::attended) + 1;
+inline constexpr std::size_t kSlots = static_cast<std::size_t>(Slot::streams) + 1;
 std::string_view name(Slot slot) noexcept;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -154,6 +175,13 @@ struct Norm {
   float eps = 0;
 };
 
+/// Where tokens have several streams, blocks work on `stream`, and `streams` has all of them. The first of those is the
+/// stream, and stream i of the others is matrix i - 1 times it, scaled to its root mean square.
+struct StartStreams {
+  std::size_t count = 0;
+  WeightKey projection;  ///< of the first of the other streams; those of others differ in the number of the expert
+};
+
 /// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`, + row of
 /// its text, the first or the second of a pair, in `types`; then `norm`.
 struct Embed {
@@ -161,6 +189,7 @@ struct Embed {
   std::optional<WeightKey> positions = {}, types = {};
   float scale = 1;
   std::optional<LayerInputs> layers = {};
+  std::optional<StartStreams> streams = {};
   std::optional<Norm> norm = {};  ///< of the stream in place
 };
 
@@ -198,9 +227,42 @@ struct TakeLayerInput {
   kernels::Activation activation = kernels::Activation::linear;
 };
 
-/// stream *= the one number of `factor`.
+/// out = stream · factor, which is one number or one for each value.
 struct ScaleStream {
   WeightKey factor;
+  Slot out = Slot::stream;  ///< or `normed`
+};
+
+/// hidden = activation(max(0, hidden - mean - deviations · σ)) · up, with the mean and the standard deviation σ of the
+/// values of a token: the largest few of them remain.
+struct SparseGate {
+  float deviations = 0;
+  kernels::Activation activation = kernels::Activation::linear;
+};
+
+// Of models with several streams. m = tanh(router · RMS norm of the stream by `norm`), [streams].
+
+/// `streams` before a block become what they are expected to be after it: stream i += Σ_j c[i][j] · stream j, all at
+/// once, where c = coefficients · m. Then stream = the first of them.
+struct PredictStreams {
+  std::size_t count = 0;
+  WeightKey norm, router, coefficients;
+  float eps = 0;
+};
+
+/// What a block made of the first of `streams` tells of the others: stream i += (1 + c[i]) · (stream - the first of
+/// `streams`), where c = coefficients · m. Then stream = the first of them.
+struct CorrectStreams {
+  std::size_t count = 0;
+  WeightKey norm, router, coefficients;
+  float eps = 0;
+};
+
+/// stream = the mean of the first of `streams` and, of every other, its matrix times it, scaled to the root mean square
+/// of the first.
+struct MergeStreams {
+  std::size_t count = 0;
+  WeightKey matrix;  ///< as StartStreams::projection
 };
 
 /// Rotations that a model may have: that of most blocks and another one.
@@ -292,8 +354,10 @@ enum class ExpertScores : std::uint8_t { softmax, sigmoid };
 /// differ in the number of the expert only.
 struct Experts {
   Slot in = Slot::normed;
+  Slot router_in = Slot::normed;
   WeightKey router = {};
   std::optional<WeightKey> router_bias = {}, choice_bias = {};
+  std::optional<WeightKey> expert_scale = {};  ///< the weight of a chosen expert is multiplied by its own
   Product hidden = {}, down = {};
   std::size_t count = 0, used = 0;
   ExpertScores scores = ExpertScores::softmax;
@@ -304,9 +368,11 @@ struct Experts {
   std::optional<SharedExpert> shared = {};
 };
 
-/// stream += factor · branch.
+/// to = scale · (to + factor · from). With `streams` it is each of them but the first that `from` is added to.
 struct Add {
   float factor = 1;
+  Slot from = Slot::branch, to = Slot::stream;
+  float scale = 1;
 };
 
 /// logits · scale, then cap · tanh(logits / cap) where cap is not 0.
@@ -315,7 +381,8 @@ struct AdjustLogits {
 };
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
-                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend>;
+                          ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend, SparseGate,
+                          PredictStreams, CorrectStreams, MergeStreams>;
 
 /// Widths of activations.
 struct Sizes {
@@ -326,6 +393,7 @@ struct Sizes {
   std::size_t query_low = 0, attended = 0;    ///< attended: not 0 where the cache holds no values
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
   std::size_t layer_inputs = 0, layer_values = 0;  ///< 0: blocks have no inputs besides the stream
+  std::size_t streams = 0, laurel_low = 0;         ///< streams of a token; 0: one
 
   std::size_t of(Slot slot) const noexcept;
   /// How many of a weight there are that experts or heads have of their own.

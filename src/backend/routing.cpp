@@ -57,7 +57,7 @@ void keep_groups(const Experts& experts, std::span<float> rank, std::span<float>
 }  // namespace
 
 void Routing::route(const Experts& experts, std::span<float> scores, std::span<const float> choice_bias,
-                    std::size_t tokens) {
+                    std::size_t tokens, std::span<const float> expert_scale) {
   const std::size_t used = experts.used;
   const std::span<std::size_t> experts_of = sized(chosen, tokens * used);
   const std::span<float> weights_of = sized(weights, tokens * used);
@@ -81,6 +81,9 @@ void Routing::route(const Experts& experts, std::span<float> scores, std::span<c
     }
     const float factor = experts.normalize && sum > 0 ? experts.scale / sum : experts.scale;
     for (float& weight : weights_of.subspan(t * used, used)) weight *= factor;
+    for (std::size_t i = t * used; !expert_scale.empty() && i < (t + 1) * used; ++i) {
+      weights_of[i] *= expert_scale[experts_of[i]];
+    }
   }
   arrange(experts, tokens);
 }

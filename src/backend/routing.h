@@ -20,8 +20,9 @@ struct Routing {
   std::vector<std::size_t> singles;  ///< rows of each expert, its first ones, that are of the first tokens
 
   /// Everything, from what the router made, [tokens][experts] with its bias, which is overwritten by the scores.
-  /// `choice_bias`: one per expert, or empty.
-  void route(const Experts& experts, std::span<float> scores, std::span<const float> choice_bias, std::size_t tokens);
+  /// `choice_bias`, `expert_scale`: one per expert, or empty.
+  void route(const Experts& experts, std::span<float> scores, std::span<const float> choice_bias, std::size_t tokens,
+             std::span<const float> expert_scale = {});
   /// The rows, from `chosen`.
   void arrange(const Experts& experts, std::size_t tokens);
   /// Fills `singles` for that many first tokens.

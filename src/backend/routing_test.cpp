@@ -113,6 +113,18 @@ TEST(Routing, LetsTheBiasOnlyChoose) {
   EXPECT_NEAR(routing.weights[0], 1 / (1 + std::exp(5.0)), 1e-6);
 }
 
+// Numbers of experts scale their weights and choose nothing.
+TEST(Routing, ScalesWeightsByExpert) {
+  const Experts experts{.count = 4, .used = 2};
+  std::vector<float> products = {0, std::log(3.0F), 0, std::log(2.0F)};
+  const std::vector<float> scales = {100, 2, 100, -1};
+  Routing routing;
+  routing.route(experts, products, {}, 1, scales);
+  EXPECT_EQ(std::vector(routing.chosen.begin(), routing.chosen.begin() + 2), (std::vector<std::size_t>{1, 3}));
+  EXPECT_NEAR(routing.weights[0], 2 * 3.0 / 5, 1e-6);
+  EXPECT_NEAR(routing.weights[1], -2.0 / 5, 1e-6);
+}
+
 // A group that is left out stays out, even where all the others score below 0.
 TEST(Routing, TakesNoneOfTheOtherGroups) {
   const Experts experts{

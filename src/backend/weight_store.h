@@ -80,7 +80,7 @@ class WeightStore {
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       const std::size_t within = i % block_weights();
       const bool is_router =
-          within == static_cast<std::size_t>(Role::router) || within == static_cast<std::size_t>(Role::shared_router);
+          within < kRoles && std::ranges::find(kRouters, static_cast<Role>(within)) != kRouters.end();
       if (matrices_[i] && !is_router) visit(*matrices_[i]);
     }
   }
@@ -106,8 +106,10 @@ class WeightStore {
 
  private:
   /// Weights that each expert, or each head, has of its own.
-  static constexpr std::array kCopied = {Role::gate,    Role::up,        Role::down,   Role::gate_bias,
-                                         Role::up_bias, Role::down_bias, Role::key_up, Role::value_up};
+  static constexpr std::array kCopied = {
+      Role::gate,      Role::up,     Role::down,     Role::gate_bias,         Role::up_bias,
+      Role::down_bias, Role::key_up, Role::value_up, Role::stream_projection, Role::stream_merge};
+  static constexpr std::array kRouters = {Role::router, Role::shared_router, Role::stream_router};
   /// kCopied.size() for others.
   static std::size_t copied(Role role) noexcept {
     return static_cast<std::size_t>(std::ranges::find(kCopied, role) - kCopied.begin());

@@ -73,6 +73,9 @@ class DecoderLoader {
       load({.keys = {layers->projection}});
       load({.kind = WeightUse::Kind::norm, .keys = {layers->norm}}, 0);
     }
+    if (const auto& streams = program.embed.streams) {
+      for (std::size_t i = 0; i + 1 < streams->count; ++i) load({.keys = {streams->projection.of_expert(i)}});
+    }
   }
 
   /// Which matrices did not take the type that the options ask for.

@@ -157,8 +157,11 @@ TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
     const double steps = relative_error(logits_by_steps(gpu, ids_, CacheKind::float16), wanted);
     std::printf("%-26s %-6s fast: batch %.2e steps %.2e\n", GetParam(),
                 type ? std::string(type->name()).c_str() : "stored", batch, steps);
-    // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers. Experts may change by them.
-    const double bound = has_experts(host) ? 0.1 : 0.03;
+    // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers, in some models to more than in others, as
+    // they do on the host. Experts may change by them.
+    const LanguageModel rounding = LanguageModel::load(folder_.string(), {.type = type});
+    const double same_here = relative_error(all_logits(rounding, ids_), wanted);
+    const double bound = std::max(has_experts(host) ? 0.1 : 0.03, 2 * same_here);
     EXPECT_LE(batch, bound);
     EXPECT_LE(steps, bound);
   }
@@ -222,7 +225,9 @@ class SequenceOnGpu : public GpuTest {
 };
 
 TEST_F(SequenceOnGpu, ReplayedStepsAreThoseThatRanDirectly) {
-  for (const char* const name : {"qwen3_qknorm_f32", "gemma2_softcap_f32", "gpt2_f32", "olmo2_f32"}) {
+  for (const char* const name : {"qwen3_qknorm_f32", "gemma2_softcap_f32", "gpt2_f32", "olmo2_f32", "mamba_bf16",
+                                 "lfm2_moe_bf16", "qwen3_5_bf16"}) {
+    if (torch_model(name).empty()) continue;
     for (const bool fast : {false, true}) {
       const LanguageModel model = load(torch_model(name), {.type = Format(BlockFormat::q8_0), .fast = fast});
       const std::vector<float> replayed = logits_by_steps(model, ids_, CacheKind::float16);
@@ -368,6 +373,89 @@ TEST_F(SequenceOnGpu, StepsInPagesGoOnAcrossTheirBorders) {
     ASSERT_LE(relative_error(got[1], wanted[1]), 1e-4) << "step " << i;
   }
 }
+
+/// Models with states, one of each kind of step that passes them on.
+class StatesOnGpu : public GpuTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = torch_model(GetParam());
+    if (folder_.empty()) GTEST_SKIP() << testing::missing_torch_model(GetParam());
+    for (std::size_t i = 0; i < 120; ++i) ids_.push_back(static_cast<TokenId>((i * 7919 + i / 3) % 256));
+  }
+  std::vector<TokenId> part(std::size_t begin, std::size_t end) const {
+    return {ids_.begin() + static_cast<std::ptrdiff_t>(begin), ids_.begin() + static_cast<std::ptrdiff_t>(end)};
+  }
+
+  fs::path folder_;
+  std::vector<TokenId> ids_;
+};
+
+TEST_P(StatesOnGpu, OfSeveralSequencesInABatchAreThoseOfTheHost) {
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  LanguageModelOptions half{.fast = false};
+  half.gpu_layers = 1;
+  for (const LanguageModel& model : {load(folder_, {.fast = false}), load(folder_, half)}) {
+    testing::PagedSequences here(host, CacheKind::float32, 4, 2), there(model, CacheKind::float32, 4, 2);
+    const auto expect_same = [&](const std::vector<testing::PagedSequences::Piece>& pieces, const std::string& what) {
+      const auto wanted = here.run(pieces), got = there.run(pieces);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (std::size_t row = 0; row < got.size(); ++row) {
+        EXPECT_LE(relative_error(got[row], wanted[row]), 1e-4) << what << ", row " << row;
+      }
+    };
+    expect_same({{0, part(0, 70), false}, {1, part(0, 3)}}, "prompts");
+    expect_same({{2, part(0, 1)}, {1, part(3, 4)}, {0, part(70, 100)}, {3, part(5, 6)}}, "pieces and steps");
+    for (std::size_t i = 0; i < 4; ++i) {  // recorded from the second on
+      expect_same({{0, part(100 + i, 101 + i)}, {1, part(4 + i, 5 + i)}, {2, part(1 + i, 2 + i)}}, "steps");
+    }
+    here.copy(0, 3, 104);
+    there.copy(0, 3, 104);
+    expect_same({{3, part(104, 105)}}, "a copy");
+    // States that are kept on the way, in a prompt and in a short piece, belong to the sequence that goes on there.
+    for (const std::size_t tokens : {std::size_t{40}, std::size_t{5}}) {
+      for (const std::size_t kept : {std::size_t{1}, tokens - 2, tokens}) {
+        here.restart(0);
+        there.restart(0);
+        expect_same({{.sequence = 0, .ids = part(0, tokens), .kept_tokens = kept, .kept_by = 2}}, "a piece");
+        here.copy_rows(0, 2, kept);
+        there.copy_rows(0, 2, kept);
+        expect_same({{2, part(kept, kept + 3)}, {0, part(tokens, tokens + 1)}},
+                    std::to_string(kept) + " kept of " + std::to_string(tokens));
+      }
+    }
+  }
+}
+
+TEST_P(StatesOnGpu, AreSavedAndRestoredHereAndOnTheHost) {
+  const std::string path = (fs::temp_directory_path() / "imago_gpu_states.bin").string();
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  const LanguageModel model = load(folder_, {.fast = false});
+  const SequenceOptions options{.context = 64, .cache = CacheKind::float32};
+  for (const LanguageModel* const first : {&model, &host}) {
+    Sequence begun(*first, options);
+    begun.append(std::span(ids_).first(15));
+    begun.save(path);
+    const std::vector<float> wanted = copy_of(begun.append(std::span(ids_).subspan(15, 1)));
+    for (const LanguageModel* const second : {&model, &host}) {
+      Sequence restored(*second, options);
+      restored.append(std::span(ids_).last(5));
+      restored.restore(path);
+      EXPECT_LE(relative_error(restored.append(std::span(ids_).subspan(15, 1)), wanted), 1e-4);
+      restored.truncate(9);
+      Sequence again(host, options);
+      again.append(std::span(ids_).first(9));
+      EXPECT_LE(relative_error(restored.append(std::span(ids_).last(2)), again.append(std::span(ids_).last(2))), 1e-4);
+    }
+  }
+  fs::remove(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StatesOnGpu,
+                         ::testing::Values("lfm2_bf16", "mamba_bf16", "mamba2_bf16", "qwen3_5_moe_bf16",
+                                           "qwen3_next_bf16", "granite_hybrid_bf16"),
+                         [](const auto& one) { return std::string(one.param); });
 
 TEST_F(SequenceOnGpu, ThreadsTakeTurns) {
   const LanguageModel model = load(folder_, {.fast = false});

@@ -32,12 +32,14 @@ struct ArchitectureFacts {
   bool gated = true;
   bool latent = false;  ///< latent attention
   bool experts = false;
+  bool experts_beside = false;  ///< some models have experts beside their dense feed-forward layers
   Parallel parallel = Parallel::never;
   bool shared_norm = false;        ///< where they are side by side, one norm serves both
   bool norm_bias = false;          ///< layer norms have biases
   bool norms_around_zero = false;  ///< norms multiply by 1 + their weights in folders
   bool value_norm = false;         ///< heads of values are normed, without weights
   bool block_scale = false;        ///< blocks end with a number that the stream is multiplied by
+  bool shared_caches = false;      ///< the last blocks may attend to keys and values of earlier ones
   bool query_norm_turned = false;  ///< norms of queries and keys come after the rotation
   bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
   bool output_bias = false;        ///< logits have a bias
@@ -55,6 +57,7 @@ struct ArchitectureFacts {
   bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
   bool adjacent = false;          ///< neighbours turn together, in folders too
   double rotary_share = 1;        ///< of a config.json without `partial_rotary_factor`
+  bool yarn_truncates = true;     ///< what a GGUF file with yarn means that does not say; llama.cpp rounds in any case
   double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
 
   Windows windows = Windows::none;

@@ -298,6 +298,11 @@ void read_config_mixers(const ConfigFields& config, Traits& traits) {
 
 std::vector<float> mixer_vector(const Traits& traits, Role role, std::vector<float> values, std::size_t cols) {
   const RecurrentTraits& recurrent = traits.recurrent;
+  const auto width = static_cast<float>(traits.width);
+  if (role == Role::router_norm || role == Role::stream_router_norm) {
+    const float factor = role == Role::router_norm ? 1 / std::sqrt(width) : 1 / width;
+    for (float& value : values) value *= factor;
+  }
   if (role == Role::decay_rate && recurrent.log_rates) {
     for (float& value : values) value = -std::exp(value);
   }

@@ -19,8 +19,8 @@ void read_gguf_mixers(const GgufFields& fields, Traits& traits);
 /// The name of a weight of a mixer inside a block, of the first of its roles where several are one tensor.
 std::string mixer_name(const Traits& traits, bool gguf, backend::Role role);
 
-/// A vector of a mixer as steps read it: columns of files are rows, rates are rates and not their logarithms, and taps
-/// are in the order of the channels.
+/// A vector as steps read it: columns of files are rows, rates are rates and not their logarithms, taps are in the
+/// order of the channels, and norms of what routers read scale it too.
 std::vector<float> mixer_vector(const Traits& traits, backend::Role role, std::vector<float> values, std::size_t cols);
 
 }  // namespace imago::models

@@ -29,7 +29,9 @@ backend::Sizes sizes_of(const Traits& traits, std::size_t index) {
                        .experts_used = block.experts ? traits.experts_used : 0,
                        .shared_feed_forward = block.experts ? traits.shared_feed_forward : 0,
                        .layer_inputs = traits.layer_values * traits.blocks,
-                       .layer_values = traits.layer_values};
+                       .layer_values = traits.layer_values,
+                       .streams = traits.streams,
+                       .laurel_low = traits.laurel_rank};
   if (traits.latent != 0) {
     sizes.kv_heads = 1;
     sizes.head_values = traits.latent + traits.rotary;
@@ -62,6 +64,9 @@ class Writer {
   /// Attention and feed-forward layer, each a branch whose result is added to the stream.
   backend::Block block() {
     const BlockTraits& own = traits_.block[block_];
+    if (traits_.streams != 0) {
+      steps_.push_back(mix_streams<backend::PredictStreams>(Role::stream_prediction));
+    }
     const bool normed = own.mixer != Mixer::none && own.attention_norm;
     const Slot in = normed ? enter(Role::attention_norm, Role::attention_norm_bias) : Slot::stream;
     if (is_recurrent(own.mixer)) scan(in, own.mixer);
@@ -73,6 +78,7 @@ class Writer {
       finish_attention();
       finish_feed_forward();
     } else {
+      if (traits_.laurel_rank != 0) add_laurel();
       if (has_attention(own.mixer)) finish_attention();
       if (is_recurrent(own.mixer)) finish_scan();
       if (own.feed_forward != 0) {
@@ -80,7 +86,11 @@ class Writer {
                                               : enter(Role::feed_forward_norm, Role::feed_forward_norm_bias));
       }
     }
+    if (traits_.streams != 0) steps_.push_back(mix_streams<backend::CorrectStreams>(Role::stream_correction));
     if (traits_.layer_values != 0) add_layer_input();
+    if (traits_.streams != 0 && block_ + 1 == traits_.blocks) {
+      steps_.push_back(backend::MergeStreams{.count = traits_.streams, .matrix = {Role::stream_merge}});
+    }
     if (facts(traits_.architecture).block_scale) {
       steps_.push_back(backend::ScaleStream{.factor = key(Role::block_scale)});
     }
@@ -153,9 +163,11 @@ class Writer {
     return Slot::normed;
   }
 
-  void leave(Role post_norm, std::optional<Role> bias = std::nullopt) {
+  void leave(Role post_norm, std::optional<Role> bias = std::nullopt, const backend::Add& how = {}) {
     if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, bias);
-    steps_.push_back(backend::Add{.factor = traits_.residual_scale});
+    backend::Add add = how;
+    add.factor = traits_.residual_scale;
+    steps_.push_back(add);
     if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
   }
 
@@ -308,22 +320,62 @@ class Writer {
     leave(Role::attention_post_norm);
   }
 
-  /// A narrow layer of the stream, gated by the input of this block.
+  /// A narrow layer of the stream, gated by the input of this block. With several streams, all but the first get it.
   void add_layer_input() {
-    products(Slot::stream, {{.matrix = key(Role::layer_gate), .out = Slot::layer_hidden}});
+    const bool several = traits_.streams != 0;
+    const Slot in = several ? Slot::normed : Slot::stream;
+    if (several) steps_.push_back(backend::ScaleStream{.factor = key(Role::stream_scale), .out = in});
+    products(in, {{.matrix = key(Role::layer_gate), .out = Slot::layer_hidden}});
     steps_.push_back(backend::TakeLayerInput{.activation = traits_.activation});
     products(Slot::layer_hidden, {{.matrix = key(Role::layer_output)}});
-    leave(Role::layer_post_norm);
+    leave(Role::layer_post_norm, std::nullopt, {.to = several ? Slot::streams : Slot::stream});
+  }
+
+  /// Beside attention: what it reads, and a narrow layer of that. After attention, where fewer tokens are left, so the
+  /// norm is computed once more.
+  void add_laurel() {
+    norm(Slot::stream, Slot::normed, Role::attention_norm, std::nullopt);
+    products(Slot::normed, {{.matrix = key(Role::laurel_low), .out = Slot::laurel_low}});
+    products(Slot::laurel_low, {{.matrix = key(Role::laurel_up)}});
+    norm(Slot::branch, Slot::branch, Role::laurel_norm, std::nullopt);
+    steps_.push_back(backend::Add{});
+    steps_.push_back(backend::Add{.from = Slot::normed});
+  }
+
+  template <class Mix>
+  Mix mix_streams(Role coefficients) const {
+    return {.count = traits_.streams,
+            .norm = key(Role::stream_router_norm),
+            .router = key(Role::stream_router),
+            .coefficients = key(coefficients),
+            .eps = eps()};
   }
 
   void finish_attention() {
     products(traits_.latent != 0 ? Slot::attended : Slot::query,
              {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
-    leave(Role::attention_post_norm, Role::attention_post_norm_bias);
+    leave(Role::attention_post_norm, Role::attention_post_norm_bias,
+          {.scale = traits_.laurel_rank != 0 ? 1 / std::sqrt(2.0F) : 1.0F});
+  }
+
+  /// Both read the stream, each through a norm of its own, and what they make is normed and added up.
+  void dense_and_experts(Slot in) {
+    Product hidden = hidden_product(Role::shared_gate, Role::shared_up);
+    hidden.out = Slot::dense_hidden;
+    products(in, {hidden});
+    products(Slot::dense_hidden, {{.matrix = key(Role::shared_down)}});
+    norm(Slot::branch, Slot::branch, Role::dense_post_norm, std::nullopt);
+    norm(Slot::stream, Slot::routed, Role::router_norm, std::nullopt);
+    norm(Slot::stream, Slot::normed, Role::experts_norm, std::nullopt);
+    experts(Slot::normed);
+    norm(Slot::from_experts, Slot::from_experts, Role::experts_post_norm, std::nullopt);
+    steps_.push_back(backend::Add{.from = Slot::from_experts, .to = Slot::branch});
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
   }
 
   void feed_forward(Slot in) {
     if (traits_.block[block_].experts) {
+      if (traits_.experts_beside) return dense_and_experts(in);
       experts(in);
       return leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
     }
@@ -332,6 +384,12 @@ class Writer {
   }
 
   void hide(Slot in) {
+    if (const double sparsity = traits_.block[block_].sparsity; sparsity != 0) {
+      products(in, {{.matrix = key(Role::gate), .out = Slot::hidden}, {.matrix = key(Role::up), .out = Slot::up}});
+      steps_.push_back(
+          backend::SparseGate{.deviations = sparse_deviations(sparsity), .activation = traits_.activation});
+      return;
+    }
     Product hidden = hidden_product(Role::gate, Role::up);
     if (!traits_.gated) hidden.bias = key(Role::up_bias);
     products(in, {hidden});
@@ -365,13 +423,18 @@ class Writer {
                           .normalize = traits_.norm_expert_weights,
                           .scale = traits_.expert_scale};
     if (traits_.choice_bias) step.choice_bias = key(Role::choice_bias);
+    if (traits_.experts_beside) {
+      step.router_in = Slot::routed;
+      step.expert_scale = key(Role::expert_scale);
+      step.down.out = Slot::from_experts;
+    }
     if (facts(traits_.architecture).feed_forward_bias) {
       step.router_bias = key(Role::router_bias);
       step.hidden.bias = key(Role::gate_bias);
       step.hidden.up_bias = key(Role::up_bias);
       step.down.bias = key(Role::down_bias);
     }
-    if (traits_.shared_feed_forward != 0) {
+    if (traits_.shared_feed_forward != 0 && !traits_.experts_beside) {
       backend::SharedExpert& shared = step.shared.emplace();
       shared.hidden = hidden_product(Role::shared_gate, Role::shared_up);
       shared.down.matrix = key(Role::shared_down);
@@ -402,6 +465,9 @@ backend::Program make_program(const Traits& traits) {
                             .projection_scale = 1 / std::sqrt(static_cast<float>(traits.width)),
                             .scale = 1 / std::sqrt(2.0F),
                             .eps = static_cast<float>(traits.norm_eps)};
+  }
+  if (traits.streams != 0) {
+    program.embed.streams = backend::StartStreams{.count = traits.streams, .projection = {Role::stream_projection}};
   }
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     program.blocks.push_back(Writer(traits, block).block());

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "backend/cuda/fuse.h"
@@ -195,6 +196,89 @@ TEST(Program, BlocksMayHaveInputsAndTheCachesOfOthers) {
             std::string::npos);
 }
 
+TEST(Program, ExpertsMayStandBesideADenseLayer) {
+  Traits gemma = small(Architecture::gemma4);
+  gemma.experts = 4;
+  gemma.experts_used = 2;
+  gemma.experts_beside = true;
+  gemma.shared_feed_forward = 96;
+  for (BlockTraits& block : gemma.block) block.experts = true;
+  EXPECT_NE(block_text(gemma).find(
+                "rms norm stream by feed_forward_norm -> normed\n"
+                "products normed: gelu(shared_gate) * shared_up -> dense_hidden\n"
+                "products dense_hidden: shared_down -> branch\n"
+                "rms norm branch by dense_post_norm -> branch\n"
+                "rms norm stream by router_norm -> routed\n"
+                "rms norm stream by experts_norm -> normed\n"
+                "experts normed: 2 of 4 by router of routed, normalized * expert_scale: gelu(gate) * up -> hidden, "
+                "down -> from_experts\n"
+                "rms norm from_experts by experts_post_norm -> from_experts\n"
+                "add from_experts -> branch\n"
+                "rms norm branch by feed_forward_post_norm -> branch\n"
+                "add branch\n"),
+            std::string::npos)
+      << block_text(gemma);
+  EXPECT_EQ(make_program(gemma).sizes.of(backend::Slot::dense_hidden), 96U);
+  EXPECT_THROW(fused_text(gemma), UnsupportedError);
+}
+
+TEST(Program, TokensMayHaveSeveralStreams) {
+  Traits gemma = small(Architecture::gemma3n);
+  gemma.streams = 4;
+  gemma.laurel_rank = 8;
+  gemma.layer_values = 8;
+  gemma.layer_vocabulary = 50;
+  gemma.block[1].sparsity = 0.95;
+  const backend::Program program = make_program(gemma);
+  ASSERT_TRUE(program.embed.streams);
+  EXPECT_EQ(program.embed.streams->count, 4U);
+  EXPECT_EQ(program.sizes.of(backend::Slot::streams), 4U * 64U);
+  EXPECT_EQ(block_text(gemma, 1),
+            "predict 4 streams by stream_router_norm, stream_router and stream_prediction\n"
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "rms norm heads of value -> value\n"
+            "rms norm heads of query by query_norm\n"
+            "rms norm heads of key by key_norm\n"
+            "attend * 0.25, rotary 16 halves\n"
+            "rms norm stream by attention_norm -> normed\n"
+            "products normed: laurel_low -> laurel_low\n"
+            "products laurel_low: laurel_up -> branch\n"
+            "rms norm branch by laurel_norm -> branch\n"
+            "add branch\n"
+            "add normed\n"
+            "products query: attention_output + attention_output_bias -> branch\n"
+            "rms norm branch by attention_post_norm -> branch\n"
+            "add branch, all * 0.707107\n"
+            "rms norm stream by feed_forward_norm -> normed\n"
+            "products normed: gate -> hidden, up -> up\n"
+            "gelu(hidden above 1.64485 deviations) * up -> hidden\n"
+            "products hidden: down + down_bias -> branch\n"
+            "rms norm branch by feed_forward_post_norm -> branch\n"
+            "add branch\n"
+            "correct 4 streams by stream_router_norm, stream_router and stream_correction\n"
+            "stream * stream_scale -> normed\n"
+            "products normed: layer_gate -> layer_hidden\n"
+            "gelu(layer_hidden) * layer_inputs -> layer_hidden\n"
+            "products layer_hidden: layer_output -> branch\n"
+            "rms norm branch by layer_post_norm -> branch\n"
+            "add branch -> streams\n"
+            "merge 4 streams by stream_merge\n");
+  EXPECT_EQ(block_text(gemma, 0).find("merge"), std::string::npos);
+  EXPECT_THROW(fused_text(gemma), UnsupportedError);
+}
+
+// From tables of the normal distribution.
+TEST(Sparsity, IsAShareOrAsManyDeviations) {
+  for (const auto& [share, deviations] : {std::pair(0.5, 0.0), std::pair(0.841344746, 1.0), std::pair(0.95, 1.6448536),
+                                          std::pair(0.975, 1.9599640), std::pair(0.01, -2.3263479)}) {
+    EXPECT_NEAR(static_cast<double>(sparse_deviations(share)), deviations, 1e-6) << share;
+    EXPECT_NEAR(sparse_share(static_cast<float>(deviations)), share, 1e-5) << deviations;
+  }
+  EXPECT_EQ(sparse_share(1.6448535F), 0.95) << "as files have it";
+  EXPECT_EQ(sparse_share(-std::numeric_limits<float>::infinity()), 0) << "as files say that none are cut off";
+}
+
 TEST(Program, WeightsAreListedInTheOrderOfTheSteps) {
   const backend::Program program = make_program(small(Architecture::mixtral));
   std::vector<std::string> names;
@@ -317,13 +401,80 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       EXPECT_THROW(fused_text(small(row.architecture)), UnsupportedError) << row.model_type;
       continue;
     }
-    if (!row.mixer_prefix.empty()) continue;  // it does not run them yet
+    if (!row.mixer_prefix.empty()) continue;  // tests of their own
     ASSERT_TRUE(wanted.contains(row.architecture)) << row.model_type << ": say here what runs";
     EXPECT_EQ(fused_text(small(row.architecture)), wanted.at(row.architecture)) << row.model_type;
   }
 }
 
-TEST(Fused, RefusesConvolutionsAndGatesByTheirStep) {
+Traits recurrent(Architecture architecture, Mixer mixer) {
+  Traits traits = small(architecture);
+  for (BlockTraits& block : traits.block) block.mixer = mixer;
+  traits.recurrent = {.kernel = 4,
+                      .scan = {.heads = 4, .groups = 2, .keys = 16, .values = 24, .delta = mixer == Mixer::delta_rule},
+                      .rank = 4};
+  return traits;
+}
+
+const std::string kScanOutput = "products scanned: scan_output -> branch | add branch\n";
+const std::string kFeedForward =
+    "rms norm stream by feed_forward_norm -> normed | products normed: silu(gate) * up -> hidden\n"
+    "products hidden: down + down_bias -> branch | add branch\n";
+
+TEST(Fused, ConvolutionsAndScansTakeTheirGatesAlong) {
+  EXPECT_EQ(fused_text(recurrent(Architecture::lfm2, Mixer::short_conv)),
+            "rms norm stream by attention_norm -> normed | products normed: input_gate -> input_gate, output_gate -> "
+            "output_gate, channels -> channels\n"
+            "channels *= input_gate | taps * channels + taps_bias -> scanned | scanned *= output_gate\n" +
+                kScanOutput + kFeedForward);
+  EXPECT_EQ(fused_text(recurrent(Architecture::qwen3_5, Mixer::delta_rule)),
+            "rms norm stream by attention_norm -> normed | products normed: channels -> channels, output_gate -> "
+            "output_gate, input_gate -> input_gate, step -> step\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "delta rule scan of 4 heads of 16 x 24 in 2 groups -> scanned | rms norm heads of scanned by scan_norm | "
+            "scanned *= silu(output_gate)\n" +
+                kScanOutput + kFeedForward);
+  Traits mamba = recurrent(Architecture::mamba, Mixer::mamba);
+  for (BlockTraits& block : mamba.block) block.feed_forward = 0;
+  EXPECT_EQ(fused_text(mamba),
+            "rms norm stream by attention_norm -> normed | products normed: channels -> channels, output_gate -> "
+            "output_gate\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "products channels: step_low -> step_low, input_gate -> input_gate\n"
+            "products step_low: step -> step\n"
+            "scan of channels with 16 states -> scanned | scanned *= silu(output_gate)\n" +
+                kScanOutput);
+  Traits mamba2 = recurrent(Architecture::mamba2, Mixer::mamba2);
+  mamba2.recurrent.norm_groups = 2;
+  for (BlockTraits& block : mamba2.block) block.feed_forward = 0;
+  EXPECT_EQ(fused_text(mamba2),
+            "rms norm stream by attention_norm -> normed | products normed: output_gate -> output_gate, channels -> "
+            "channels, step -> step\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "linear scan of 4 heads of 16 x 24 in 2 groups -> scanned | scanned *= silu(output_gate) | rms norm heads "
+            "of scanned by scan_norm of 2 groups\n" +
+                kScanOutput);
+}
+
+TEST(Fused, AttentionTakesItsGateAlongAndSharesTheNormOfAScan) {
+  const std::string fused = fused_text(small(Architecture::qwen3_5));
+  EXPECT_NE(fused.find(", attention_gate -> output_gate\n"), std::string::npos) << fused;
+  EXPECT_NE(fused.find(" | attend * 0.25, rotary 16 halves | query *= sigmoid(output_gate) for attention_output\n"),
+            std::string::npos)
+      << fused;
+  Traits beside = recurrent(Architecture::llama, Mixer::mamba2_beside_attention);
+  beside.recurrent.norm_groups = 0;
+  EXPECT_EQ(fused_text(beside),
+            "rms norm stream by attention_norm -> normed | products normed: output_gate -> output_gate, channels -> "
+            "channels, step -> step, query + query_bias -> query, key + key_bias -> key, value + value_bias -> value\n"
+            "silu(taps * channels + taps_bias) -> channels\n"
+            "linear scan of 4 heads of 16 x 24 in 2 groups -> scanned | scanned *= silu(output_gate)\n"
+            "attend * 0.25, rotary 16 halves for attention_output\n"
+            "products query: attention_output + attention_output_bias -> branch | add branch\n" +
+                kScanOutput + kFeedForward);
+}
+
+TEST(Fused, RefusesStatesThatFillNoRegisters) {
   const auto expect_refused = [](const Traits& traits, const std::string& step) {
     try {
       backend::cuda::fuse(make_program(traits), {0, 1});
@@ -332,11 +483,12 @@ TEST(Fused, RefusesConvolutionsAndGatesByTheirStep) {
       EXPECT_NE(std::string(error.what()).find(step), std::string::npos) << error.what();
     }
   };
-  expect_refused(small(Architecture::qwen3_5), "attention_gate -> output_gate");
-  Traits traits = small(Architecture::lfm2);
-  for (BlockTraits& block : traits.block) block.mixer = Mixer::short_conv;
-  traits.recurrent.kernel = 3;
-  expect_refused(traits, "channels -> channels");
+  Traits delta = recurrent(Architecture::qwen3_5, Mixer::delta_rule);
+  delta.recurrent.scan.keys = 257;
+  expect_refused(delta, "delta rule scan of 4 heads of 257 x 24");
+  Traits mamba = recurrent(Architecture::mamba, Mixer::mamba);
+  mamba.recurrent.scan.keys = 65;
+  expect_refused(mamba, "scan of channels with 65 states");
 }
 
 TEST(Program, IsThatOfDeepseek) {
@@ -359,7 +511,7 @@ TEST(Program, IsThatOfDeepseek) {
 
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent || !row.mixer_prefix.empty()) continue;
+    if (row.encoder || row.value_norm || row.latent) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);

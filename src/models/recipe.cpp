@@ -27,6 +27,7 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
                                                   {Role::down, TensorUse::down},
                                                   {Role::router, TensorUse::router},
                                                   {Role::shared_router, TensorUse::router},
+                                                  {Role::stream_router, TensorUse::router},
                                                   {Role::shared_down, TensorUse::down},
                                                   {Role::head_dense, TensorUse::router},
                                                   {Role::head_output, TensorUse::router}};

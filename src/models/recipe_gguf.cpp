@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "base/names.h"
@@ -68,11 +69,13 @@ void write_rope(const Traits& traits, MetadataWriter& out) {
     out.size("rope.scaling.original_context_length", static_cast<std::size_t>(scaling.original_context));
     out.number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     out.number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    if (scaling.truncate != facts(traits.architecture).yarn_truncates) {
+      out.add("rope.scaling.yarn_truncate", scaling.truncate);
+    }
     if (scaling.scale_growth != 0) {
       out.number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.scale_growth);
       return;
     }
-    if (!scaling.truncate) out.add("rope.scaling.yarn_truncate", false);
     if (scaling.attention_factor == 1 && traits.architecture == Architecture::ministral3) {
       out.number("rope.scaling.yarn_log_multiplier", 1);
     } else if (scaling.attention_factor != 0) {
@@ -105,7 +108,7 @@ void write_windows(const Traits& traits, MetadataWriter& out) {
     return;
   }
   out.size("attention.sliding_window", window);
-  if (has_usual_windows(traits) && traits.architecture != Architecture::gemma4) return;
+  if (has_usual_windows(traits) && !row.shared_caches) return;
   for (std::size_t period = 1; row.full_first && period <= traits.blocks; ++period) {
     if (windowed(traits) != all_but_some(row, period, traits.blocks)) continue;
     return out.size("attention.sliding_window_pattern", period);  // llama.cpp reads no list here
@@ -190,16 +193,31 @@ void write_embeddings(const Traits& traits, MetadataWriter& out) {
   }
 }
 
-void write_gemma4(const Traits& traits, MetadataWriter& out) {
+void write_gemma3n(const Traits& traits, MetadataWriter& out) {
+  out.size("altup.num_inputs", traits.streams);
+  out.size("altup.active_idx", 0);
+  std::vector<float> deviations;
+  for (const BlockTraits& one : traits.block) {
+    deviations.push_back(one.sparsity == 0 ? -std::numeric_limits<float>::infinity() : sparse_deviations(one.sparsity));
+  }
+  out.add("activation_sparsity_scale", GgufArray::of<float>(std::span<const float>(deviations)));
+}
+
+void write_gemma(const Traits& traits, MetadataWriter& out) {
   std::vector<std::size_t> kv_heads;
   for (std::size_t block = 0; block < traits.blocks; ++block) kv_heads.push_back(kv_heads_of(traits, block));
   out.sizes("attention.head_count_kv", kv_heads);
-  out.size("attention.key_length_swa", window_head_values(traits));
-  out.size("attention.value_length_swa", window_head_values(traits));
+  if (traits.architecture == Architecture::gemma4) {
+    out.size("attention.key_length_swa", window_head_values(traits));
+    out.size("attention.value_length_swa", window_head_values(traits));
+  } else {
+    write_gemma3n(traits, out);
+  }
   const auto shares = [](const BlockTraits& one) { return one.cache.has_value(); };
   out.size("attention.shared_kv_layers", static_cast<std::size_t>(std::ranges::count_if(traits.block, shares)));
   out.size("embedding_length_per_layer_input", traits.layer_values);
-  if (traits.logit_cap != 0) out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
+  // Even if there is none: llama.cpp takes one of 30 where the file is silent.
+  out.number("final_logit_softcapping", static_cast<double>(traits.logit_cap));
 }
 
 void write_experts(const Traits& traits, MetadataWriter& out) {
@@ -218,7 +236,7 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
     if (traits.expert_scores == ExpertScores::softmax) out.size("expert_gating_func", 1);
     out.size("expert_shared_count", traits.shared_feed_forward / width);
     out.add("expert_weights_scale", traits.expert_scale);
-  } else if (traits.shared_feed_forward != 0) {
+  } else if (traits.shared_feed_forward != 0 && !traits.experts_beside) {
     out.size("expert_shared_feed_forward_length", traits.shared_feed_forward);
   }
   if (traits.expert_groups > 1) {
@@ -235,9 +253,11 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  const bool gemma4 = traits.architecture == Architecture::gemma4;
+  const bool gemma = facts(traits.architecture).shared_caches;
   std::vector<std::size_t> widths;
-  for (const BlockTraits& one : traits.block) widths.push_back(gemma4 ? one.feed_forward : dense);
+  for (const BlockTraits& one : traits.block) {
+    widths.push_back(traits.experts_beside ? traits.shared_feed_forward : gemma ? one.feed_forward : dense);
+  }
   out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
   if (traits.latent != 0) {  // the cache has one head for all
@@ -249,8 +269,8 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
     out.size("attention.kv_lora_rank", traits.latent);
     if (traits.query_low != 0) out.size("attention.q_lora_rank", traits.query_low);
   } else {
-    if (gemma4) {
-      write_gemma4(traits, out);
+    if (gemma) {
+      write_gemma(traits, out);
     } else {
       write_mixers(traits, out);
     }
@@ -291,9 +311,6 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }
-  if (traits.layer_vocabulary != 0 && traits.layer_vocabulary != traits.vocabulary) {
-    refuse("with inputs of layers for some tokens only");
-  }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
   if (std::ranges::any_of(traits.block,
@@ -327,6 +344,20 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     if (std::abs(static_cast<double>(traits.attention_scale) - usual) > 1e-6 * usual) {
       notes.push_back("the scale of attention is stated, but llama.cpp takes that of the width of a head");
     }
+  }
+  if (traits.architecture == Architecture::gemma3n) {
+    notes.push_back(
+        "llama.cpp takes 4 streams, laurel layers of rank 64, 20 blocks with keys of their own and 10 with sparse "
+        "gates, and needs keys in all blocks, whatever the file says");
+  }
+  if (traits.architecture == Architecture::exaone4 && window != 0 && traits.blocks != 64) {
+    notes.push_back("windows are stated, but llama.cpp ignores them unless there are 64 blocks");
+  }
+  if (traits.architecture == Architecture::olmoe && traits.kv_heads != traits.heads) {
+    notes.push_back("llama.cpp only loads this architecture with as many heads of keys as of queries");
+  }
+  if (row.latent && traits.query_low == 0 && traits.blocks != 26 && traits.blocks != 27) {
+    notes.push_back("llama.cpp only loads models with uncompressed queries that have 26 or 27 blocks");
   }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
   if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
@@ -384,6 +415,16 @@ void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
   recipe.made.push_back(std::move(made));
 }
 
+/// Tokens beyond the table of inputs of layers have those of the first one; in GGUF the table says so.
+void extend_layer_inputs(const Traits& traits, ModelRecipe& recipe) {
+  if (traits.layer_values == 0) return;
+  const std::string name = matrix_name(traits, Role::layer_embedding, 0);
+  TensorRecipe& table = *std::ranges::find(recipe.tensors, name, &TensorRecipe::name);
+  const SourceRows first{table.parts.front().tensor, table.parts.front().first_row, 1};
+  table.parts.insert(table.parts.end(), traits.vocabulary - traits.layer_vocabulary, first);
+  table.shape = Shape{traits.vocabulary, table.shape.last()};
+}
+
 }  // namespace
 
 ModelRecipe gguf_recipe(const files::TensorFile& file) {
@@ -395,6 +436,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
   recipe.notes = gguf_losses(traits, file.path());
   recipe.tensors = decoder_recipes(traits, tensors, usual_naming(traits, true));
   add_rope_factors(traits, recipe);
+  extend_layer_inputs(traits, recipe);
   if (std::string note = encoder_note(tensors); !note.empty()) recipe.notes.push_back(std::move(note));
   for (const std::string& unused : tensors.unused()) {
     recipe.notes.push_back(
@@ -408,8 +450,9 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
                           {"general.name", title}};
   const auto dense = folder.config().root().find("intermediate_size");
   const std::size_t dense_size =
-      dense ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
-            : traits.block.front().feed_forward;  // 0 where there is none
+      dense && dense->kind() == files::JsonKind::number
+          ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
+          : traits.block.front().feed_forward;  // 0 where there is none
   for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
   if (traits.architecture == Architecture::mistral) {
     recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});

@@ -159,18 +159,32 @@ std::string inverse_of(float scale) {
   return same ? files::format_number(rounded) : files::format_number(inverse);
 }
 
+void write_gemma3n(const Traits& traits, Object& config) {
+  config.size("altup_num_inputs", traits.streams);
+  config.size("altup_active_idx", 0);
+  config.flag("altup_correct_scale", true);
+  config.size("laurel_rank", traits.laurel_rank);
+  std::string widths, shares;
+  for (const BlockTraits& one : traits.block) {
+    widths += fmt::format("{}{}", widths.empty() ? "" : ", ", one.feed_forward);
+    shares += fmt::format("{}{}", shares.empty() ? "" : ", ", files::format_number(one.sparsity));
+  }
+  config.raw("intermediate_size", fmt::format("[{}]", widths));
+  config.raw("activation_sparsity_pattern", fmt::format("[{}]", shares));
+}
+
 void write_gemma4(const Traits& traits, Object& config) {
-  const auto shared = static_cast<std::size_t>(
-      std::ranges::count_if(traits.block, [](const BlockTraits& one) { return one.cache.has_value(); }));
   const std::size_t feed_forward = traits.block.front().feed_forward, usual = traits.kv_heads;
   config.size("head_dim", window_head_values(traits));
-  config.size("num_kv_shared_layers", shared);
   config.flag("use_double_wide_mlp", traits.block.back().feed_forward != feed_forward);
   config.flag("attention_k_eq_v", std::ranges::any_of(traits.block, &BlockTraits::keys_are_values));
-  config.flag("enable_moe_block", false);
-  config.size("hidden_size_per_layer_input", traits.layer_values);
-  config.size("vocab_size_per_layer_input", traits.layer_values == 0 ? traits.vocabulary : traits.layer_vocabulary);
-  config.number_or_null("final_logit_softcapping", traits.logit_cap);
+  config.flag("enable_moe_block", traits.experts_beside);
+  if (traits.experts_beside) {
+    config.size("intermediate_size", traits.shared_feed_forward);
+    config.size("top_k_experts", traits.experts_used);
+    config.size("num_experts", traits.experts);
+    config.size("moe_intermediate_size", feed_forward);
+  }
   Object blocks;
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     if (traits.block[block].window != 0 && kv_heads_of(traits, block) == usual) continue;
@@ -180,6 +194,20 @@ void write_gemma4(const Traits& traits, Object& config) {
     blocks.raw(fmt::format("{}", block), one.json(files::JsonStyle::compact));
   }
   config.raw("per_layer_config", blocks.json(files::JsonStyle::compact));
+}
+
+void write_gemma(const Traits& traits, Object& config) {
+  const auto shared = static_cast<std::size_t>(
+      std::ranges::count_if(traits.block, [](const BlockTraits& one) { return one.cache.has_value(); }));
+  config.size("num_kv_shared_layers", shared);
+  config.size("hidden_size_per_layer_input", traits.layer_values);
+  config.size("vocab_size_per_layer_input", traits.layer_values == 0 ? traits.vocabulary : traits.layer_vocabulary);
+  config.number_or_null("final_logit_softcapping", traits.logit_cap);
+  if (traits.architecture == Architecture::gemma3n) {
+    write_gemma3n(traits, config);
+  } else {
+    write_gemma4(traits, config);
+  }
 }
 
 void write_falcon(const Traits& traits, Object& config) {
@@ -292,8 +320,8 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
     config.flag("use_qkv_bias", extras.attention_bias);
   } else if (architecture == Architecture::starcoder2) {
     config.flag("use_bias", extras.attention_bias);
-  } else if (architecture == Architecture::gemma4) {
-    write_gemma4(traits, config);
+  } else if (facts(architecture).shared_caches) {
+    write_gemma(traits, config);
   } else if (architecture == Architecture::falcon) {
     write_falcon(traits, config);
   }
@@ -303,7 +331,7 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
 void write_experts(const Traits& traits, const ConfigExtras& extras, Object& config) {
   const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t width = expert_feed_forward(traits);
-  if (width == 0) return;
+  if (width == 0 || traits.experts_beside) return;
   config.size("num_local_experts", traits.experts);
   config.size("num_experts_per_tok", traits.experts_used);
   if (!row.norm_experts || row.own_expert_width) config.flag("norm_topk_prob", traits.norm_expert_weights);

@@ -286,6 +286,35 @@ TEST(Recipe, MoreModelsGoToGgufAndBack) {
   }
 }
 
+// transformers gives tokens beyond the table those of the first one, and llama.cpp wants a row for each token.
+TEST(Recipe, InputsOfLayersForSomeTokensAreForAllInGguf) {
+  const testing::TempDir folder;
+  write_zeros(folder, R"({"model_type": "gemma3n_text", "hidden_size": 8, "num_attention_heads": 2, "head_dim": 4,
+      "num_key_value_heads": 1, "num_hidden_layers": 2, "intermediate_size": [16, 24], "num_kv_shared_layers": 0,
+      "vocab_size": 32, "vocab_size_per_layer_input": 29, "hidden_size_per_layer_input": 4, "laurel_rank": 2,
+      "activation_sparsity_pattern": [0.9, 0], "altup_num_inputs": 3, "max_position_embeddings": 16,
+      "layer_types": ["full_attention", "full_attention"]})");
+  const TensorFile source = TensorFile::open(folder.path().string());
+  const ModelRecipe recipe = make_recipe(source, FileForm::gguf);
+  const auto table = std::ranges::find(recipe.tensors, "per_layer_token_embd.weight", &TensorRecipe::name);
+  ASSERT_NE(table, recipe.tensors.end());
+  EXPECT_EQ(table->shape, (Shape{32, 8}));
+  ASSERT_EQ(table->parts.size(), 4U);
+  EXPECT_EQ(table->parts[0].rows, 29U);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_EQ(table->parts[i].first_row, 0U);
+    EXPECT_EQ(table->parts[i].rows, 1U);
+  }
+  const std::string path = (folder.path() / "m.gguf").string();
+  write_gguf(recipe, path);
+  const TensorFile gguf = TensorFile::open(path);
+  Traits wanted = read_traits(source);
+  wanted.layer_vocabulary = 32;
+  EXPECT_EQ(read_traits(gguf), wanted);
+  EXPECT_EQ(gguf.require("altup_proj.weight").shape, (Shape{2, 8, 8}));
+  EXPECT_EQ(gguf.require("blk.1.ffn_up.weight").shape, (Shape{24, 8}));
+}
+
 std::map<std::string, const TensorRecipe*> by_name(const ModelRecipe& recipe) {
   std::map<std::string, const TensorRecipe*> map;
   for (const TensorRecipe& tensor : recipe.tensors) map[tensor.name] = &tensor;
@@ -535,6 +564,33 @@ TEST(Recipe, WhatGgufCannotSay) {
   expect_found(notes(R"("model_type": "mistral", "sliding_window": 9)").at(0), "the sliding window of 9 is stated");
   expect_found(notes(R"("model_type": "smollm3", "no_rope_layers": [0, 1, 1, 1])").at(0), "every fourth");
   expect_found(notes(R"("model_type": "gemma2", "final_logit_softcapping": null)").at(0), "without soft caps");
+  expect_found(notes(R"("model_type": "exaone4", "sliding_window": 9)").at(0), "unless there are 64 blocks");
+  expect_found(
+      notes(R"("model_type": "olmoe", "num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2)").at(0),
+      "as many heads of keys");
+  expect_found(notes(R"("model_type": "deepseek_v2", "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 16,
+                        "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                        "n_shared_experts": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1)")
+                   .at(0),
+               "26 or 27 blocks");
+}
+
+// llama.cpp caps the logits of gemma4 at 30 where the file does not say that it has no cap.
+TEST(Recipe, NoCapIsStated) {
+  const Traits traits = config_traits(files::JsonFile::parse(
+      R"({"model_type": "gemma4_text", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "head_dim": 16,
+          "intermediate_size": 8, "vocab_size": 9, "max_position_embeddings": 4096, "final_logit_softcapping": null})",
+      "config.json"));
+  ASSERT_EQ(traits.logit_cap, 0);
+  const testing::TempDir temp;
+  const std::string path = (temp.path() / "m.gguf").string();
+  std::vector<GgufMetadata> metadata = {{"general.architecture", "gemma4"}};
+  for (const GgufMetadata& entry : traits_metadata(traits, 8)) metadata.push_back(entry);
+  GgufWriter(path, metadata, {}).commit();
+  const GgufFile file = GgufFile::open(path);
+  const GgufValue* const cap = file.find("gemma4.final_logit_softcapping");
+  ASSERT_NE(cap, nullptr);
+  EXPECT_EQ(gguf_traits(file).logit_cap, 0);
 }
 
 /// Fields that the small models do not have, through metadata and config and back.
@@ -552,7 +608,15 @@ TEST(Recipe, SettingsGoThereAndBack) {
       R"("model_type": "phi3", "partial_rotary_factor": 0.75, "sliding_window": 2047)",
       R"("model_type": "mistral", "rms_norm_eps": 3e-7, "rope_theta": 1234567.5)",
       R"("model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 5,
-         "norm_topk_prob": true)"};
+         "norm_topk_prob": true)",
+      R"("model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 7,
+         "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1024,
+         "truncate": true})",
+      R"("model_type": "deepseek_v2", "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 16,
+         "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 8, "num_experts_per_tok": 2,
+         "n_shared_experts": 2, "moe_intermediate_size": 5, "first_k_dense_replace": 1,
+         "rope_scaling": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 1024,
+         "mscale": 0.707, "mscale_all_dim": 0.707, "truncate": false})"};
   for (const char* fields : configs) {
     Traits traits = config_traits(files::JsonFile::parse(
         R"({"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 8,

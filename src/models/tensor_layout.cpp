@@ -157,7 +157,8 @@ void list_latent(const Traits& traits, const Naming& naming, Lister& list) {
 }
 
 /// Whether a block has no keys or values of its own, or no values because its keys are.
-bool lacks(const BlockTraits& block, Role role) {
+bool lacks(const Traits& traits, const BlockTraits& block, Role role) {
+  if (traits.streams != 0) return false;
   const bool value = role == Role::value || role == Role::value_bias;
   const bool key = role == Role::key || role == Role::key_bias || role == Role::key_norm;
   return block.cache ? key || value : block.keys_are_values && value;
@@ -165,7 +166,8 @@ bool lacks(const BlockTraits& block, Role role) {
 
 void list_projections(const Traits& traits, const Naming& naming, std::size_t block, Lister& list) {
   if (traits.latent != 0) return list_latent(traits, naming, list);
-  const auto has = [&](Role role) { return !lacks(traits.block[block], role); };
+  const auto has = [&](Role role) { return !lacks(traits, traits.block[block], role); };
+  const bool unused = traits.block[block].cache.has_value();  // older files of gemma3n have them all the same
   const bool gpt2 = traits.architecture == Architecture::gpt2;
   // transformers gives qwen2 these biases always and gpt2 all of them; converted files may come from relatives without.
   const bool biased = gpt2 || traits.architecture == Architecture::bert;
@@ -185,7 +187,7 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
       list.add(Role::query);
     }
     for (const Role role : {Role::key, Role::value}) {
-      if (has(role)) list.add(role);
+      if (has(role)) list.add(role, unused);
     }
     for (const Role role : {Role::query_bias, Role::key_bias, Role::value_bias}) {
       if (has(role)) list.add(role, bias_optional);
@@ -193,7 +195,7 @@ void list_projections(const Traits& traits, const Naming& naming, std::size_t bl
   }
   if (traits.query_norm != QueryNorm::none) {
     list.add(Role::query_norm);
-    if (has(Role::key_norm)) list.add(Role::key_norm);
+    if (has(Role::key_norm)) list.add(Role::key_norm, unused);
   }
   list.add(Role::attention_output);
   list.add(Role::attention_output_bias, !biased);
@@ -222,6 +224,12 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   const bool biased = facts(traits.architecture).feed_forward_bias;
   if (biased) list.add(Role::router_bias);
   if (traits.choice_bias) list.add(Role::choice_bias);
+  if (traits.experts_beside) {
+    for (const Role role :
+         {Role::router_norm, Role::expert_scale, Role::dense_post_norm, Role::experts_norm, Role::experts_post_norm}) {
+      list.add(role);
+    }
+  }
   if (traits.shared_feed_forward != 0) {
     if (traits.shared_router) list.add(Role::shared_router);
     if (traits.architecture == Architecture::granitemoehybrid && !naming.gguf) {
@@ -231,7 +239,10 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
       for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
     }
   }
-  if (naming.gguf) {
+  if (naming.gguf && naming.fused_experts) {
+    list.add_stacked("ffn_gate_up_exps.weight", {Role::gate, Role::up});
+    list.add_stacked("ffn_down_exps.weight", {Role::down});
+  } else if (naming.gguf) {
     for (const Role role : kMatrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
@@ -243,6 +254,9 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
   } else if (traits.architecture == Architecture::granitemoe || traits.architecture == Architecture::granitemoehybrid) {
     list.add_stacked("block_sparse_moe.input_linear.weight", {Role::gate, Role::up});
     list.add_stacked("block_sparse_moe.output_linear.weight", {Role::down});
+  } else if (traits.experts_beside) {
+    list.add_stacked("experts.gate_up_proj", {Role::gate, Role::up});
+    list.add_stacked("experts.down_proj", {Role::down});
   } else if (naming.stacked_experts) {
     list.add_stacked("mlp.experts.gate_up_proj", {Role::gate, Role::up});
     list.add_stacked("mlp.experts.down_proj", {Role::down});
@@ -280,6 +294,7 @@ Naming usual_naming(const Traits& traits, bool gguf) {
   return {.gguf = gguf,
           .fused_qkv = !row.fused_qkv.empty(),
           .fused_gate_up = row.fused_gate_up,
+          .fused_experts = gguf && traits.experts_beside,
           .stacked_experts = gguf && traits.experts > 0,
           .fused_key_values = !gguf};
 }
@@ -292,6 +307,7 @@ Naming naming_of(const files::TensorFile& file, const Traits& traits) {
                        (naming.fused_qkv && file.find("blk.0.attn_q.weight") == nullptr);
     naming.fused_key_values = file.find("blk.0.attn_kv_b.weight") != nullptr;
     naming.fused_gate_up = naming.fused_gate_up && file.find("blk.0.ffn_gate.weight") == nullptr;
+    naming.fused_experts = file.find(fmt::format("blk.{}.ffn_gate_up_exps.weight", first_experts(traits))) != nullptr;
   } else if (traits.experts > 0) {
     const std::string name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first_experts(traits));
     const files::StoredTensor* const stacked = find_weight(file, name);
@@ -330,6 +346,15 @@ std::vector<LayoutTensor> outer_layout(const Traits& traits, const Naming& namin
   if (traits.layer_values != 0) {
     for (const Role role : {Role::layer_embedding, Role::layer_projection, Role::layer_projection_norm}) list.add(role);
   }
+  if (traits.streams != 0) {
+    for (const Role role : {Role::stream_projection, Role::stream_merge}) {
+      const std::string name = tensor_name(traits, naming.gguf, role);
+      if (naming.gguf) list.add_copies(name, {role}, traits.streams - 1);
+      for (std::size_t i = 0; !naming.gguf && i + 1 < traits.streams; ++i) {
+        list.add_named(fmt::format("{}.{}.weight", name, i), {role}).first_expert = i;
+      }
+    }
+  }
   return list.take();
 }
 
@@ -342,6 +367,15 @@ std::vector<LayoutTensor> block_layout(const Traits& traits, const Naming& namin
     if (biased) list.add(Role::attention_norm_bias);
   }
   const BlockTraits& own = traits.block[block];
+  if (traits.streams != 0) {
+    for (const Role role : {Role::stream_router, Role::stream_router_norm, Role::stream_prediction,
+                            Role::stream_correction, Role::stream_scale}) {
+      list.add(role);
+    }
+  }
+  if (traits.laurel_rank != 0) {
+    for (const Role role : {Role::laurel_low, Role::laurel_up, Role::laurel_norm}) list.add(role);
+  }
   if (has_attention(own.mixer)) list_projections(traits, naming, block, list);
   list_mixer(traits, naming, own.mixer, list);
   if (norms_after) list.add(Role::attention_post_norm);
@@ -449,6 +483,21 @@ RoleExtent extent_of(const Traits& traits, Role role, std::size_t block) noexcep
     case Role::layer_output: return {width, traits.layer_values};
     case Role::layer_post_norm: return {width, 1, true};
     case Role::block_scale: return {1, 1, true};
+    case Role::router_norm:
+    case Role::dense_post_norm:
+    case Role::experts_norm:
+    case Role::experts_post_norm:
+    case Role::stream_router_norm:
+    case Role::stream_scale:
+    case Role::laurel_norm: return {width, 1, true};
+    case Role::expert_scale: return {traits.experts, 1, true};
+    case Role::stream_projection:
+    case Role::stream_merge: return {width, width};
+    case Role::stream_router: return {traits.streams, width};
+    case Role::stream_prediction: return {traits.streams * traits.streams, traits.streams, true};
+    case Role::stream_correction: return {traits.streams, traits.streams, true};
+    case Role::laurel_low: return {traits.laurel_rank, width};
+    case Role::laurel_up: return {width, traits.laurel_rank};
     case Role::attention_gate: return {query, width};
     case Role::channels: return {channels, width};
     case Role::input_gate:
@@ -484,8 +533,9 @@ const files::StoredTensor* find_weight(const files::TensorFile& file, std::strin
 
 std::string matrix_name(const Traits& traits, Role role, std::size_t block) {
   const Naming naming = usual_naming(traits, true);
-  constexpr std::array kOuter = {Role::rope_factors, Role::output_bias, Role::layer_embedding, Role::layer_projection,
-                                 Role::layer_projection_norm};
+  constexpr std::array kOuter = {Role::rope_factors,     Role::output_bias,           Role::layer_embedding,
+                                 Role::layer_projection, Role::layer_projection_norm, Role::stream_projection,
+                                 Role::stream_merge};
   const bool outer = role < Role::attention_norm || std::ranges::find(kOuter, role) != kOuter.end();
   const std::vector<LayoutTensor> tensors = outer ? outer_layout(traits, naming) : block_layout(traits, naming, block);
   const auto found = std::ranges::find_if(

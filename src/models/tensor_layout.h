@@ -32,6 +32,7 @@ struct Naming {
   bool gguf = false;
   bool fused_qkv = false;         ///< q, k and v are one tensor
   bool fused_gate_up = false;     ///< gate and up are one tensor
+  bool fused_experts = false;     ///< gate and up of experts are one tensor: GGUF
   bool stacked_experts = false;   ///< all experts are one tensor: GGUF; with gate and up fused: some folders
   bool fused_key_values = false;  ///< key_up and value_up are one tensor
   bool mxfp4_experts = false;     ///< experts of gpt_oss as they are published; else their transposes

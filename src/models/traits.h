@@ -51,6 +51,7 @@ enum class Architecture : std::uint8_t {
   stablelm,
   falcon,
   gemma3,
+  gemma3n,
   gemma4,
   lfm2,
   lfm2_moe,
@@ -138,6 +139,7 @@ struct BlockTraits {
   bool keys_are_values = false;               ///< values are the keys before their norm
   std::optional<std::size_t> cache = {};      ///< an earlier block whose keys and values it attends to
   bool attention_norm = true;                 ///< where there are norms before
+  double sparsity = 0;                        ///< share of the values of a gate that are cut off; 0: none are
 
   bool operator==(const BlockTraits&) const = default;
 };
@@ -209,9 +211,13 @@ struct Traits {
   float expert_scale = 1;
   std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
   bool shared_router = false;           ///< which weighs it
+  bool experts_beside = false;          ///< the shared expert is a dense layer: each side has norms of its own
 
   /// Inputs that each block has besides the stream: their width, and tokens that have some. 0: there are none.
   std::size_t layer_values = 0, layer_vocabulary = 0;
+
+  std::size_t streams = 0;      ///< of each token; 0: one
+  std::size_t laurel_rank = 0;  ///< of a narrow layer beside attention; 0: there is none
 
   RecurrentTraits recurrent;
   bool tied_output = false;  ///< logits by the token embedding
@@ -240,6 +246,10 @@ std::size_t head_values_of(const Traits& traits, std::size_t block);
 std::size_t kv_heads_of(const Traits& traits, std::size_t block);
 /// The values of a head in the blocks with a window; those of the model if there are none.
 std::size_t window_head_values(const Traits& traits);
+/// How many standard deviations above the mean a value must be where that share is cut off; values are taken to be
+/// normally distributed. And the share, rounded to what a person would have written.
+float sparse_deviations(double share);
+double sparse_share(float deviations);
 
 /// Whether each block rotates, and the window of each.
 std::vector<bool> rope_of_blocks(const Traits& traits);

@@ -232,6 +232,7 @@ constexpr Defaults kDefaults[] = {
     {Architecture::qwen3, 128},
     {Architecture::falcon, 0, 0, 0, 0, 2048},
     {Architecture::gemma3, 256, 8, 4, 262208, 131072},
+    {Architecture::gemma3n, 256, 8, 2, 262400, 32768},
     {Architecture::gemma4, 256, 8, 4, 262144, 131072},
 };
 Defaults defaults_of(Architecture architecture) {
@@ -311,17 +312,6 @@ void read_branches(const ConfigFields& config, Traits& traits) {
   } else if (traits.architecture == Architecture::glm4_moe && !config.flag("use_qk_norm", false)) {
     traits.query_norm = QueryNorm::none;
   }
-}
-
-/// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.
-template <class Take>
-void for_each_block(const files::JsonValue& list, std::string_view key, std::size_t blocks, Take&& take) {
-  const auto elements = list.elements(key);
-  if (elements.size() != blocks) {
-    list.fail(fmt::format("{} has {} entries for {} blocks", key, elements.size(), blocks));
-  }
-  std::size_t block = 0;
-  for (const files::JsonMember member : elements) take(block++, member.value);
 }
 
 void read_rope_blocks(const ConfigFields& config, Traits& traits) {
@@ -471,9 +461,9 @@ Traits config_traits(const files::JsonFile& file) {
     read_scan_sizes(config, traits);
   } else {
     read_sizes(config, traits);
-    if (row.architecture == Architecture::gemma4) {
+    if (row.shared_caches) {
       read_windows(config, traits);
-      read_config_gemma4(config, traits);
+      read_config_gemma(config, traits);
     }
     read_branches(config, traits);
   }

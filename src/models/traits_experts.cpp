@@ -69,8 +69,17 @@ void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
   if (traits.architecture == Architecture::falcon) {
     return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
   }
-  if (!row.experts)
-    return set_feed_forward(traits, config.size(config.either("block_ff_dim", "intermediate_size"), kMaxFeedForward));
+  if (!row.experts) {
+    const std::string_view key = config.either("block_ff_dim", "intermediate_size");
+    const auto widths = config.find(key);
+    if (!widths || widths->kind() != files::JsonKind::array) {
+      return set_feed_forward(traits, config.size(key, kMaxFeedForward));
+    }
+    for_each_block(*widths, key, traits.blocks, [&](std::size_t block, const files::JsonValue& width) {
+      traits.block[block].feed_forward = static_cast<std::size_t>(width.integral(key, 1, kMaxFeedForward));
+    });
+    return;
+  }
   traits.experts = config.size(experts_key(config), kMaxExperts);
   traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
   const std::vector<bool> blocks = config_blocks(config, traits);
@@ -89,7 +98,7 @@ void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
   const ArchitectureFacts& row = facts(traits.architecture);
   traits.experts = fields.count("expert_count", kMaxExperts, 0);
   if (!row.experts) {
-    if (traits.experts > 0) {
+    if (traits.experts > 0 && !row.experts_beside) {
       fields.refuse(fmt::format("experts in a model of architecture '{}' are not supported", row.gguf));
     }
     const auto widths = fields.sizes("feed_forward_length", kMaxFeedForward, traits.blocks);

@@ -97,7 +97,7 @@ void read_sizes(const GgufFields& fields, Traits& traits) {
   if (fields.has("attention.head_count_kv")) {
     // One number, or one for each block, of which those without attention have none.
     const bool recurs = !facts(architecture).mixer_prefix.empty();
-    traits.kv_heads = architecture == Architecture::gemma4
+    traits.kv_heads = facts(architecture).shared_caches
                           ? fields.sizes("attention.head_count_kv", kMaxHeads, traits.blocks).front()
                       : recurs ? std::ranges::max(fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks))
                                : fields.size("attention.head_count_kv", kMaxHeads);
@@ -131,8 +131,7 @@ void read_rope_scaling(const GgufFields& fields, Traits& traits) {
         static_cast<double>(fields.size("rope.scaling.original_context_length", kMaxContext, traits.context));
     scaling.beta_fast = fields.positive("rope.scaling.yarn_beta_fast", kMaxFactor, scaling.beta_fast);
     scaling.beta_slow = fields.positive("rope.scaling.yarn_beta_slow", kMaxFactor, scaling.beta_slow);
-    // All of gpt_oss are trained without rounding; llama.cpp rounds all the same.
-    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", traits.architecture != Architecture::gpt_oss);
+    scaling.truncate = fields.flag("rope.scaling.yarn_truncate", facts(traits.architecture).yarn_truncates);
     const double growth = fields.number("rope.scaling.yarn_log_multiplier", kMaxFactor, 0) * 10;
     if (traits.latent != 0 && growth != 0) {
       scaling.scale_growth = growth;
@@ -302,7 +301,7 @@ Traits gguf_traits(const GgufFile& file) {
   if (traits.heads != 0) read_gguf_feed_forward(fields, traits);
   read_gguf_mixers(fields, traits);
   read_windows(fields, traits);
-  if (architecture == Architecture::gemma4) read_gguf_gemma4(fields, traits);
+  if (facts(architecture).shared_caches) read_gguf_gemma(fields, traits);
   if (traits.heads != 0) read_rope(fields, traits);
   read_multipliers(fields, traits);
   read_branches(fields, traits);

@@ -28,12 +28,25 @@ inline constexpr std::int64_t kMaxFeedForward = 1 << 22;
 inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
 inline constexpr std::int64_t kMaxContext = 0x7fffffff;  // positions are 32-bit integers
 inline constexpr std::int64_t kMaxExperts = 4096;
+inline constexpr std::int64_t kMaxStreams = 64;
 inline constexpr std::int64_t kMaxTokenTypes = 256;
 inline constexpr std::int64_t kMaxClasses = 1 << 16;
 inline constexpr double kMinPositive = 1e-30;  // of what must be above 0: inverses and squares stay finite
 inline constexpr double kMaxEps = 1;
 inline constexpr double kMaxRopeBase = 1e15;
 inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope factors; their inverses too
+
+/// Calls take(block, entry) for each entry of a list under `key`. Throws FormatError unless it has one for each block.
+template <class Take>
+void for_each_block(const files::JsonValue& list, std::string_view key, std::size_t blocks, Take&& take) {
+  const auto elements = list.elements(key);
+  if (elements.size() != blocks) {
+    list.fail(std::string(key) + " has " + std::to_string(elements.size()) + " entries for " + std::to_string(blocks) +
+              " blocks");
+  }
+  std::size_t block = 0;
+  for (const files::JsonMember member : elements) take(block++, member.value);
+}
 
 /// Reads a config.json.
 Traits config_traits(const files::JsonFile& config);
@@ -60,9 +73,9 @@ inline constexpr std::string_view kNoTokenizer = "no_vocab";
 
 /// Feed-forward layers and experts: widths of all blocks, and all traits of experts. REQUIRES: blocks is set.
 void read_config_feed_forward(const ConfigFields& config, Traits& traits);
-/// What gemma 4 has besides. REQUIRES: sizes and windows are set.
-void read_config_gemma4(const ConfigFields& config, Traits& traits);
-void read_gguf_gemma4(const GgufFields& fields, Traits& traits);
+/// What gemma 3n and 4 have besides. REQUIRES: sizes and windows are set.
+void read_config_gemma(const ConfigFields& config, Traits& traits);
+void read_gguf_gemma(const GgufFields& fields, Traits& traits);
 void read_gguf_feed_forward(const GgufFields& fields, Traits& traits);
 /// The key of config.json with the number of experts.
 std::string_view experts_key(const ConfigFields& config);

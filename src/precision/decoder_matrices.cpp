@@ -36,6 +36,8 @@ DecoderMatrices::DecoderMatrices(const std::string& path)
   add({Role::token_embedding, 0, 0});
   for (std::size_t block = 0; block < traits_.blocks; ++block) {
     for (const Role role : kBlockRoles) {
+      // Files may have keys and values for blocks that attend to those of others; they are never used.
+      if (traits_.block[block].cache && (role == Role::key || role == Role::value)) continue;
       const bool of_experts =
           traits_.block[block].experts && (role == Role::gate || role == Role::up || role == Role::down);
       const bool of_heads = role == Role::key_up || role == Role::value_up;

@@ -330,6 +330,8 @@ void multiply_tokens(std::int32_t (&c)[4], const std::uint32_t (&a)[4], const st
   multiply_bytes<true, kSigned>(c, a, b);
 }
 
+inline float power_of_2(float x) { return std::exp2(x); }
+
 inline void let_next_in() {}
 inline void wait_for_previous() {}
 

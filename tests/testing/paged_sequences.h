@@ -27,7 +27,8 @@ class PagedSequences {
   struct Piece {
     std::size_t sequence;
     std::vector<TokenId> ids;
-    bool is_read = true;  ///< the logits after its last token are wanted
+    bool is_read = true;                       ///< the logits after its last token are wanted
+    std::size_t kept_tokens = 0, kept_by = 0;  ///< after so many of the tokens another sequence gets the states
   };
   /// Logits after the pieces that are read, in their order.
   std::vector<std::vector<float>> run(const std::vector<Piece>& pieces) {
@@ -43,7 +44,9 @@ class PagedSequences {
                           .past = size,
                           .tokens = piece.ids.size(),
                           .pages = pages_[piece.sequence],
-                          .state = static_cast<std::uint32_t>(piece.sequence)});
+                          .state = static_cast<std::uint32_t>(piece.sequence),
+                          .kept_tokens = piece.kept_tokens,
+                          .kept_state = static_cast<std::uint32_t>(piece.kept_by)});
       size += piece.ids.size();
       positions = std::max(positions, size);
     }
@@ -59,18 +62,26 @@ class PagedSequences {
     return made;
   }
 
-  /// Makes the first tokens of one sequence those of another, in its own pages.
+  /// Makes the first tokens of one sequence those of another, in its own pages, with the states of all tokens.
   void copy(std::size_t from, std::size_t to, std::size_t tokens) {
+    copy_rows(from, to, tokens);
+    for (const auto& part : cache_.parts) {
+      part->copy_state(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
+    }
+  }
+
+  /// The same without states, which the other one has already.
+  void copy_rows(std::size_t from, std::size_t to, std::size_t tokens) {
     for (std::size_t i = 0; i * kPageRows < tokens; ++i) {
       for (const auto& part : cache_.parts) {
         part->copy(pages_[from][i], pages_[to][i], std::min(kPageRows, tokens - i * kPageRows));
       }
     }
-    for (const auto& part : cache_.parts) {
-      part->copy_state(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
-    }
     sizes_[to] = tokens;
   }
+
+  /// Forgets the tokens of a sequence.
+  void restart(std::size_t sequence) { sizes_[sequence] = 0; }
 
  private:
   const lm::LoadedModel& model_;

@@ -27,9 +27,9 @@ void CpuPass::run(const Experts& step) {
   const std::size_t used = step.used, rows = tokens * used;
   const std::optional<std::size_t> singles = singles_of({0, tokens});
   const std::span<float> scores = sized(work_.scores, tokens * step.count);
-  run_router(step.router, step.router_bias, in, scores);
+  run_router(step.router, step.router_bias, values(step.router_in), scores);
   Routing& routing = work_.routing;
-  routing.route(step, scores, vector(step.choice_bias), tokens);
+  routing.route(step, scores, vector(step.choice_bias), tokens, vector(step.expert_scale));
   routing.count_singles(step, singles.value_or(0));
 
   // A single token is what all of its experts read; several are gathered expert by expert. The expert that all of them

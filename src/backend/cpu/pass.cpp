@@ -107,6 +107,8 @@ std::span<float> CpuPass::values(Slot slot) {
   if (slot == Slot::logits) return logits_;
   const std::size_t cols = sizes_->of(slot);
   if (slot == Slot::stream) return std::span(work_.stream()).subspan(live_.first * cols, live_.count * cols);
+  if (slot == Slot::streams)
+    return sized(work_.at(slot), tokens_ * cols).subspan(live_.first * cols, live_.count * cols);
   return sized(work_.at(slot), (of_read_tokens(slot) ? read_ : live_).count * cols);
 }
 
@@ -176,6 +178,7 @@ void CpuPass::embed(std::span<const Token> ids, const RowTable& table, const Row
   table.look_up(ids, x);
   if (step.scale != 1) kernels::scale(x, step.scale);
   if (step.layers) make_layer_inputs(*step.layers, ids, layers);
+  if (step.streams) start_streams(*step.streams);
   const std::span<const float> positions = vector(step.positions), types = vector(step.types);
   std::size_t first = 0;
   for (const Segment& segment : segments) {
@@ -264,7 +267,20 @@ void CpuPass::run(const NormHeads& step) {
   });
 }
 
-void CpuPass::run(const Add& step) { kernels::add_scaled(values(Slot::branch), step.factor, values(Slot::stream)); }
+void CpuPass::run(const Add& step) {
+  const std::span<const float> from = values(step.from);
+  const std::span<float> to = values(step.to);
+  if (step.to != Slot::streams) {
+    kernels::add_scaled(from, step.factor, to);
+  } else {
+    const std::size_t width = sizes_->width, count = sizes_->streams;
+    for (std::size_t row = 0; row < live_.count * count; ++row) {
+      if (row % count == 0) continue;
+      kernels::add_scaled(from.subspan(row / count * width, width), step.factor, to.subspan(row * width, width));
+    }
+  }
+  if (step.scale != 1) kernels::scale(to, step.scale);
+}
 
 void CpuPass::run(const AdjustLogits& step) {
   if (step.scale != 1) kernels::scale(logits_, step.scale);
@@ -406,7 +422,16 @@ void CpuPass::run(const TakeLayerInput& step) {
   }
 }
 
-void CpuPass::run(const ScaleStream& step) { kernels::scale(values(Slot::stream), vector(step.factor).front()); }
+void CpuPass::run(const ScaleStream& step) {
+  const std::span<const float> factor = vector(step.factor);
+  const std::span<float> stream = values(Slot::stream), out = values(step.out);
+  if (step.out != Slot::stream) kernels::copy(stream, out);
+  if (factor.size() == 1) return kernels::scale(out, factor.front());
+  for (std::size_t at = 0; at < out.size(); at += factor.size()) {
+    const std::span<float> row = out.subspan(at, factor.size());
+    kernels::activate_mul(kernels::Activation::linear, row, factor, row);
+  }
+}
 
 void CpuPass::run(const Gate& step) {
   const std::span<float> at = values(step.at);

@@ -53,6 +53,7 @@ class CpuPass {
         sizes_(&runner.program().sizes),
         work_(work),
         singles_(singles),
+        tokens_(tokens),
         live_{0, tokens},
         read_{0, tokens} {}
 
@@ -103,6 +104,17 @@ class CpuPass {
   void run(const NormValues& step);
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
+  void run(const SparseGate& step);
+  void start_streams(const StartStreams& step);
+  void run(const PredictStreams& step);
+  void run(const CorrectStreams& step);
+  void run(const MergeStreams& step);
+  /// What PredictStreams and CorrectStreams call m: [tokens][streams]. `gathered`: room for the norm of the stream.
+  template <class Step>
+  std::span<const float> mixing(const Step& step, std::span<float> gathered);
+  /// Each of `count` matrices, numbered as those of experts, times rows of its own: [matrices][tokens][width].
+  std::span<float> multiply_streams(const WeightKey& first, std::size_t count,
+                                    std::span<const std::span<const float>> x);
   /// Calls run(segment, its first token in the batch) for all segments: those of one token side by side.
   template <class Run>
   void for_each_segment(Run&& run);
@@ -116,6 +128,7 @@ class CpuPass {
   const Sizes* sizes_;  // of the block at hand, or of the output
   Workspace& work_;
   const std::optional<std::size_t> singles_;
+  const std::size_t tokens_;
   RowRange live_;            // of the stream, that steps work on
   RowRange read_;            // those of the live rows that later steps need
   std::span<float> logits_;  // of the live rows; empty: the output is not computed

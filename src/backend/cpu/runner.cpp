@@ -167,6 +167,11 @@ void CpuRunner::finish() {
   const auto& layers = program_->embed.layers;
   const bool whole = !layers || (layer_table_.matrix.rows != 0 && weights_.matrix(layers->projection) != nullptr &&
                                  weights_.vector(layers->norm) != nullptr);
+  const auto& streams = program_->embed.streams;
+  for (std::size_t i = 0; streams && i + 1 < streams->count; ++i) {
+    if (weights_.matrix(streams->projection.of_expert(i)) == nullptr)
+      throw UsageError("a decoder has no other streams");
+  }
   if (table_.matrix.rows == 0 || !whole) throw UsageError("a decoder has no token embedding");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "imago/error.h"
+#include "kernels/cuda/recurrent.h"
 
 namespace imago::backend::cuda {
 
@@ -20,6 +21,12 @@ class Fuser {
     while (at_ < steps_.size()) {
       if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
         attention(fused);
+      } else if (peek<Gate>() != nullptr || peek<ShortConv>() != nullptr) {
+        fused.push_back(convolve());
+      } else if (peek<LinearScan>() != nullptr || peek<ChannelScan>() != nullptr) {
+        fused.push_back(scan());
+      } else if (joins_products(fused)) {
+        ++at_;
       } else {
         fused.push_back(next());
       }
@@ -61,8 +68,10 @@ class Fuser {
 
   FusedStep next() {
     if (const auto* const products = peek<Products>();
-        products != nullptr && (products->in == Slot::query || products->in == Slot::hidden)) {
-      return finish_branch();
+        products != nullptr && products->in != Slot::stream && products->in != Slot::normed) {
+      if (products->in == Slot::query || products->in == Slot::hidden || products->in == Slot::scanned)
+        return finish_branch();
+      return slot_products();
     }
     const std::optional<Norm> norm = stream_norm();
     if (peek<Experts>() != nullptr) return experts(norm);
@@ -89,11 +98,90 @@ class Fuser {
     for (const Product& product : products->list) {
       const bool fits = out ? product.out == *out
                             : product.out == Slot::query || product.out == Slot::key || product.out == Slot::value ||
-                                  product.out == Slot::hidden;
+                                  product.out == Slot::hidden || product.out == Slot::channels ||
+                                  product.out == Slot::input_gate || product.out == Slot::output_gate ||
+                                  product.out == Slot::step;
       if (!fits) refuse();
     }
     ++at_;
     return {norm, products->list};
+  }
+
+  /// Attention beside a scan reads the norm that the scan has read: its products join those, if the stream is still the
+  /// same and they write to slots of their own.
+  bool joins_products(std::vector<FusedStep>& fused) const {
+    const auto* const products = peek<Products>();
+    if (products == nullptr || products->in != Slot::normed) return false;
+    const auto last = std::find_if(fused.rbegin(), fused.rend(), [](const FusedStep& step) {
+      return !std::holds_alternative<SlotProducts>(step) && !std::holds_alternative<Convolve>(step) &&
+             !std::holds_alternative<Scan>(step);
+    });
+    auto* const before = last == fused.rend() ? nullptr : std::get_if<StreamProducts>(&*last);
+    if (before == nullptr || !before->norm) refuse();
+    for (const Product& product : products->list) {
+      const bool is_attention = product.out == Slot::query || product.out == Slot::key || product.out == Slot::value;
+      if (!is_attention || std::ranges::find(before->products, product.out, &Product::out) != before->products.end())
+        refuse();
+      before->products.push_back(product);
+    }
+    return true;
+  }
+
+  SlotProducts slot_products() {
+    const Products& products = require<Products>();
+    SlotProducts made{.in = products.in, .products = products.list};
+    for (const Product& product : made.products) {
+      const bool fits =
+          (made.in == Slot::channels && (product.out == Slot::step_low || product.out == Slot::input_gate)) ||
+          (made.in == Slot::step_low && product.out == Slot::step);
+      if (!fits) {
+        --at_;
+        refuse();
+      }
+    }
+    return made;
+  }
+
+  /// A gate of that slot, if it is next.
+  std::optional<Gate> take_gate(Slot at) {
+    const auto* const gate = peek<Gate>();
+    if (gate == nullptr || gate->at != at) return std::nullopt;
+    ++at_;
+    return *gate;
+  }
+
+  Convolve convolve() {
+    const auto linear_gate = [&](Slot at) {
+      if (const auto* const gate = peek<Gate>(); gate != nullptr && gate->activation != kernels::Activation::linear)
+        refuse();
+      return take_gate(at);
+    };
+    Convolve made;
+    made.in_gate = linear_gate(Slot::channels);
+    made.conv = require<ShortConv>();
+    if (made.conv.out == Slot::scanned) made.out_gate = linear_gate(Slot::scanned);
+    return made;
+  }
+
+  Scan scan() {
+    Scan made;
+    if (const auto* const linear = peek<LinearScan>()) {
+      if (linear->shape.keys > kernels::cuda::kMostScanKeys) refuse();
+      made.scan = *linear;
+    } else {
+      const auto& channels = *peek<ChannelScan>();
+      if (channels.states > kernels::cuda::kMostChannelStates) refuse();
+      made.scan = channels;
+    }
+    ++at_;
+    made.gate = take_gate(Slot::scanned);
+    made.gate_first = made.gate.has_value();
+    if (const auto* const norm = peek<NormHeads>(); norm != nullptr && norm->at == Slot::scanned) {
+      made.norm = *norm;
+      ++at_;
+      if (!made.gate) made.gate = take_gate(Slot::scanned);
+    }
+    return made;
   }
 
   bool reads_attention() const {
@@ -104,12 +192,14 @@ class Fuser {
   void attention(std::vector<FusedStep>& fused) {
     PlaceAndAttend made;
     while (const auto* const norm = take<NormHeads>()) {
+      if (norm->at != Slot::query && norm->at != Slot::key) refuse();
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
     made.attend = require<Attend>();
     if (!made.attend.causal) {
       throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
     }
+    made.gate = take_gate(Slot::query);
     // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
     // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
     if (!reads_attention()) {
@@ -136,6 +226,8 @@ class Fuser {
 
   ExpertsBranch experts(const std::optional<Norm>& norm) {
     check_input(peek<Experts>()->in, norm);
+    const Experts& step = *peek<Experts>();
+    if (step.router_in != step.in || step.expert_scale || step.down.out != Slot::branch) refuse();
     ExpertsBranch made{.norm = norm, .experts = require<Experts>()};
     end(made.post_norm, made.factor);
     return made;
@@ -147,7 +239,10 @@ class Fuser {
       post_norm = *norm;
       ++at_;
     }
-    factor = require<Add>().factor;
+    const auto* const add = peek<Add>();
+    if (add == nullptr || add->from != Slot::branch || add->to != Slot::stream || add->scale != 1) refuse();
+    factor = add->factor;
+    ++at_;
   }
 
   std::span<const Step> steps_;
@@ -165,8 +260,15 @@ std::string joined(std::initializer_list<std::optional<Step>> steps) {
 std::string text_of(const StreamProducts& step) {
   return joined({step.norm, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
 }
+std::string text_of(const SlotProducts& step) { return joined({Products{step.in, step.products}}); }
 std::string text_of(const PlaceAndAttend& step) {
-  return fmt::format("{} for {}", joined({step.query_norm, step.key_norm, step.attend}), name(step.reader.role));
+  return fmt::format("{} for {}", joined({step.query_norm, step.key_norm, step.attend, step.gate}),
+                     name(step.reader.role));
+}
+std::string text_of(const Convolve& step) { return joined({step.in_gate, step.conv, step.out_gate}); }
+std::string text_of(const Scan& step) {
+  const Step scan = std::visit([](const auto& one) { return Step(one); }, step.scan);
+  return step.gate_first ? joined({scan, step.gate, step.norm}) : joined({scan, step.norm, step.gate});
 }
 std::string text_of(const FinishBranch& step) {
   return joined({Products{step.in, {step.product}}, step.post_norm, Add{step.factor}});
@@ -189,6 +291,11 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
     throw UnsupportedError("the CUDA backend runs no classifiers; load the model without a device");
   }
   return fused;
+}
+
+bool passes_tokens(const FusedStep& step) noexcept {
+  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<Convolve>(step) ||
+         std::holds_alternative<Scan>(step);
 }
 
 std::string text(const FusedStep& step) {

@@ -21,12 +21,34 @@ struct StreamProducts {
   std::vector<Product> products;
 };
 
-/// Norms of heads, rotation, cache and attention. Results are rounded to int8 along the way if `reader`, which
-/// multiplies them next, takes int8.
+/// Products of what a step of the block has left in a slot, which others read.
+struct SlotProducts {
+  Slot in = Slot::channels;
+  std::vector<Product> products;
+};
+
+/// Norms of heads, rotation, cache, attention and its gate. Results are rounded to int8 along the way if `reader`,
+/// which multiplies them next, takes int8.
 struct PlaceAndAttend {
   std::optional<NormHeads> query_norm = {}, key_norm = {};
   Attend attend;
+  std::optional<Gate> gate = {};
   WeightKey reader;
+};
+
+/// A short convolution, with the gates of what goes in and of what comes out.
+struct Convolve {
+  std::optional<Gate> in_gate = {};
+  ShortConv conv;
+  std::optional<Gate> out_gate = {};
+};
+
+/// A scan from raw sizes of steps, and in a second launch what follows in place.
+struct Scan {
+  std::variant<LinearScan, ChannelScan> scan;
+  std::optional<NormHeads> norm = {};
+  std::optional<Gate> gate = {};
+  bool gate_first = false;
 };
 
 /// The product that ends a branch: it adds to the stream itself, or with a norm after it leaves the sum to the launch
@@ -46,7 +68,11 @@ struct ExpertsBranch {
   float factor = 1;
 };
 
-using FusedStep = std::variant<StreamProducts, PlaceAndAttend, FinishBranch, ExpertsBranch>;
+using FusedStep =
+    std::variant<StreamProducts, SlotProducts, PlaceAndAttend, Convolve, Scan, FinishBranch, ExpertsBranch>;
+
+/// Whether a token's results depend on those before it.
+bool passes_tokens(const FusedStep& step) noexcept;
 
 struct FusedBlock {
   Sizes sizes;

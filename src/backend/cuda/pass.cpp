@@ -42,7 +42,7 @@ TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
 Pass::Pass(const Part& part)
     : part_(part),
       stream_(part.device),
-      places_(part.device),
+      places_(part.device, part.has_states()),
       step_scratch_(part.device),
       prompt_scratch_(part.device) {
   for (const FusedBlock& block : part.fused.blocks) {
@@ -84,6 +84,12 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
     if (one == &up_ && !has_splits_) continue;
     grow(*one, device, expert_rows * sizes.feed_forward + tokens * sizes.shared_feed_forward);
   }
+  for (const auto& [array, slot] :
+       {std::pair(&channels_, Slot::channels), std::pair(&convolved_, Slot::channels),
+        std::pair(&input_gate_, Slot::input_gate), std::pair(&output_gate_, Slot::output_gate),
+        std::pair(&step_, Slot::step), std::pair(&step_low_, Slot::step_low), std::pair(&scanned_, Slot::scanned)}) {
+    grow(*array, device, tokens * sizes.of(slot));
+  }
   const std::size_t widest =
       padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward}));
   grow(int8_, device, kMatVecTokens * widest);
@@ -112,6 +118,7 @@ bool Pass::reserve_attention(std::span<const PlaceGroup> groups) {
   std::size_t bytes = 0;
   for (const PlaceGroup& group : groups) {
     for (const Sizes& sizes : part_.fused.sizes) {
+      if (sizes.heads == 0) continue;
       bytes = std::max(
           bytes, kernels::cuda::attention_scratch_bytes(group.shape_in(sizes), sizes.heads, places_of(places_, group)));
     }
@@ -133,18 +140,29 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::value: return v_.data();
     case Slot::hidden: return hidden_.data();
     case Slot::logits: return logits_.data();
-    case Slot::channels:
-    case Slot::input_gate:
-    case Slot::output_gate:
-    case Slot::step:
-    case Slot::step_low:
+    case Slot::channels: return (is_convolved_ ? convolved_ : channels_).data();
+    case Slot::input_gate: return input_gate_.data();
+    case Slot::output_gate: return output_gate_.data();
+    case Slot::step: return step_.data();
+    case Slot::step_low: return step_low_.data();
+    case Slot::scanned: return scanned_.data();
     case Slot::layer_inputs:
     case Slot::layer_hidden:
-    case Slot::scanned:
     case Slot::query_low:
-    case Slot::attended: break;  // of steps that fuse() refuses
+    case Slot::attended:
+    case Slot::routed:
+    case Slot::from_experts:
+    case Slot::dense_hidden:
+    case Slot::up:
+    case Slot::laurel_low:
+    case Slot::streams: break;  // of steps that fuse() refuses
   }
   return nullptr;
+}
+
+Activations Pass::activations(Slot slot) const noexcept {
+  const std::size_t cols = sizes_->of(slot);
+  return {.x = buffer(slot) + first_ * cols, .count = tokens_, .cols = cols};
 }
 
 Activations Pass::normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
@@ -257,13 +275,20 @@ void Pass::multiply(std::span<const GpuProduct> products, const Activations& in)
 
 void Pass::run(const StreamProducts& step) {
   const Activations in = normed(step.norm, 0, tokens_, step.products);
-  hidden_first_ = 0;
+  first_ = 0;
+  is_convolved_ = false;
   std::vector<GpuProduct> products;
   for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
   multiply(products, in);
 }
 
-void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups) {
+void Pass::run(const SlotProducts& step) {
+  std::vector<GpuProduct> products;
+  for (const Product& product : step.products) products.push_back(product_of(product, buffer(product.out)));
+  multiply(products, activations(step.in));
+}
+
+void Pass::run(const PlaceAndAttend& step) {
   const Sizes& sizes = *sizes_;
   const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
   const bool quantized = few(tokens_) && part_.matrix(step.reader).narrow;
@@ -271,7 +296,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
   const auto cols_of = [&](const std::optional<NormHeads>& norm) {
     return norm ? part_.weights.vector(norm->weight)->size() : 0;
   };
-  for (const PlaceGroup& group : groups) {
+  for (const PlaceGroup& group : groups_) {
     const TokenPlaces places = places_of(places_, group);
     kernels::cuda::PlaceArgs place{.q = q_.data() + group.first * q_values,
                                    .k = k_.data() + group.first * k_values,
@@ -283,7 +308,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                    .k_norm_cols = cols_of(step.key_norm),
                                    .norm_eps = step.query_norm ? step.query_norm->eps : 0,
                                    .shape = group.shape_in(sizes),
-                                   .caches = places_.caches(index),
+                                   .caches = places_.caches(index_),
                                    .paged = group.paged};
     if (step.attend.query_norm) {
       place.norms_turned = true;
@@ -306,15 +331,19 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
                                            .options = {.scale = step.attend.scale, .cap = step.attend.cap},
                                            .sinks = part_.vector(step.attend.sinks),
                                            .shape = group.shape_in(sizes),
-                                           .caches = places_.caches(index),
+                                           .caches = places_.caches(index_),
                                            .paged = group.paged,
                                            .scratch = attention_scratch_.data(),
                                            .exact = !part_.options.fast};
-    if (quantized) {
+    if (quantized && !step.gate) {
       attention.int8 = {int8_.data() + group.first * padded,
                         int8_scales_.data() + group.first * padded / kernels::cuda::kGroup};
     }
     kernels::cuda::place_and_attend(place, attention, places, stream_);
+  }
+  if (step.gate) {
+    kernels::cuda::activate(step.gate->activation, buffer(step.gate->by), attended_.data(), attended_.data(), tokens_,
+                            q_values, quantized ? int8() : kernels::cuda::Int8Out{}, stream_);
   }
   attention_ = {.x = attended_.data(), .count = tokens_, .cols = q_values};
   if (quantized) {
@@ -324,11 +353,7 @@ void Pass::run(const PlaceAndAttend& step, std::size_t index, std::span<const Pl
 }
 
 void Pass::run(const FinishBranch& step) {
-  const Activations in = step.in == Slot::query
-                             ? attention_
-                             : Activations{.x = buffer(step.in) + hidden_first_ * sizes_->of(step.in),
-                                           .count = tokens_,
-                                           .cols = sizes_->of(step.in)};
+  const Activations in = step.in == Slot::query ? attention_ : activations(step.in);
   GpuProduct product = product_of(step.product, x_.data());
   if (!step.post_norm) {
     product.epilogue.scale = step.factor;
@@ -360,8 +385,8 @@ void Pass::keep(RowRange rows) {
   const std::size_t width = part_.sizes().width;
   stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
   tokens_ = rows.count;
-  hidden_first_ = rows.first;
-  attention_.x += rows.first * attention_.cols;
+  first_ = rows.first;
+  if (attention_.x != nullptr) attention_.x += rows.first * attention_.cols;
   attention_.count = rows.count;
 }
 
@@ -386,24 +411,19 @@ std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<cons
   }
   // Only a long batch whose last rows alone are read: int8 activations, of few tokens, cannot begin at any row.
   const bool drops_rows = !few(tokens) && read.first >= read.count;
+  groups_ = groups;
   const std::vector<FusedBlock>& blocks = part_.fused.blocks;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    sizes_ = &blocks[i].sizes;
-    for (const FusedStep& step : blocks[i].steps) {
-      if (const auto* const attention = std::get_if<PlaceAndAttend>(&step)) {
-        run(*attention, i, groups);
-        if (drops_rows && i + 1 == blocks.size()) {
-          if (read.count == 0) return 0;
-          keep(read);
-          read.first = 0;
-        }
-      } else if (const auto* const products = std::get_if<StreamProducts>(&step)) {
-        run(*products);
-      } else if (const auto* const branch = std::get_if<FinishBranch>(&step)) {
-        run(*branch);
-      } else {
-        run(std::get<ExpertsBranch>(step));
-      }
+  for (index_ = 0; index_ < blocks.size(); ++index_) {
+    const FusedBlock& block = blocks[index_];
+    sizes_ = &block.sizes;
+    const auto last = std::find_if(block.steps.rbegin(), block.steps.rend(), passes_tokens);
+    const auto left = static_cast<std::size_t>(block.steps.rend() - last);  // steps that need all tokens
+    for (std::size_t i = 0; i < block.steps.size(); ++i) {
+      std::visit([this](const auto& step) { run(step); }, block.steps[i]);
+      if (!drops_rows || index_ + 1 != blocks.size() || i + 1 != left) continue;
+      if (read.count == 0) return 0;
+      keep(read);
+      read.first = 0;
     }
   }
   return read.first;

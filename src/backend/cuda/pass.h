@@ -2,6 +2,7 @@
 
 // One batch through the blocks of a runner, as work on a stream.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/recurrent.h"
 #include "kernels/ops.h"
 
 namespace imago::backend::cuda {
@@ -44,6 +46,9 @@ struct Part {
   WeightStore<DeviceMatrix, Array<float>> weights;
 
   bool embeds() const noexcept { return options.blocks.begin == 0; }
+  bool has_states() const {
+    return std::ranges::any_of(state_values(*program, options.blocks), [](std::size_t values) { return values != 0; });
+  }
   const Sizes& sizes() const noexcept { return program->sizes; }
   const DeviceMatrix& matrix(const WeightKey& key) const { return *weights.matrix(key); }
   /// Null if there is none.
@@ -104,6 +109,8 @@ class Pass {
   };
 
   float* buffer(Slot slot) const noexcept;
+  /// The rows of a slot as products read them: those of the tokens that are kept.
+  Activations activations(Slot slot) const noexcept;
   /// Rows of the stream through a norm, as products with these matrices read them. `floats`: in float32 in any case.
   Activations normed(const std::optional<Norm>& norm, std::size_t first, std::size_t rows,
                      std::span<const Product> readers, bool floats = false);
@@ -111,7 +118,10 @@ class Pass {
   void multiply(std::span<const kernels::cuda::GpuProduct> products, const Activations& in);
   void embed(std::size_t tokens);
   void run(const StreamProducts& step);
-  void run(const PlaceAndAttend& step, std::size_t index, std::span<const PlaceGroup> groups);
+  void run(const SlotProducts& step);
+  void run(const PlaceAndAttend& step);
+  void run(const Convolve& step);
+  void run(const Scan& step);
   void run(const FinishBranch& step);
   void run(const ExpertsBranch& step);
   /// Through the norm after a branch, if there is one; its sum is left pending.
@@ -147,15 +157,19 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
-  const Sizes* sizes_ = nullptr;  // of the block at hand
+  const Sizes* sizes_ = nullptr;        // of the block at hand
+  std::size_t index_ = 0;               // its number in the runner
+  std::span<const PlaceGroup> groups_;  // of the batch
   Pending pending_;
   Activations attention_;  // results of the last attention
 
   Array<float> x_, normed_, branch_;   // [tokens][width]
   Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
   Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
-  std::size_t hidden_first_ = 0;       // the row of the first token
-  Array<std::int8_t> int8_;            // of the widest activations, few tokens
+  std::size_t first_ = 0;              // the row of the first token in slots that were filled before rows were dropped
+  Array<float> channels_, convolved_, input_gate_, output_gate_, step_, step_low_, scanned_;  // [tokens][of the slot]
+  bool is_convolved_ = false;  // the channels are those that a convolution has made: it does not work in place
+  Array<std::int8_t> int8_;    // of the widest activations, few tokens
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;

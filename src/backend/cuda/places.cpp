@@ -16,6 +16,7 @@ namespace {
 
 using kernels::CacheShape;
 using kernels::cuda::GpuCache;
+using kernels::cuda::StateRun;
 
 // Attention kernels read whole lines of caches.
 constexpr std::size_t kAlignment = 256;
@@ -100,6 +101,10 @@ kernels::cuda::GpuCache DeviceCache::block(std::size_t index) const noexcept {
           .values = base + offset_of(first_block_ + index, CachePart::values)};
 }
 
+float* DeviceCache::state(std::size_t index, std::uint32_t slot) const noexcept {
+  return reinterpret_cast<float*>(states_.address() + state_offset(first_block_ + index, slot));
+}
+
 void DeviceCache::read(std::size_t block, CachePart part, std::span<const std::uint32_t> pages, std::size_t tokens,
                        std::span<std::byte> to) const {
   const std::size_t offset = offset_of(block, part);
@@ -120,6 +125,7 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
   if (tokens == 0) return;
   for (std::size_t i = 0; i + 1 < offsets_.size(); ++i) {
     const CacheShape& shape = shapes_[i / 2];
+    if (shape.heads == 0) continue;
     std::byte* const part = data_.address() + offsets_[i];
     copies_.copy_rows_within(part + from * shape.bytes(), part + to * shape.bytes(), shape.head_bytes(),
                              tokens * shape.row_bytes(), shape.heads);
@@ -127,10 +133,10 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
   copies_.wait();
 }
 
-// Caches first, for their alignment: [blocks][sequences]; then ids, positions and sequence numbers of the tokens, rows
-// that are read, and pages of the sequences, as many numbers for each.
+// Caches first, for their alignment, and states: [blocks][sequences] each; then ids, positions and sequence numbers of
+// the tokens, rows that are read, and pages of the sequences, as many numbers for each.
 std::size_t Places::bytes() const noexcept {
-  return blocks_ * sequences_ * sizeof(GpuCache) + (4 * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
+  return numbers_at() + (4 * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
 }
 
 bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens) {
@@ -150,10 +156,12 @@ bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std:
 
 void Places::fill(std::span<const Token> ids, std::span<const Segment> segments, std::span<const std::uint32_t> rows) {
   auto* const caches = reinterpret_cast<GpuCache*>(pinned_.bytes().data());
-  auto* const numbers = reinterpret_cast<std::int32_t*>(caches + blocks_ * sequences_);
+  auto* const states = reinterpret_cast<StateRun*>(pinned_.bytes().data() + states_at());
+  auto* const numbers = reinterpret_cast<std::int32_t*>(pinned_.bytes().data() + numbers_at());
   std::copy(ids.begin(), ids.end(), numbers);
   std::copy(rows.begin(), rows.end(), numbers + 3 * tokens_);
   groups_.clear();
+  most_tokens_ = 0;
   std::size_t token = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
@@ -163,7 +171,15 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
     for (std::size_t block = 0; block < blocks_; ++block) {
       caches[block * sequences_ + s] = cache.block(block);
       caches[block * sequences_ + s].pages = reinterpret_cast<const std::uint32_t*>(this->ids() + pages);
+      if (!has_states_) continue;
+      states[block * sequences_ + s] = {.state = cache.state(block, segment.state),
+                                        .kept = cache.state(block, segment.kept_state),
+                                        .first = static_cast<std::int32_t>(token),
+                                        .tokens = static_cast<std::int32_t>(segment.tokens),
+                                        .kept_tokens = static_cast<std::int32_t>(segment.kept_tokens),
+                                        .is_new = segment.past == 0 ? 1 : 0};
     }
+    most_tokens_ = std::max(most_tokens_, segment.tokens);
     const bool separate = segment.tokens == 1;
     if (groups_.empty() || groups_.back().separate != separate || groups_.back().type != cache.type() ||
         groups_.back().page_rows != cache.page_rows()) {
@@ -186,7 +202,14 @@ const GpuCache* Places::caches(std::size_t block) const noexcept {
   return reinterpret_cast<const GpuCache*>(memory_.data()) + block * sequences_;
 }
 
-const std::int32_t* Places::ids() const noexcept { return reinterpret_cast<const std::int32_t*>(caches(blocks_)); }
+kernels::cuda::StateRuns Places::states(std::size_t block) const noexcept {
+  const auto* const runs = reinterpret_cast<const StateRun*>(memory_.data() + states_at());
+  return {runs + block * sequences_, sequences_, most_tokens_};
+}
+
+const std::int32_t* Places::ids() const noexcept {
+  return reinterpret_cast<const std::int32_t*>(memory_.data() + numbers_at());
+}
 const std::int32_t* Places::positions() const noexcept { return ids() + tokens_; }
 const std::int32_t* Places::sequences() const noexcept { return single() ? nullptr : ids() + 2 * tokens_; }
 const std::int32_t* Places::rows() const noexcept { return ids() + 3 * tokens_; }

@@ -13,6 +13,7 @@
 #include "backend/runner.h"
 #include "device/cuda/stream.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/recurrent.h"
 
 namespace imago::backend::cuda {
 
@@ -41,6 +42,8 @@ class DeviceCache final : public Cache {
   std::size_t page_rows() const noexcept { return shapes_.front().rows; }
   /// The keys and values of block number `index` of the runner.
   kernels::cuda::GpuCache block(std::size_t index) const noexcept;
+  /// The states of a sequence in that block.
+  float* state(std::size_t index, std::uint32_t slot) const noexcept;
 
  private:
   const kernels::CacheShape& page(std::size_t block) const { return shapes_[block - first_block_]; }
@@ -75,7 +78,7 @@ struct PlaceGroup {
 
 class Places {
  public:
-  explicit Places(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  Places(std::shared_ptr<Device> device, bool has_states) : device_(std::move(device)), has_states_(has_states) {}
 
   /// Room for a batch; true if the memory has moved, which voids recorded work.
   bool reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens);
@@ -94,11 +97,19 @@ class Places {
   const std::int32_t* rows() const noexcept;
   /// One per sequence.
   const kernels::cuda::GpuCache* caches(std::size_t block) const noexcept;
+  /// Likewise. REQUIRES: has_states.
+  kernels::cuda::StateRuns states(std::size_t block) const noexcept;
 
  private:
   std::size_t bytes() const noexcept;
+  std::size_t states_at() const noexcept { return blocks_ * sequences_ * sizeof(kernels::cuda::GpuCache); }
+  std::size_t numbers_at() const noexcept {
+    return states_at() + (has_states_ ? blocks_ * sequences_ * sizeof(kernels::cuda::StateRun) : 0);
+  }
 
   std::shared_ptr<Device> device_;
+  bool has_states_;
+  std::size_t most_tokens_ = 0;  // of a sequence
   std::size_t blocks_ = 0, sequences_ = 0, tokens_ = 0, page_numbers_ = 0;
   PinnedMemory pinned_;
   Array<std::byte> memory_;
