@@ -54,7 +54,9 @@ std::uint64_t device_work_bytes(const Sizes& sizes, std::size_t tokens) {
   const std::size_t rows = sizes.experts == 0 ? 0 : 2 * sizes.experts_used * sizes.width;
   // In float32, and once more as products read them; then what libraries keep for themselves.
   constexpr std::uint64_t kLibraries = std::uint64_t{192} << 20;
-  return tokens * (4 * sizes.width + heads + used * sizes.feed_forward + sizes.shared_feed_forward + rows) *
+  return tokens *
+             (4 * sizes.width + heads + used * sizes.feed_forward + sizes.shared_feed_forward + rows +
+              2 * sizes.layer_inputs) *
              (sizeof(float) + 2) +
          kLibraries;
 }

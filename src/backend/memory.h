@@ -17,7 +17,7 @@ namespace imago::backend {
 struct DecoderBytes {
   std::span<const std::uint64_t> blocks;
   std::uint64_t output = 0;
-  std::uint64_t embedding = 0;  ///< 0 where the output is the same matrix
+  std::uint64_t embedding = 0;  ///< without a matrix that the output has, too
   std::uint64_t work = 0;       ///< what a batch needs besides weights and caches
 };
 

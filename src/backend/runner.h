@@ -217,6 +217,8 @@ class Runner {
   virtual void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) = 0;
   /// What the output matrix reads for those rows, or would if there were one, in float32: [rows][width].
   virtual void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) = 0;
+  /// The head of the program on rows [rows][width]: [rows][its results]. REQUIRES: the program has one.
+  virtual void run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) = 0;
   /// Whether steps are recorded and replayed, where the device can; they are from the start. For tests.
   virtual void use_graphs(bool) {}
 

@@ -138,7 +138,7 @@ std::span<const float> ModelRunner::hidden(std::span<const TokenId> ids, std::sp
 
 std::vector<float> ModelRunner::apply_head(std::span<const float> pooled) {
   std::vector<float> results(model_.weights.traits.head.results);
-  model_.host("the head of a model").run_head(pooled, work_, results);
+  model_.weights.runners.back()->run_head(pooled, work_, results);
   return results;
 }
 

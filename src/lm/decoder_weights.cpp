@@ -217,14 +217,30 @@ std::size_t first_device_block(const Program& program, const MatrixSource& sourc
   const WeightKey table = program.embed.table;
   const bool tied = std::ranges::any_of(backend::weights_of(program.output),
                                         [&](const WeightUse& use) { return use.keys.front() == table; });
+  std::uint64_t embedding = tied ? 0 : matrix_bytes(table);
+  if (const auto& layers = program.embed.layers) {
+    embedding += matrix_bytes(layers->table) + matrix_bytes(layers->projection);
+  }
   const backend::DecoderBytes bytes{
       .blocks = blocks,
       .output = bytes_of(program.output),
-      .embedding = tied ? 0 : matrix_bytes(table),
+      .embedding = embedding,
       .work = backend::device_work_bytes(program.sizes,
                                          std::min(backend::kDeviceBatch, std::max<std::size_t>(1, context)))};
   const std::string name = options.device->name();
   return backend::plan_device(bytes, options.gpu_layers, backend::free_memory(name), name).first_block;
+}
+
+/// Blocks that share a cache are on one device: the first block from `first` on, after which none attends to the cache
+/// of a block before it.
+std::size_t after_shared_caches(const Program& program, std::size_t first) {
+  for (std::size_t i = first; i < program.blocks.size(); ++i) {
+    for (const Step& step : program.blocks[i].steps) {
+      const auto* const attend = std::get_if<backend::Attend>(&step);
+      if (attend != nullptr && attend->cache.value_or(i) < first) return after_shared_caches(program, i + 1);
+    }
+  }
+  return first;
 }
 
 }  // namespace
@@ -296,7 +312,8 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   }
 
   const std::size_t blocks = program.blocks.size();
-  const std::size_t on_host = first_device_block(program, source, weights.traits.context, options);
+  const std::size_t planned = first_device_block(program, source, weights.traits.context, options);
+  const std::size_t on_host = after_shared_caches(program, planned);
   if (on_host != 0) {
     weights.runners.push_back(std::make_unique<backend::CpuRunner>(
         weights.program, backend::RunnerOptions{.blocks = {0, on_host}, .fast = options.fast}));
@@ -315,6 +332,10 @@ DecoderWeights load_decoder(TensorFile opened, const LanguageModelOptions& optio
   for (const auto& runner : weights.runners) runner->finish();
 
   weights.notes = loader.notes();
+  if (on_host != planned) {
+    weights.notes.push_back(fmt::format("blocks {} to {} stay on the host, whose caches they or later ones attend to",
+                                        planned, on_host - 1));
+  }
   if (std::string note = models::encoder_note(source.tensors()); !note.empty()) {
     weights.notes.push_back(std::move(note));
   }

@@ -17,7 +17,9 @@
 #include "imago/error.h"
 #include "imago/lm.h"
 #include "imago/numeric.h"
+#include "lm/forward.h"
 #include "lm/language_model_state.h"
+#include "testing/cross_encoder.h"
 #include "testing/paged_sequences.h"
 #include "testing/torch_models.h"
 
@@ -211,6 +213,81 @@ INSTANTIATE_TEST_SUITE_P(All, TorchModelOnGpu, ::testing::ValuesIn(testing::kTor
 INSTANTIATE_TEST_SUITE_P(More, TorchModelOnGpu, ::testing::ValuesIn(testing::kMoreModels),
                          [](const auto& one) { return std::string(one.param); });
 
+class EncoderOnGpu : public GpuTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = torch_model(GetParam());
+    if (folder_.empty()) GTEST_SKIP() << testing::missing_torch_model(GetParam());
+    reference_ = read_json(folder_ / "reference.json");
+    ids_ = reference_.at("ids").get<std::vector<TokenId>>();
+  }
+
+  fs::path folder_;
+  json reference_;
+  std::vector<TokenId> ids_;
+};
+
+TEST_P(EncoderOnGpu, HiddenStatesAreThoseOfTransformers) {
+  std::vector<float> wanted;
+  for (const auto& row : reference_.at("hidden")) {
+    const auto values = row.get<std::vector<float>>();
+    wanted.insert(wanted.end(), values.begin(), values.end());
+  }
+  const LanguageModel exact = load(folder_, {.fast = false});
+  EXPECT_LE(largest_difference(hidden_states(exact, ids_), wanted), 2e-3);
+  const LanguageModel fast = load(folder_, {.type = BlockFormat::q8_0});
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.type = BlockFormat::q8_0, .fast = false});
+  for (const std::size_t count : {std::size_t{1}, std::size_t{6}, ids_.size()}) {  // few tokens, and a tile of them
+    const std::span<const TokenId> some = std::span(ids_).first(count);
+    const double error = relative_error(hidden_states(fast, some), hidden_states(host, some));
+    std::printf("%-26s %zu tokens, fast: %.2e\n", GetParam(), count, error);
+    EXPECT_LE(error, 0.03);
+  }
+}
+
+TEST_P(EncoderOnGpu, PartsAreTheWhole) {
+  const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
+  LanguageModelOptions options{.fast = false};
+  options.gpu_layers = 1;
+  const LanguageModel model = load(folder_, options);
+  EXPECT_LE(largest_difference(hidden_states(model, ids_), hidden_states(host, ids_)), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(More, EncoderOnGpu, ::testing::ValuesIn(testing::kEmbeddingModels),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_F(GpuTest, PairsOfTextsAreScoredAsOnTheHost) {
+  if (const auto missing = testing::CrossEncoder::missing()) GTEST_SKIP() << *missing;
+  const testing::CrossEncoder encoder;
+  const std::vector<TokenId> ids = {2, 9, 30, 4, 3, 17, 8, 25, 6, 3, 2, 5, 3, 7, 3};
+  // A pair, and another one in the same batch.
+  const auto scores_of = [&](const LanguageModel& model) {
+    const lm::LoadedModel& loaded = LanguageModelAccess::loaded(model);
+    const lm::KvCache cache(*loaded.weights.program, CacheKind::float32, 64, loaded.weights.runners, 2);
+    const std::vector<std::uint32_t> first = {0}, second = {1};
+    const lm::Segment pairs[] = {{.cache = &cache, .tokens = 10, .pages = first, .second_text = 5},
+                                 {.cache = &cache, .tokens = 5, .pages = second, .second_text = 3}};
+    backend::Workspace work;
+    lm::run_model(loaded, pairs, 10, {.ids = ids, .segments = {}, .work = work, .all_rows = true});
+    const std::size_t width = model.embedding_width();
+    std::vector<float> hidden(ids.size() * width), pooled, scores(2);
+    backend::Runner& last = *loaded.weights.runners.back();
+    last.compute_hidden(work, 0, ids.size(), hidden);
+    for (const std::size_t token : {0, 10}) {
+      const auto row = hidden.begin() + static_cast<std::ptrdiff_t>(token * width);
+      pooled.insert(pooled.end(), row, row + static_cast<std::ptrdiff_t>(width));
+    }
+    last.run_head(pooled, work, scores);
+    scores.insert(scores.end(), hidden.begin(), hidden.end());
+    return scores;
+  };
+  const std::vector<float> wanted = scores_of(LanguageModel::load(encoder.path(), {.fast = false}));
+  EXPECT_LE(largest_difference(scores_of(load(encoder.path(), {.fast = false})), wanted), 1e-3);
+  EXPECT_LE(relative_error(scores_of(load(encoder.path())), wanted), 0.03);
+}
+
 /// With one model that has all that matters to sequences.
 class SequenceOnGpu : public GpuTest {
  protected:
@@ -225,8 +302,9 @@ class SequenceOnGpu : public GpuTest {
 };
 
 TEST_F(SequenceOnGpu, ReplayedStepsAreThoseThatRanDirectly) {
-  for (const char* const name : {"qwen3_qknorm_f32", "gemma2_softcap_f32", "gpt2_f32", "olmo2_f32", "mamba_bf16",
-                                 "lfm2_moe_bf16", "qwen3_5_bf16"}) {
+  for (const char* const name :
+       {"qwen3_qknorm_f32", "gemma2_softcap_f32", "gpt2_f32", "olmo2_f32", "mamba_bf16", "lfm2_moe_bf16",
+        "qwen3_5_bf16", "deepseek_v2_lite_bf16", "deepseek_v3_bf16", "gemma4_bf16"}) {
     if (torch_model(name).empty()) continue;
     for (const bool fast : {false, true}) {
       const LanguageModel model = load(torch_model(name), {.type = Format(BlockFormat::q8_0), .fast = fast});
@@ -331,7 +409,9 @@ TEST_F(SequenceOnGpu, SeveralTogether) {
 }
 
 TEST_F(SequenceOnGpu, BatchesOfPiecesAndStepsInPages) {
-  for (const char* const name : {"qwen3_qknorm_f32", "mixtral_moe_f32", "mistral_sliding_f32", "gpt2_f32"}) {
+  for (const char* const name :
+       {"qwen3_qknorm_f32", "mixtral_moe_f32", "mistral_sliding_f32", "gpt2_f32", "deepseek_v3_bf16", "gemma4_bf16"}) {
+    if (torch_model(name).empty()) continue;
     const LanguageModel host = LanguageModel::load(torch_model(name).string(), {.fast = false});
     const LanguageModel model = load(torch_model(name), {.fast = false});
     std::vector<TokenId> ids;

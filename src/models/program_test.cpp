@@ -330,6 +330,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
                                 norm + "products normed: gelu(gate) * up -> hidden\n" +
                                 "products hidden: down + down_bias -> branch | rms norm branch by "
                                 "feed_forward_post_norm -> branch | add branch\n";
+  const std::string normed_values =
+      attention + "rms norm heads of value -> value | " + two_norms.substr(attention.size());
   const std::string layer_attention =
       "layer norm stream by attention_norm + attention_norm_bias -> normed | products normed: " + qkv;
   const std::string layer_norm = "layer norm stream by feed_forward_norm + feed_forward_norm_bias -> normed | ";
@@ -339,6 +341,17 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
   const std::string sigmoid_experts = norm +
                                       "experts normed: 2 of 8 by sigmoid of router, chosen by + choice_bias, "
                                       "normalized: silu(gate) * up -> hidden, down -> branch | add branch\n";
+  const std::string latent =
+      "rms norm stream by attention_norm -> normed | products normed: query -> query, latent -> key\n"
+      "attend * 0.25 to 32 latent values by latent_norm, rotary 8 adjacent: key_up, value_up -> attended\n"
+      "products attended: attention_output + attention_output_bias -> branch | add branch\n";
+  const auto texts = [&](const std::string& attends, const std::string& activation) {
+    const auto stream_norm = [](const std::string& name) {
+      return "layer norm stream by " + name + " + " + name + "_bias -> stream\n";
+    };
+    return "products stream: " + qkv + attends + output + stream_norm("attention_post_norm") +
+           "products stream: " + activation + " -> hidden\n" + down + stream_norm("feed_forward_post_norm");
+  };
   const std::map<Architecture, std::string> wanted = {
       {Architecture::llama, llama},
       {Architecture::mistral, llama},
@@ -395,12 +408,20 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::falcon,
        layer_attention + layer_norm + "products normed: gelu_erf(up + up_bias) -> hidden\n" + attend + output + down},
       {Architecture::gemma3, two_norms},
+      {Architecture::gemma3n, normed_values},
+      {Architecture::gemma4, normed_values + "stream * block_scale\n"},
+      {Architecture::bert, texts("attend * 0.25, both ways for attention_output\n", "gelu_erf(up + up_bias)")},
+      {Architecture::nomic_bert,
+       texts("attend * 0.25, rotary 16 halves, both ways for attention_output\n", "silu(gate) * up")},
+      {Architecture::modernbert,
+       "layer norm stream by attention_norm -> normed | products normed: " + qkv +
+           "attend * 0.25, rotary 16 halves, both ways for attention_output\n" + output +
+           "layer norm stream by feed_forward_norm -> normed | products normed: gelu_erf(gate) * up -> hidden\n" +
+           down},
+      {Architecture::deepseek_v2, latent + experts},
+      {Architecture::deepseek_v3, latent + sigmoid_experts},
   };
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent) {  // they say what they do not run
-      EXPECT_THROW(fused_text(small(row.architecture)), UnsupportedError) << row.model_type;
-      continue;
-    }
     if (!row.mixer_prefix.empty()) continue;  // tests of their own
     ASSERT_TRUE(wanted.contains(row.architecture)) << row.model_type << ": say here what runs";
     EXPECT_EQ(fused_text(small(row.architecture)), wanted.at(row.architecture)) << row.model_type;
@@ -509,9 +530,50 @@ TEST(Program, IsThatOfDeepseek) {
             "add branch\n");
 }
 
+TEST(Fused, IsThatOfQueriesThatAreSpread) {
+  Traits traits = small(Architecture::deepseek_v2);
+  traits.query_low = 24;
+  traits.block[0].experts = false;
+  const std::string text = fused_text(traits);
+  EXPECT_EQ(text.substr(0, text.find("attend")),
+            "rms norm stream by attention_norm -> normed | products normed: query_low -> query_low, latent -> key\n"
+            "rms norm query_low by query_low_norm -> query_low\n"
+            "products query_low: query -> query\n");
+}
+
+TEST(Fused, IsThatOfBlocksWithInputsAndCachesOfOthers) {
+  Traits traits = small(Architecture::gemma4);
+  traits.layer_values = 8;
+  traits.block[0].keys_are_values = true;
+  traits.block[1].cache = 0;
+  const std::string first = fused_text(traits, 0), second = fused_text(traits, 1);
+  EXPECT_NE(first.find("key + key_bias -> key\nrms norm heads of key -> value | "), std::string::npos) << first;
+  EXPECT_NE(first.find("products stream: layer_gate -> layer_hidden\n"
+                       "gelu(layer_hidden) * layer_inputs -> layer_hidden\n"
+                       "products layer_hidden: layer_output -> branch | rms norm branch by layer_post_norm -> branch | "
+                       "add branch\nstream * block_scale\n"),
+            std::string::npos)
+      << first;
+  EXPECT_NE(second.find("products normed: query + query_bias -> query\n"
+                        "rms norm heads of query by query_norm | attend * 0.25, rotary 16 halves, cache of block 0 "),
+            std::string::npos)
+      << second;
+  // A runner has the caches that its blocks attend to.
+  EXPECT_THROW(backend::cuda::fuse(make_program(traits), {1, 2}), UnsupportedError);
+}
+
+TEST(Fused, KeepsTheHead) {
+  Traits traits = small(Architecture::bert);
+  traits.head = {.results = 1, .hidden = 64, .norm = true};
+  EXPECT_EQ(backend::text(backend::cuda::fuse(make_program(traits), {0, 2}).head),
+            "products stream: head_dense + head_dense_bias -> hidden\n"
+            "layer norm hidden by head_norm -> hidden\n"
+            "products hidden: head_output + head_output_bias -> logits\n");
+}
+
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder || row.value_norm || row.latent) continue;
+    if (row.encoder) continue;
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);

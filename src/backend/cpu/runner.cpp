@@ -243,7 +243,7 @@ void CpuRunner::run_blocks(BlockRange range, std::size_t tokens, std::span<const
   }
 }
 
-void CpuRunner::run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) const {
+void CpuRunner::run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) {
   std::ranges::copy(pooled, sized(work.stream(), pooled.size()).begin());
   CpuPass(*this, work, pooled.size() / program_->sizes.width).run_head(results);
 }

@@ -35,6 +35,7 @@ class CpuRunner final : public Runner {
   void run(const Batch& batch) override;
   void compute_logits(Workspace& work, std::size_t first, std::size_t rows, std::span<float> logits) override;
   void compute_hidden(Workspace& work, std::size_t first, std::size_t rows, std::span<float> hidden) override;
+  void run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) override;
 
   // The parts of `run`, for code that looks into a model: sweeps and calibration.
 
@@ -45,8 +46,6 @@ class CpuRunner final : public Runner {
                   Workspace& work, std::optional<std::size_t> singles = std::nullopt) const;
   /// Shows the observer what the output matrix would multiply for the first rows of the stream.
   void show_output_input(Workspace& work, std::size_t rows) const;
-  /// What the head of the program makes of pooled rows, [rows][width]: [rows][results].
-  void run_head(std::span<const float> pooled, Workspace& work, std::span<float> results) const;
 
   using Weights = WeightStore<kernels::RunMatrix, std::vector<float>>;
   const Program& program() const noexcept { return *program_; }

@@ -288,5 +288,45 @@ TEST_F(CudaExperts, MultiplyWithWhatWasChosen) {
   }
 }
 
+TEST_F(CudaExperts, HeadsMultiplyPartsOfRowsIntoPartsOfRows) {
+  constexpr std::size_t kHeads = 3, kRows = 10, kCols = 40, kTokens = 2, kFrom = 50, kTo = 16;
+  std::vector<kernels::cuda::GpuMatrix> matrices;
+  std::vector<std::vector<float>> values;
+  std::vector<kernels::cuda::ExpertMatrices> table;
+  for (unsigned i = 0; i < kHeads; ++i) {
+    values.push_back(gaussian(kRows * kCols, i, 0.1f));
+    matrices.emplace_back(
+        device(),
+        kernels::PackedMatrix{
+            .format = DType::float32, .rows = kRows, .cols = kCols, .packed = std::as_bytes(std::span(values.back()))});
+  }
+  for (const kernels::cuda::GpuMatrix& matrix : matrices) table.push_back({.matrix = matrix.planes(), .up = {}});
+  const std::vector<float> x = gaussian(kTokens * kHeads * kFrom, 90), before = gaussian(kTokens * kHeads * kTo, 91);
+  auto gpu_x = up(x), y = up(before);
+  auto gpu_table = up(table);
+  kernels::cuda::multiply_experts(DType::float32,
+                                  {.layer = {.experts = gpu_table.data(), .rows = kRows, .cols = kCols},
+                                   .chosen = nullptr,
+                                   .count_of_experts = kHeads,
+                                   .x = gpu_x.data(),
+                                   .y = y.data(),
+                                   .x_stride = kFrom,
+                                   .y_stride = kTo,
+                                   .count = kTokens * kHeads,
+                                   .share = 1},
+                                  stream());
+  stream().wait();
+  const std::vector<float> got = y.values();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::size_t head = i / kTo, row = i % kTo;
+    double wanted = 0;
+    if (row >= kRows) wanted = before[i];  // between the rows nothing changes
+    for (std::size_t c = 0; row < kRows && c < kCols; ++c) {
+      wanted += double{values[head % kHeads][row * kCols + c]} * x[head * kFrom + c];
+    }
+    ASSERT_NEAR(got[i], wanted, 1e-5) << head << ' ' << row;
+  }
+}
+
 }  // namespace
 }  // namespace imago::backend::cuda

@@ -19,7 +19,7 @@ class Fuser {
   std::vector<FusedStep> block() {
     std::vector<FusedStep> fused;
     while (at_ < steps_.size()) {
-      if (peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
+      if (peek<NormValues>() != nullptr || peek<NormHeads>() != nullptr || peek<Attend>() != nullptr) {
         attention(fused);
       } else if (peek<Gate>() != nullptr || peek<ShortConv>() != nullptr) {
         fused.push_back(convolve());
@@ -32,6 +32,14 @@ class Fuser {
       }
     }
     return fused;
+  }
+
+  /// Throws for a step that Pass::run_head does not know.
+  void check_head() {
+    while (at_ < steps_.size()) {
+      const auto* const norm = take<Norm>();
+      if (norm != nullptr ? norm->in != norm->out : take<Products>() == nullptr) refuse();
+    }
   }
 
   void output(FusedProgram& program) {
@@ -67,15 +75,29 @@ class Fuser {
   }
 
   FusedStep next() {
+    if (const auto* const step = take<LatentAttend>()) return *step;
+    if (const auto* const step = take<TakeLayerInput>()) return *step;
+    if (const auto* const step = peek<ScaleStream>(); step != nullptr && step->out == Slot::stream) {
+      return *take<ScaleStream>();
+    }
     if (const auto* const products = peek<Products>();
         products != nullptr && products->in != Slot::stream && products->in != Slot::normed) {
-      if (products->in == Slot::query || products->in == Slot::hidden || products->in == Slot::scanned)
-        return finish_branch();
+      if (ends_branch(products->in)) return finish_branch();
       return slot_products();
+    }
+    if (const auto* const norm = peek<Norm>();
+        norm != nullptr && norm->in == norm->out && (norm->in == Slot::stream || norm->in == Slot::query_low)) {
+      return *take<Norm>();
     }
     const std::optional<Norm> norm = stream_norm();
     if (peek<Experts>() != nullptr) return experts(norm);
     return stream_products(norm, std::nullopt);
+  }
+
+  /// Where the product that ends a branch reads.
+  static bool ends_branch(Slot in) {
+    return in == Slot::query || in == Slot::hidden || in == Slot::scanned || in == Slot::attended ||
+           in == Slot::layer_hidden;
   }
 
   std::optional<Norm> stream_norm() {
@@ -100,7 +122,8 @@ class Fuser {
                             : product.out == Slot::query || product.out == Slot::key || product.out == Slot::value ||
                                   product.out == Slot::hidden || product.out == Slot::channels ||
                                   product.out == Slot::input_gate || product.out == Slot::output_gate ||
-                                  product.out == Slot::step;
+                                  product.out == Slot::step || product.out == Slot::query_low ||
+                                  product.out == Slot::layer_hidden;
       if (!fits) refuse();
     }
     ++at_;
@@ -133,7 +156,8 @@ class Fuser {
     for (const Product& product : made.products) {
       const bool fits =
           (made.in == Slot::channels && (product.out == Slot::step_low || product.out == Slot::input_gate)) ||
-          (made.in == Slot::step_low && product.out == Slot::step);
+          (made.in == Slot::step_low && product.out == Slot::step) ||
+          (made.in == Slot::query_low && product.out == Slot::query);
       if (!fits) {
         --at_;
         refuse();
@@ -191,14 +215,16 @@ class Fuser {
 
   void attention(std::vector<FusedStep>& fused) {
     PlaceAndAttend made;
+    if (const auto* const norm = take<NormValues>()) made.value_norm = *norm;
     while (const auto* const norm = take<NormHeads>()) {
       if (norm->at != Slot::query && norm->at != Slot::key) refuse();
       (norm->at == Slot::query ? made.query_norm : made.key_norm) = *norm;
     }
-    made.attend = require<Attend>();
-    if (!made.attend.causal) {
-      throw UnsupportedError("the CUDA backend runs no encoders; load the model without a device");
+    // Heads are normed together, with one eps.
+    if (made.value_norm && (made.query_norm ? made.query_norm->eps : made.value_norm->eps) != made.value_norm->eps) {
+      refuse();
     }
+    made.attend = require<Attend>();
     made.gate = take_gate(Slot::query);
     // A feed-forward layer beside attention reads the same stream. It goes first, with the products before attention
     // where the norm is the same, so that results of attention are the last that was rounded when they are multiplied.
@@ -262,7 +288,7 @@ std::string text_of(const StreamProducts& step) {
 }
 std::string text_of(const SlotProducts& step) { return joined({Products{step.in, step.products}}); }
 std::string text_of(const PlaceAndAttend& step) {
-  return fmt::format("{} for {}", joined({step.query_norm, step.key_norm, step.attend, step.gate}),
+  return fmt::format("{} for {}", joined({step.value_norm, step.query_norm, step.key_norm, step.attend, step.gate}),
                      name(step.reader.role));
 }
 std::string text_of(const Convolve& step) { return joined({step.in_gate, step.conv, step.out_gate}); }
@@ -273,8 +299,25 @@ std::string text_of(const Scan& step) {
 std::string text_of(const FinishBranch& step) {
   return joined({Products{step.in, {step.product}}, step.post_norm, Add{step.factor}});
 }
+template <class Single>
+std::string text_of(const Single& step) {
+  return text(Step(step));
+}
 std::string text_of(const ExpertsBranch& step) {
   return joined({step.norm, step.experts, step.post_norm, Add{step.factor}});
+}
+
+}  // namespace
+
+namespace {
+
+void check_caches(const Block& block, BlockRange blocks) {
+  for (const Step& step : block.steps) {
+    const auto* const attend = std::get_if<Attend>(&step);
+    if (attend == nullptr || !attend->cache || *attend->cache >= blocks.begin) continue;
+    throw UnsupportedError(fmt::format(
+        "the CUDA backend does not attend to the cache of block {}, which is on another device", *attend->cache));
+  }
 }
 
 }  // namespace
@@ -283,19 +326,19 @@ FusedProgram fuse(const Program& program, BlockRange blocks) {
   FusedProgram fused;
   for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
     const Block& block = program.blocks[i];
+    check_caches(block, blocks);
     fused.blocks.push_back({block.sizes, Fuser(block.steps).block()});
     if (std::ranges::find(fused.sizes, block.sizes) == fused.sizes.end()) fused.sizes.push_back(block.sizes);
   }
   Fuser(program.output).output(fused);
-  if (!program.head.steps.empty()) {
-    throw UnsupportedError("the CUDA backend runs no classifiers; load the model without a device");
-  }
+  Fuser(program.head.steps).check_head();
+  fused.head = program.head.steps;
   return fused;
 }
 
 bool passes_tokens(const FusedStep& step) noexcept {
-  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<Convolve>(step) ||
-         std::holds_alternative<Scan>(step);
+  return std::holds_alternative<PlaceAndAttend>(step) || std::holds_alternative<LatentAttend>(step) ||
+         std::holds_alternative<Convolve>(step) || std::holds_alternative<Scan>(step);
 }
 
 std::string text(const FusedStep& step) {

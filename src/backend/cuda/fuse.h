@@ -30,6 +30,7 @@ struct SlotProducts {
 /// Norms of heads, rotation, cache, attention and its gate. Results are rounded to int8 along the way if `reader`,
 /// which multiplies them next, takes int8.
 struct PlaceAndAttend {
+  std::optional<NormValues> value_norm = {};
   std::optional<NormHeads> query_norm = {}, key_norm = {};
   Attend attend;
   std::optional<Gate> gate = {};
@@ -68,8 +69,9 @@ struct ExpertsBranch {
   float factor = 1;
 };
 
-using FusedStep =
-    std::variant<StreamProducts, SlotProducts, PlaceAndAttend, Convolve, Scan, FinishBranch, ExpertsBranch>;
+/// Norms among them work in place; that of the stream adds what the branch before has left along the way.
+using FusedStep = std::variant<StreamProducts, SlotProducts, PlaceAndAttend, Convolve, Scan, FinishBranch,
+                               ExpertsBranch, Norm, LatentAttend, TakeLayerInput, ScaleStream>;
 
 /// Whether a token's results depend on those before it.
 bool passes_tokens(const FusedStep& step) noexcept;
@@ -84,6 +86,7 @@ struct FusedProgram {
   std::vector<Sizes> sizes;        ///< that they have, each once
   StreamProducts output;           ///< one product
   AdjustLogits adjust;
+  std::vector<Step> head;  ///< products and norms in place, run as they are
 };
 
 /// Throws UnsupportedError, with the step, for a sequence of steps that this backend does not run.

@@ -29,6 +29,8 @@ bool splits(const Product& product) {
   return product.up && (product.up_bias || product.activation == kernels::Activation::clamped_swish);
 }
 
+}  // namespace
+
 TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
   return {.sequence = places.sequences() == nullptr ? nullptr : places.sequences() + group.first,
           .position = places.positions() + group.first,
@@ -36,8 +38,6 @@ TokenPlaces places_of(const Places& places, const PlaceGroup& group) {
           .longest = group.longest,
           .separate = group.separate};
 }
-
-}  // namespace
 
 Pass::Pass(const Part& part)
     : part_(part),
@@ -61,10 +61,11 @@ std::size_t Pass::most_logit_rows() const noexcept {
 
 bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::size_t rows, const Ropes& ropes) {
   const Sizes& sizes = part_.sizes();
+  const Sizes& head = part_.program->head.sizes;
   Device& device = *part_.device;
   tokens_ = tokens;
   bool moved = places_.reserve(part_.fused.blocks.size(), segments, tokens);
-  moved |= grow(logits_, device, std::min(rows, most_logit_rows()) * sizes.vocabulary);
+  moved |= grow(logits_, device, std::min(rows, most_logit_rows()) * std::max(sizes.vocabulary, head.vocabulary));
   for (std::size_t i = 0; i < kRopes; ++i) {
     const kernels::RopeTable* const rope = ropes[i];
     if (rope == nullptr || rope->positions() <= ropes_[i].positions) continue;
@@ -78,11 +79,13 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
   const std::size_t expert_rows = tokens * std::max<std::size_t>(1, sizes.experts_used);
   for (Array<float>* const one : {&x_, &normed_, &branch_}) grow(*one, device, tokens * sizes.width);
-  for (Array<float>* const one : {&q_, &attended_}) grow(*one, device, tokens * q_values);
+  grow(q_, device, tokens * q_values);
+  grow(attended_, device, tokens * std::max(q_values, sizes.attended));
   for (Array<float>* const one : {&k_, &v_}) grow(*one, device, tokens * k_values);
   for (Array<float>* const one : {&hidden_, &up_}) {
     if (one == &up_ && !has_splits_) continue;
-    grow(*one, device, expert_rows * sizes.feed_forward + tokens * sizes.shared_feed_forward);
+    const std::size_t inner = std::max(sizes.feed_forward, head.feed_forward);
+    grow(*one, device, expert_rows * inner + tokens * sizes.shared_feed_forward);
   }
   for (const auto& [array, slot] :
        {std::pair(&channels_, Slot::channels), std::pair(&convolved_, Slot::channels),
@@ -91,7 +94,7 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
     grow(*array, device, tokens * sizes.of(slot));
   }
   const std::size_t widest =
-      padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward}));
+      padded_cols(std::max({sizes.width, q_values, sizes.feed_forward, sizes.shared_feed_forward, sizes.attended}));
   grow(int8_, device, kMatVecTokens * widest);
   grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
   if (sizes.experts != 0) {
@@ -110,7 +113,18 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
     grow(rows_, device, 2 * expert_rows);
     host_rows_ = PinnedMemory(2 * expert_rows * sizeof(std::int32_t));
   }
-  if (!part_.embeds()) host_x_ = PinnedMemory(tokens * sizes.width * sizeof(float));
+  for (Array<float>* const one : {&layer_inputs_, &layer_projected_}) grow(*one, device, tokens * sizes.layer_inputs);
+  grow(layer_hidden_, device, tokens * sizes.layer_values);
+  grow(layer_ids_, device, sizes.layer_inputs == 0 ? 0 : tokens);
+  grow(query_low_, device, tokens * sizes.query_low);
+  if (sizes.attended != 0) {
+    grow(latent_, device, tokens * sizes.heads * sizes.head_values);
+    grow(latent_rows_, device, tokens * sizes.heads * std::max(sizes.head_values, sizes.query_values));
+  }
+  if (!part_.embeds()) {
+    host_x_ = PinnedMemory(tokens * sizes.width * sizeof(float));
+    host_layer_inputs_ = PinnedMemory(tokens * sizes.layer_inputs * sizeof(float));
+  }
   return true;
 }
 
@@ -130,6 +144,10 @@ std::span<float> Pass::host_x(std::size_t tokens) {
   return {reinterpret_cast<float*>(host_x_.bytes().data()), tokens * part_.sizes().width};
 }
 
+std::span<float> Pass::host_layer_inputs(std::size_t tokens) {
+  return {reinterpret_cast<float*>(host_layer_inputs_.bytes().data()), tokens * part_.sizes().layer_inputs};
+}
+
 float* Pass::buffer(Slot slot) const noexcept {
   switch (slot) {
     case Slot::stream: return x_.data();
@@ -146,10 +164,10 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::step: return step_.data();
     case Slot::step_low: return step_low_.data();
     case Slot::scanned: return scanned_.data();
-    case Slot::layer_inputs:
-    case Slot::layer_hidden:
-    case Slot::query_low:
-    case Slot::attended:
+    case Slot::layer_inputs: return layer_inputs_.data();
+    case Slot::layer_hidden: return layer_hidden_.data();
+    case Slot::query_low: return query_low_.data();
+    case Slot::attended: return attended_.data();
     case Slot::routed:
     case Slot::from_experts:
     case Slot::dense_hidden:
@@ -251,6 +269,9 @@ const Pass::ExpertTable& Pass::table_of(const Product& product, std::size_t coun
 bool Pass::records() {
   for (const FusedBlock& block : part_.fused.blocks) {
     for (const FusedStep& step : block.steps) {
+      if (const auto* const latent = std::get_if<LatentAttend>(&step)) {  // tables are uploaded before a recording
+        for (const WeightKey& key : {latent->key_up, latent->value_up}) table_of({.matrix = key}, latent->heads);
+      }
       const auto* const branch = std::get_if<ExpertsBranch>(&step);
       if (branch == nullptr) continue;
       const Experts& experts = branch->experts;
@@ -291,13 +312,16 @@ void Pass::run(const SlotProducts& step) {
 void Pass::run(const PlaceAndAttend& step) {
   const Sizes& sizes = *sizes_;
   const std::size_t q_values = sizes.of(Slot::query), k_values = sizes.of(Slot::key);
+  const std::size_t cached = step.attend.cache ? *step.attend.cache - part_.options.blocks.begin : index_;
+  const Sizes& cached_sizes = part_.fused.blocks[cached].sizes;
   const bool quantized = few(tokens_) && part_.matrix(step.reader).narrow;
   const std::size_t padded = padded_cols(q_values);
   const auto cols_of = [&](const std::optional<NormHeads>& norm) {
     return norm ? part_.weights.vector(norm->weight)->size() : 0;
   };
   for (const PlaceGroup& group : groups_) {
-    const TokenPlaces places = places_of(places_, group);
+    TokenPlaces places = places_of(places_, group);
+    if (!step.attend.causal) places.text_end = places_.text_ends() + group.first;
     kernels::cuda::PlaceArgs place{.q = q_.data() + group.first * q_values,
                                    .k = k_.data() + group.first * k_values,
                                    .v = v_.data() + group.first * k_values,
@@ -307,9 +331,15 @@ void Pass::run(const PlaceAndAttend& step) {
                                    .q_norm_cols = cols_of(step.query_norm),
                                    .k_norm_cols = cols_of(step.key_norm),
                                    .norm_eps = step.query_norm ? step.query_norm->eps : 0,
-                                   .shape = group.shape_in(sizes),
-                                   .caches = places_.caches(index_),
+                                   .shape = group.shape_in(cached_sizes),
+                                   .caches = places_.caches(cached),
                                    .paged = group.paged};
+    if (cached != index_) place.k = nullptr, place.v = nullptr;
+    if (step.value_norm) {
+      place.norms_values = true;
+      place.norm_eps = step.value_norm->eps;
+      if (step.value_norm->from == Slot::key) place.v = place.k;
+    }
     if (step.attend.query_norm) {
       place.norms_turned = true;
       place.q_norm = part_.vector(step.attend.query_norm);
@@ -330,8 +360,8 @@ void Pass::run(const PlaceAndAttend& step) {
                                            .window = step.attend.window,
                                            .options = {.scale = step.attend.scale, .cap = step.attend.cap},
                                            .sinks = part_.vector(step.attend.sinks),
-                                           .shape = group.shape_in(sizes),
-                                           .caches = places_.caches(index_),
+                                           .shape = place.shape,
+                                           .caches = place.caches,
                                            .paged = group.paged,
                                            .scratch = attention_scratch_.data(),
                                            .exact = !part_.options.fast};
@@ -353,7 +383,8 @@ void Pass::run(const PlaceAndAttend& step) {
 }
 
 void Pass::run(const FinishBranch& step) {
-  const Activations in = step.in == Slot::query ? attention_ : activations(step.in);
+  const bool attends = step.in == Slot::query || step.in == Slot::attended;
+  const Activations in = attends ? attention_ : activations(step.in);
   GpuProduct product = product_of(step.product, x_.data());
   if (!step.post_norm) {
     product.epilogue.scale = step.factor;
@@ -385,29 +416,24 @@ void Pass::keep(RowRange rows) {
   const std::size_t width = part_.sizes().width;
   stream_.copy_within(x_.data() + rows.first * width, x_.data(), rows.count * width * sizeof(float));
   tokens_ = rows.count;
-  first_ = rows.first;
+  first_ = first_token_ = rows.first;
   if (attention_.x != nullptr) attention_.x += rows.first * attention_.cols;
   attention_.count = rows.count;
 }
 
-void Pass::embed(std::size_t tokens) {
-  const Embed& step = part_.program->embed;
-  kernels::cuda::dequantize_rows(part_.matrix(step.table).matrix, places_.ids(), tokens, step.scale, x_.data(),
-                                 stream_);
-  if (const float* const positions = part_.vector(step.positions)) {
-    kernels::cuda::gather_rows(positions, places_.positions(), tokens, part_.sizes().width, branch_.data(), stream_);
-    pending_ = {branch_.data(), 1};
-  }
-}
-
 std::size_t Pass::queue_blocks(std::size_t tokens, RowRange read, std::span<const PlaceGroup> groups) {
   tokens_ = tokens;
+  first_token_ = 0;
+  sizes_ = &part_.sizes();
   pending_ = {};
   places_.send(stream_);
   if (part_.embeds()) {
     embed(tokens);
   } else {
     stream_.copy_in(std::as_bytes(host_x(tokens)), x_.data());
+    if (layer_inputs_.size() != 0) {
+      stream_.copy_in(std::as_bytes(host_layer_inputs(tokens)), layer_inputs_.data());
+    }
   }
   // Only a long batch whose last rows alone are read: int8 activations, of few tokens, cannot begin at any row.
   const bool drops_rows = !few(tokens) && read.first >= read.count;

@@ -58,6 +58,8 @@ struct Part {
   }
 };
 
+kernels::cuda::TokenPlaces places_of(const Places& places, const PlaceGroup& group);
+
 /// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
 class Pass {
  public:
@@ -74,6 +76,8 @@ class Pass {
   bool reserve_attention(std::span<const PlaceGroup> groups);
   /// Pinned, [tokens][width]: the stream that the runner before has made.
   std::span<float> host_x(std::size_t tokens);
+  /// Likewise, [tokens][layer_inputs].
+  std::span<float> host_layer_inputs(std::size_t tokens);
 
   /// Steps that may be recorded have scratch of their own: it must not be lost to a long prompt.
   void take_step_scratch(bool step) noexcept { scratch_ = step ? &step_scratch_ : &prompt_scratch_; }
@@ -88,6 +92,8 @@ class Pass {
   const float* queue_output_input(std::size_t first, std::size_t rows) {
     return normed(part_.fused.output.norm, first, rows, {}, true).x;
   }
+  /// Queues the steps of the head for rows of the stream, with logits of its own.
+  void queue_head(std::size_t rows);
   /// Adds what the last block has left to add, so that x is what the output reads.
   void settle();
 
@@ -117,6 +123,7 @@ class Pass {
   kernels::cuda::GpuProduct product_of(const Product& product, float* y, std::size_t expert = 0) const;
   void multiply(std::span<const kernels::cuda::GpuProduct> products, const Activations& in);
   void embed(std::size_t tokens);
+  void make_layer_inputs(const LayerInputs& step, std::size_t tokens);
   void run(const StreamProducts& step);
   void run(const SlotProducts& step);
   void run(const PlaceAndAttend& step);
@@ -124,6 +131,14 @@ class Pass {
   void run(const Scan& step);
   void run(const FinishBranch& step);
   void run(const ExpertsBranch& step);
+  void run(const Norm& step);
+  void run(const LatentAttend& step);
+  void run(const TakeLayerInput& step);
+  void run(const ScaleStream& step);
+  /// Products with a matrix for each head: the first values of rows of x, [tokens][heads] `x_stride` apart, into rows
+  /// of y.
+  void multiply_heads(const WeightKey& weight, std::size_t heads, const float* x, std::size_t x_stride, float* y,
+                      std::size_t y_stride);
   /// Through the norm after a branch, if there is one; its sum is left pending.
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
@@ -157,6 +172,7 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
+  std::size_t first_token_ = 0;         // of the batch, that rows begin with
   const Sizes* sizes_ = nullptr;        // of the block at hand
   std::size_t index_ = 0;               // its number in the runner
   std::span<const PlaceGroup> groups_;  // of the batch
@@ -166,7 +182,10 @@ class Pass {
   Array<float> x_, normed_, branch_;   // [tokens][width]
   Array<float> q_, k_, v_, attended_;  // [tokens][heads or kv_heads][head_values]
   Array<float> hidden_;                // [tokens][feed_forward], of experts [rows][…]
-  std::size_t first_ = 0;              // the row of the first token in slots that were filled before rows were dropped
+  Array<float> layer_inputs_, layer_projected_, layer_hidden_;
+  Array<std::int32_t> layer_ids_;                  // [tokens]: rows of the table of layer inputs
+  Array<float> query_low_, latent_, latent_rows_;  // latent_: [tokens][heads][rank + rotary]; rows: [heads][tokens][…]
+  std::size_t first_ = 0;  // the row of the first token in slots that were filled before rows were dropped
   Array<float> channels_, convolved_, input_gate_, output_gate_, step_, step_low_, scanned_;  // [tokens][of the slot]
   bool is_convolved_ = false;  // the channels are those that a convolution has made: it does not work in place
   Array<std::int8_t> int8_;    // of the widest activations, few tokens
@@ -178,7 +197,7 @@ class Pass {
     std::size_t positions = 0;
   };
   std::array<DeviceRope, kRopes> ropes_;
-  PinnedMemory host_x_;
+  PinnedMemory host_x_, host_layer_inputs_;
 
   // For experts. A row is one token at one of its experts.
   std::map<WeightKey, ExpertTable> tables_;  // by the first expert's matrix

@@ -20,6 +20,7 @@ using kernels::cuda::StateRun;
 
 // Attention kernels read whole lines of caches.
 constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kTokenNumbers = 6;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -27,7 +28,8 @@ std::vector<std::size_t> offsets_of(std::span<const CacheShape> shapes, std::siz
   std::vector<std::size_t> offsets = {0};
   for (const CacheShape& shape : shapes) {
     const std::size_t bytes = aligned(checked_mul(shape.bytes(), pages, "cache"));
-    for (int part = 0; part < 2; ++part) offsets.push_back(checked_add(offsets.back(), bytes, "cache"));
+    offsets.push_back(checked_add(offsets.back(), bytes, "cache"));
+    offsets.push_back(checked_add(offsets.back(), shape.has_values ? bytes : 0, "cache"));
   }
   return offsets;
 }
@@ -45,7 +47,9 @@ Buffer allocate(Device& device, std::span<const CacheShape> shapes, std::size_t 
   const std::uint64_t free = free_memory(device.name());
   if (bytes > free) {
     std::size_t token_bytes = 0;
-    for (const CacheShape& shape : shapes) token_bytes += 2 * shape.heads * shape.row_bytes();
+    for (const CacheShape& shape : shapes) {
+      token_bytes += (shape.has_values ? 2 : 1) * shape.heads * shape.row_bytes();
+    }
     throw DeviceError(fmt::format(
         "a context of {} tokens needs {} on {}, {} more than the {} that are free; a context of {} fits",
         shapes.front().rows * pages, bytes_text(bytes), device.name(), bytes_text(bytes - free), bytes_text(free),
@@ -97,8 +101,9 @@ std::size_t DeviceCache::offset_of(std::size_t block, CachePart part) const noex
 
 kernels::cuda::GpuCache DeviceCache::block(std::size_t index) const noexcept {
   std::byte* const base = data_.address();
+  const CachePart values = shapes_[index].has_values ? CachePart::values : CachePart::keys;
   return {.keys = base + offset_of(first_block_ + index, CachePart::keys),
-          .values = base + offset_of(first_block_ + index, CachePart::values)};
+          .values = base + offset_of(first_block_ + index, values)};
 }
 
 float* DeviceCache::state(std::size_t index, std::uint32_t slot) const noexcept {
@@ -125,7 +130,7 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
   if (tokens == 0) return;
   for (std::size_t i = 0; i + 1 < offsets_.size(); ++i) {
     const CacheShape& shape = shapes_[i / 2];
-    if (shape.heads == 0) continue;
+    if (shape.heads == 0 || (i % 2 == 1 && !shape.has_values)) continue;
     std::byte* const part = data_.address() + offsets_[i];
     copies_.copy_rows_within(part + from * shape.bytes(), part + to * shape.bytes(), shape.head_bytes(),
                              tokens * shape.row_bytes(), shape.heads);
@@ -133,10 +138,11 @@ void DeviceCache::copy(std::uint32_t from, std::uint32_t to, std::size_t tokens)
   copies_.wait();
 }
 
-// Caches first, for their alignment, and states: [blocks][sequences] each; then ids, positions and sequence numbers of
-// the tokens, rows that are read, and pages of the sequences, as many numbers for each.
+// Caches first, for their alignment, and states: [blocks][sequences] each; then kTokenNumbers numbers of each token,
+// all of one kind together: ids, positions, sequences, rows that are read, ends of texts, and which text of a pair it
+// is in; last the pages of the sequences, as many numbers for each.
 std::size_t Places::bytes() const noexcept {
-  return numbers_at() + (4 * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
+  return numbers_at() + (kTokenNumbers * tokens_ + sequences_ * page_numbers_) * sizeof(std::int32_t);
 }
 
 bool Places::reserve(std::size_t blocks, std::span<const Segment> segments, std::size_t tokens) {
@@ -166,7 +172,7 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     const auto& cache = static_cast<const DeviceCache&>(*segment.cache);
-    const std::size_t pages = 4 * tokens_ + s * page_numbers_;
+    const std::size_t pages = kTokenNumbers * tokens_ + s * page_numbers_;
     std::copy(segment.pages.begin(), segment.pages.end(), numbers + pages);
     for (std::size_t block = 0; block < blocks_; ++block) {
       caches[block * sequences_ + s] = cache.block(block);
@@ -192,6 +198,8 @@ void Places::fill(std::span<const Token> ids, std::span<const Segment> segments,
     for (std::size_t t = 0; t < segment.tokens; ++t, ++token) {
       numbers[tokens_ + token] = static_cast<std::int32_t>(segment.past + t);
       numbers[2 * tokens_ + token] = static_cast<std::int32_t>(s);
+      numbers[4 * tokens_ + token] = static_cast<std::int32_t>(segment.past + segment.tokens);
+      numbers[5 * tokens_ + token] = segment.past + t >= segment.second_text ? 1 : 0;
     }
   }
 }
@@ -213,5 +221,7 @@ const std::int32_t* Places::ids() const noexcept {
 const std::int32_t* Places::positions() const noexcept { return ids() + tokens_; }
 const std::int32_t* Places::sequences() const noexcept { return single() ? nullptr : ids() + 2 * tokens_; }
 const std::int32_t* Places::rows() const noexcept { return ids() + 3 * tokens_; }
+const std::int32_t* Places::text_ends() const noexcept { return ids() + 4 * tokens_; }
+const std::int32_t* Places::texts() const noexcept { return ids() + 5 * tokens_; }
 
 }  // namespace imago::backend::cuda

@@ -82,9 +82,14 @@ class CudaRunner final : public Runner {
     const BlockRange blocks = part_.options.blocks;
     for (std::size_t i = blocks.begin; i < blocks.end; ++i) part_.weights.require(part_.program->blocks[i].steps);
     part_.weights.require(part_.program->output);
-    if (part_.embeds() && part_.weights.matrix(part_.program->embed.table) == nullptr) {
-      throw UsageError("a decoder has no token embedding");
-    }
+    part_.weights.require(part_.program->head.steps);
+    const Embed& embed = part_.program->embed;
+    const auto has_layers = [&](const LayerInputs& layers) {
+      return part_.weights.matrix(layers.table) != nullptr && part_.weights.matrix(layers.projection) != nullptr &&
+             part_.weights.vector(layers.norm) != nullptr;
+    };
+    const bool whole = part_.weights.matrix(embed.table) != nullptr && (!embed.layers || has_layers(*embed.layers));
+    if (part_.embeds() && !whole) throw UsageError("a decoder has no token embedding");
     pass_.emplace(part_);
     chosen_ = Array<std::int32_t>(*device(), pass_->most_logit_rows());
     host_chosen_ = PinnedMemory(pass_->most_logit_rows() * sizeof(std::int32_t));
@@ -119,7 +124,13 @@ class CudaRunner final : public Runner {
     const std::size_t tokens = batch.ids.size();
     if (pass_->reserve(batch.segments, tokens, batch.rows.size(), batch.ropes)) graphs_.clear();
     pass_->places().fill(batch.ids, batch.segments, batch.rows);
-    if (!part_.embeds()) std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
+    if (!part_.embeds()) {
+      std::copy_n(batch.work.stream().begin(), tokens * width(), pass_->host_x(tokens).begin());
+      const std::span<float> inputs = pass_->host_layer_inputs(tokens);
+      if (!inputs.empty()) {
+        std::copy_n(batch.work.at(Slot::layer_inputs).begin(), inputs.size(), inputs.begin());
+      }
+    }
 
     const bool step = tokens <= kMatVecTokens && pass_->places().groups().size() == 1 && pass_->records() &&
                       !batch.all_rows && span_of(batch.rows).count == batch.rows.size() && use_graphs_;
@@ -145,6 +156,17 @@ class CudaRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     take_stream(work, first, rows);
     pass_->stream().copy_out(pass_->queue_output_input(0, rows), std::as_writable_bytes(hidden));
+    pass_->stream().wait();
+  }
+
+  void run_head(std::span<const float> pooled, Workspace&, std::span<float> results) override {
+    const std::lock_guard lock(mutex_);
+    const std::size_t rows = pooled.size() / width();
+    if (pass_->reserve({}, rows, rows, {})) graphs_.clear();
+    pass_->take_step_scratch(false);
+    pass_->stream().copy_in(std::as_bytes(pooled), pass_->x());
+    pass_->queue_head(rows);
+    pass_->stream().copy_out(pass_->logits(), std::as_writable_bytes(results));
     pass_->stream().wait();
   }
 

@@ -6,6 +6,7 @@
 
 #include "device/cuda/check.h"
 #include "imago/error.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -13,6 +14,13 @@
 namespace imago::kernels::cuda {
 
 namespace {
+
+/// Calls run(most) with the widest heads of its kernel as a constant: wide ones take more registers.
+template <class Run>
+void with_width(std::size_t head_values, Run run) {
+  if (head_values <= kMostTileValues) return run(std::integral_constant<int, kMostTileValues>());
+  run(std::integral_constant<int, kMostHeadValues>());
+}
 
 // ---- place: a warp takes one head of one token
 
@@ -30,9 +38,10 @@ struct PlaceWork {
   const std::int32_t* position;
 };
 
-template <CacheType kType, bool kPaged>
+/// Heads of up to kMost values.
+template <int kMost, CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
-  __shared__ float room[kPlaceWarps][kMostHeadValues];
+  __shared__ float room[kPlaceWarps][kMost];
   wait_for_previous();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // Of a token: its queries, its keys, its values.
@@ -47,10 +56,10 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   const std::size_t from = (std::size_t{token} * (is_query ? a.heads : a.kv_heads) + head) * values;
   const float* const source = (is_query ? a.q : is_key ? a.k : a.v) + from;
   float* const x = room[warp];
-  FetchedHead<kMostHeadValues> fetched;
+  FetchedHead<kMost> fetched;
   fetched.fetch(source, values);
   if (position < 0) return;
-  FetchedRotation<kMostHeadValues> rotation;
+  FetchedRotation<kMost> rotation;
   if (is_query || is_key) rotation.fetch(a.rotation, position);
   fetched.put(values, x);
   rotate_head(a.rotation, values,
@@ -87,7 +96,6 @@ const float* norm_rows_first(float* x, const float* weight, std::size_t norm_col
 
 constexpr unsigned kExactWarps = 8;
 constexpr unsigned kKeys = 4;  // at a time: their sums over lanes do not wait for each other
-constexpr unsigned kLaneValues = kMostHeadValues / 32;
 
 template <CacheType kType>
 __device__ float value_at(const std::byte* row, unsigned i) {
@@ -98,19 +106,20 @@ __device__ float value_at(const std::byte* row, unsigned i) {
   return scale * static_cast<float>(reinterpret_cast<const std::int8_t*>(block)[2 + i % 32]);
 }
 
-template <CacheType kType, bool kPaged>
+template <int kMost, CacheType kType, bool kPaged>
 __global__ void __launch_bounds__(32 * kExactWarps) exact_attention(AttentionWork a) {
+  constexpr unsigned kLaneValues = kMost / 32;
   const unsigned lane = threadIdx.x % 32;
   const std::size_t row = blockIdx.x * std::size_t{kExactWarps} + threadIdx.x / 32;
   if (row >= std::size_t{a.tokens} * a.heads) return;
   const unsigned token = static_cast<unsigned>(row / a.heads), head = static_cast<unsigned>(row % a.heads);
-  const std::int32_t position = a.position[token];
-  if (position < 0) return;
+  const SeenKeys seen = a.seen(token);
+  if (seen.last < 0) return;
   const unsigned values = a.rows.head_values;
   const GpuCache cache = a.caches[a.sequence == nullptr ? 0 : a.sequence[token]];
   const std::byte* const key_rows = cache.keys + head / a.group * a.rows.head_bytes;
   const std::byte* const value_rows = cache.values + head / a.group * a.rows.head_bytes;
-  const unsigned first = first_key(position, a.window), end = static_cast<unsigned>(position) + 1;
+  const unsigned first = static_cast<unsigned>(seen.first), end = static_cast<unsigned>(seen.last) + 1;
 
   float q[kLaneValues], sums[kLaneValues] = {};
 #pragma unroll
@@ -162,9 +171,43 @@ void exact_attention(const AttentionWork& work, const AttentionArgs& args, Strea
   const std::size_t rows = std::size_t{work.tokens} * work.heads;
   const auto blocks = static_cast<unsigned>((rows + kExactWarps - 1) / kExactWarps);
   with_cache(args.shape.type, args.paged, [&](auto type, auto paged) {
-    exact_attention<type(), paged()><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work);
+    with_width(args.shape.head_values, [&](auto most) {
+      exact_attention<most(), type(), paged()><<<blocks, 32 * kExactWarps, 0, stream.handle()>>>(work);
+    });
   });
   imago::cuda::check_launch("attention in float32");
+}
+
+// ---- attention with wide heads, split over keys
+
+/// Adds the sums of the splits of a row: a block for each.
+__global__ void __launch_bounds__(128) combine_wide(WideWork a, unsigned splits, unsigned value_end) {
+  __shared__ float factors[kDecodeBlocks];
+  __shared__ float whole;
+  wait_for_previous();
+  const unsigned token = blockIdx.x / a.heads, head = blockIdx.x % a.heads, stride = a.rows.head_values + 2;
+  if (a.position[token] < 0) return;
+  const float* const partials = a.partials + std::size_t{blockIdx.x} * splits * stride;
+  if (threadIdx.x < 32) {
+    const auto largest_of = [&](unsigned k) { return partials[k * stride + a.rows.head_values]; };
+    float largest = -INFINITY, total = 0;
+    for (unsigned k = threadIdx.x; k < splits; k += 32) largest = fmaxf(largest, largest_of(k));
+    largest = warp_max(largest);
+    for (unsigned k = threadIdx.x; k < splits; k += 32) {
+      factors[k] = power_of_2(largest_of(k) - largest);
+      total += factors[k] * partials[k * stride + a.rows.head_values + 1];
+    }
+    total = warp_sum(total);
+    if (a.sinks != nullptr) total += power_of_2(a.sinks[head] * kLog2E - (largest - kWideBoost));
+    if (threadIdx.x == 0) whole = total;
+  }
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < value_end; i += blockDim.x) {
+    float sum = 0;
+#pragma unroll 4
+    for (unsigned k = 0; k < splits; ++k) sum += factors[k] * partials[k * stride + i];
+    a.y[std::size_t{blockIdx.x} * a.rows.head_values + i] = sum / whole;
+  }
 }
 
 }  // namespace
@@ -174,6 +217,20 @@ void exact_attention(const AttentionWork& work, const AttentionArgs& args, Strea
 namespace {
 
 bool are_few(const TokenPlaces& places) { return places.tokens <= kDecodeTokens || places.separate; }
+
+WidePlan plan_wide(const CacheShape& shape, std::size_t heads, const TokenPlaces& places) {
+  return wide_plan(places.tokens, shape.heads, heads / shape.heads, shape.head_values,
+                   are_few(places) && places.text_end == nullptr ? places.longest + 1 : 0);
+}
+
+/// Shared memory that a block of the current device may ask for.
+std::size_t shared_bytes_of_block() {
+  int device = 0, bytes = 0;
+  imago::cuda::check(cudaGetDevice(&device), "the device of attention");
+  imago::cuda::check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                     "shared memory of a block");
+  return static_cast<std::size_t>(bytes);
+}
 
 DecodePlan plan_for(const CacheShape& shape, std::size_t heads, const TokenPlaces& places, std::size_t window,
                     std::size_t most_cluster_keys) {
@@ -196,7 +253,8 @@ AttentionWork work_for(const AttentionArgs& args, const TokenPlaces& places) {
           .rows = cache_rows(args.shape),
           .caches = args.caches,
           .sequence = places.sequence,
-          .position = places.position};
+          .position = places.position,
+          .text_end = places.text_end};
 }
 
 /// `unplaced`: heads that still have to be rotated and stored in the caches; null: none.
@@ -230,16 +288,39 @@ void check_head_values(std::size_t head_values) {
 
 std::size_t attention_scratch_bytes(const CacheShape& shape, std::size_t heads, const TokenPlaces& places) {
   if (!are_few(places) || shape.heads == 0) return kDecodeCounterBytes;
+  if (shape.head_values > kMostTileValues) return kDecodeCounterBytes + plan_wide(shape, heads, places).partial_bytes;
   return decode_scratch_bytes(plan_for(shape, heads, places, 0, 0), heads / shape.heads, shape.head_values);
 }
 
 namespace {
 
-bool fits_tiles(const CacheShape& shape) { return shape.head_values % 8 == 0; }
+bool fits_tiles(const CacheShape& shape) { return shape.head_values % 8 == 0 && shape.head_values <= kMostTileValues; }
+
+/// Whether values, and the memory of a block, suffice for the tiles of attention_wide.cuh.
+bool fits_wide_tiles(const AttentionArgs& args) {
+  const std::size_t head_values = args.shape.head_values;
+  const std::size_t values = args.shared_values == 0 ? head_values : args.shared_values;
+  return head_values % 8 == 0 && values <= kMostWideValues &&
+         wide_shared_bytes(head_values, args.shared_values != 0, kWideTall) <= shared_bytes_of_block();
+}
 
 /// Decoding attention is exact to 22 bits: enough for `exact`, except with float32 keys.
 bool decodes(const AttentionArgs& args, const TokenPlaces& places) {
-  return fits_tiles(args.shape) && are_few(places) && !(args.exact && args.shape.type == CacheType::f32);
+  return fits_tiles(args.shape) && are_few(places) && places.text_end == nullptr &&
+         !(args.exact && args.shape.type == CacheType::f32);
+}
+
+void attend_wide(const AttentionArgs& args, const TokenPlaces& places, const AttentionWork& common, Stream& stream) {
+  const CacheShape& shape = args.shape;
+  const WidePlan plan = plan_wide(shape, args.heads, places);
+  WideWork work{common};
+  work.shared_values = static_cast<std::uint32_t>(args.shared_values);
+  work.partials = reinterpret_cast<float*>(args.scratch + kDecodeCounterBytes);
+  with_cache(shape.type, args.paged, [&](auto type, auto paged) { launch_wide<type(), paged()>(work, plan, stream); });
+  if (plan.splits == 1) return;
+  launch_overlapped("sums of attention with wide heads", combine_wide, work.tokens * work.heads, 128, 0, stream, work,
+                    static_cast<unsigned>(plan.splits),
+                    work.shared_values != 0 ? work.shared_values : work.rows.head_values);
 }
 
 void check(const AttentionArgs& args) {
@@ -261,6 +342,8 @@ void attend(const AttentionArgs& args, const TokenPlaces& places, const PlaceArg
     decode(args, places, work, unplaced, stream);
   } else if (fits_tiles(shape) && !args.exact) {
     with_cache(shape.type, args.paged, [&](auto type, auto paged) { launch_prefill<type(), paged()>(work, stream); });
+  } else if (shape.head_values > kMostTileValues && !args.exact && fits_wide_tiles(args)) {
+    attend_wide(args, places, work, stream);
   } else {
     exact_attention(work, args, stream);
   }
@@ -298,6 +381,9 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
   if (places.tokens == 0) return;
   const CacheShape& shape = args.shape;
   check_head_values(shape.head_values);
+  if (args.k != nullptr && args.v == args.k && !norms_heads(args.k_norm, args.k_norm_cols, shape)) {
+    throw UnsupportedError("[attention] GPU kernels do not take values from keys that are normed as whole rows");
+  }
   const float* const q_norm =
       norm_rows_first(args.q, args.q_norm, args.q_norm_cols, args.heads, args, places.tokens, stream);
   const float* const k_norm = args.k == nullptr ? nullptr
@@ -317,7 +403,9 @@ void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream) {
   const std::size_t warps = places.tokens * (args.heads + (args.k == nullptr ? 0 : 2 * shape.heads));
   const auto blocks = static_cast<unsigned>((warps + kPlaceWarps - 1) / kPlaceWarps);
   with_cache(shape.type, args.paged, [&](auto type, auto paged) {
-    launch_overlapped("place", place_heads<type(), paged()>, blocks, 32 * kPlaceWarps, 0, stream, work);
+    with_width(shape.head_values, [&](auto most) {
+      launch_overlapped("place", place_heads<most(), type(), paged()>, blocks, 32 * kPlaceWarps, 0, stream, work);
+    });
   });
 }
 

@@ -11,6 +11,9 @@
 
 namespace imago::kernels::cuda {
 
+/// The widest head: a compressed key of 512 values with 64 that turn.
+inline constexpr std::size_t kMostHeadValues = 576;
+
 /// One sequence of a batch: the cache of one layer, laid out as CacheShape says ([heads][rows][head_values]).
 struct alignas(16) GpuCache {
   std::byte* keys;
@@ -27,6 +30,9 @@ struct TokenPlaces {
   std::size_t longest;  ///< the largest position: determines how much work is launched
   /// All tokens belong to different sequences: they are decoded one by one, however many there are.
   bool separate = false;
+  /// One past the last position of each token's text, which it sees all of, or a window on both sides of its own
+  /// position; null: tokens see the keys up to their own.
+  const std::int32_t* text_end = nullptr;
 };
 
 /// Applies norms (where given) and the rotation of their positions to queries and keys, and stores keys and values in
@@ -34,6 +40,7 @@ struct TokenPlaces {
 /// [tokens][kv_heads][head_values], k is undefined afterwards. `rope` is a table [positions][rotary] of rotary/2
 /// cosines, then sines (kernels::RopeTable); null: no rotation. A norm weight of `q_norm_cols` values: head_values, or
 /// heads · head_values for norms over the whole row. Without k and v there are queries only: the caches have the keys.
+/// v may be k: values are then the keys before norm and rotation, whose norm must be one of heads.
 struct PlaceArgs {
   float* q;
   float* k;
@@ -57,10 +64,11 @@ struct PlaceArgs {
 };
 void place(const PlaceArgs& args, const TokenPlaces& places, Stream& stream);
 
-/// y[token][head] over the keys up to the token's own position, the last `window` of them if that is not 0. y is
-/// [tokens][heads] [head_values], may be q, and is also quantized where int8 is given. Few tokens: split over keys and
-/// combined, exact to 22 bits; many: tiles of queries on tensor cores in half precision, scores and sums in float32.
-/// Throws UnsupportedError for heads of more than 256 values.
+/// y[token][head] over the keys up to the token's own position, the last `window` of them if that is not 0, or over
+/// those of its text, or `window` / 2 on both sides, if TokenPlaces::text_end is given. y is [tokens][heads]
+/// [head_values], may be q, and is also quantized where int8 is given. Few tokens: split over keys and combined, exact
+/// to 22 bits; many tokens, and few with heads of more than 256 values: tiles of queries on tensor cores in half
+/// precision, scores and sums in float32. Throws UnsupportedError for heads of more than kMostHeadValues values.
 ///
 /// `scratch` has attention_scratch_bytes for the longest position and the most tokens it serves, holds zeros before its
 /// first use and then belongs to attention on one stream, whose blocks count themselves in it.
@@ -77,6 +85,9 @@ struct AttentionArgs {
   bool paged = false;  ///< as in PlaceArgs
   std::byte* scratch;
   bool exact = false;  ///< float32 products throughout
+  /// Values are the first so many of their keys' (latent attention): caches have the same address for both, and the
+  /// other values of y are undefined. 0: values are rows of their own.
+  std::size_t shared_values = 0;
 };
 /// `place`, then `attention`; in one launch if tokens do not see each other, such as the single token of a step. q and
 /// k are undefined afterwards.

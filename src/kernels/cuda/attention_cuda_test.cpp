@@ -30,13 +30,16 @@ struct Case {
   std::size_t longest = 0;  // 0: the largest position
   bool paged = false;       // pages of 64 rows, last ones first
   bool sinks = false;
+  bool both_ways = false;         // tokens see all of their sequence, or a window on both sides
+  std::size_t shared_values = 0;  // values are the first so many of their keys'
 
   std::string text() const {
     return "type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(kv_heads) + "x" +
            std::to_string(group) + " heads of " + std::to_string(head_values) + ", " +
            std::to_string(positions.size()) + " tokens, " + std::to_string(sequences.size()) +
            " sequence numbers, window " + std::to_string(window) + ", cap " + std::to_string(cap) +
-           (exact ? ", exact" : "") + (sinks ? ", sinks" : "");
+           (exact ? ", exact" : "") + (sinks ? ", sinks" : "") + (both_ways ? ", both ways" : "") +
+           (shared_values != 0 ? ", values of their keys" : "");
   }
 };
 
@@ -57,6 +60,7 @@ class Layer {
         scales_(device, std::vector<float2_pod>(tokens() * blocks())),
         positions_(device, c.positions),
         sequences_(device, c.sequences.empty() ? std::vector<std::int32_t>(1) : c.sequences),
+        text_ends_(device, text_ends()),
         caches_(device, fill(device)) {}
 
   std::size_t tokens() const { return case_.positions.size(); }
@@ -68,7 +72,8 @@ class Layer {
             .position = positions_.data(),
             .tokens = tokens(),
             .longest = longest(),
-            .separate = case_.separate};
+            .separate = case_.separate,
+            .text_end = case_.both_ways ? text_ends_.data() : nullptr};
   }
   std::size_t scratch_bytes() const { return attention_scratch_bytes(shape_, heads(), places()); }
   AttentionArgs args(std::byte* scratch) const {
@@ -83,7 +88,8 @@ class Layer {
             .caches = caches_.data(),
             .paged = case_.paged,
             .scratch = scratch,
-            .exact = case_.exact};
+            .exact = case_.exact,
+            .shared_values = case_.shared_values};
   }
   std::vector<float> y() const { return gpu_y_.values(); }
 
@@ -97,11 +103,15 @@ class Layer {
         continue;
       }
       const std::size_t s = case_.sequences.empty() ? 0 : static_cast<std::size_t>(case_.sequences[t]);
-      const KeyRange range = causal_range(static_cast<std::size_t>(case_.positions[t]), 0, case_.window);
+      const auto position = static_cast<std::size_t>(case_.positions[t]);
+      const KeyRange range = case_.both_ways
+                                 ? range_around(position, static_cast<std::size_t>(text_ends()[t]), case_.window)
+                                 : causal_range(position, 0, case_.window);
       std::vector<float> wanted(row);
-      kernels::attention(shape_, host_[2 * s], host_[2 * s + 1], std::span(q_).subspan(t * row, row), heads(),
-                         {&range, 1}, wanted, options());
+      kernels::attention(shape_, host_[2 * s], host_[2 * s + (case_.shared_values == 0 ? 1 : 0)],
+                         std::span(q_).subspan(t * row, row), heads(), {&range, 1}, wanted, options());
       for (std::size_t i = 0; i < row; ++i) {
+        if (case_.shared_values != 0 && i % case_.head_values >= case_.shared_values) continue;
         const double difference = std::fabs(double{got[t * row + i]} - wanted[i]);
         squares += difference * difference;
         ASSERT_LE(difference, bound) << case_.text() << ": value " << i % case_.head_values << " of head "
@@ -110,7 +120,7 @@ class Layer {
       }
     }
     EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())), rms_bound) << case_.text();
-    expect_int8(got, row);
+    if (case_.shared_values == 0) expect_int8(got, row);
   }
 
  private:
@@ -135,13 +145,27 @@ class Layer {
     }
   }
 
-  std::vector<GpuCache> fill(Device& device) {
-    std::vector<std::size_t> filled;  // rows of each sequence
+  std::size_t sequence_of(std::size_t t) const {
+    return case_.sequences.empty() ? 0 : static_cast<std::size_t>(case_.sequences[t]);
+  }
+  /// Rows of each sequence.
+  std::vector<std::size_t> lengths() const {
+    std::vector<std::size_t> filled;
     for (std::size_t t = 0; t < tokens(); ++t) {
-      const std::size_t s = case_.sequences.empty() ? 0 : static_cast<std::size_t>(case_.sequences[t]);
+      const std::size_t s = sequence_of(t);
       if (filled.size() <= s) filled.resize(s + 1);
       filled[s] = std::max(filled[s], static_cast<std::size_t>(case_.positions[t] + 1));
     }
+    return filled;
+  }
+  std::vector<std::int32_t> text_ends() const {
+    std::vector<std::int32_t> ends;
+    for (std::size_t t = 0; t < tokens(); ++t) ends.push_back(static_cast<std::int32_t>(lengths()[sequence_of(t)]));
+    return ends;
+  }
+
+  std::vector<GpuCache> fill(Device& device) {
+    const std::vector<std::size_t> filled = lengths();
     std::vector<GpuCache> pointers;
     for (std::size_t s = 0; s < filled.size(); ++s) {
       for (unsigned part = 0; part < 2; ++part) {
@@ -152,7 +176,7 @@ class Layer {
         gpu_.emplace_back(device, case_.paged ? in_pages(x) : cache);
         host_.push_back(std::move(cache));
       }
-      pointers.push_back({gpu_[2 * s].data(), gpu_[2 * s + 1].data()});
+      pointers.push_back({gpu_[2 * s].data(), gpu_[2 * s + (case_.shared_values == 0 ? 1 : 0)].data()});
       if (!case_.paged) continue;
       page_numbers_.emplace_back(device, page_numbers());
       pointers.back().pages = page_numbers_.back().data();
@@ -183,7 +207,7 @@ class Layer {
   OnDevice<float> gpu_q_, gpu_sinks_, gpu_y_;
   OnDevice<std::int8_t> codes_;
   OnDevice<float2_pod> scales_;
-  OnDevice<std::int32_t> positions_, sequences_;
+  OnDevice<std::int32_t> positions_, sequences_, text_ends_;
   OnDevice<GpuCache> caches_;
 };
 
@@ -317,6 +341,138 @@ TEST_F(CudaAttention, SinksTakeTheirShare) {
           kHalfRms);
       run({.type = type, .head_values = head_values, .positions = from(3, 40), .exact = true, .sinks = true}, kTight,
           kTightRms);
+    }
+  }
+}
+
+TEST_F(CudaAttention, TokensSeeTheirTextBothWays) {
+  for (const CacheType type : kTypes) {
+    for (const std::size_t window : {0, 20, 33}) {
+      for (const std::size_t head_values : {32, 64, 128, 256}) {
+        // A few tokens, a tile with several texts, and more than a tile.
+        run({.type = type, .head_values = head_values, .positions = from(0, 5), .window = window, .both_ways = true},
+            kHalf, kHalfRms);
+        run({.type = type,
+             .group = 1,
+             .head_values = head_values,
+             .positions = {0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 0},
+             .sequences = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3},
+             .window = window,
+             .both_ways = true},
+            kHalf, kHalfRms);
+        run({.type = type, .head_values = head_values, .positions = from(0, 300), .window = window, .both_ways = true},
+            kHalf, kHalfRms);
+        run({.type = type,
+             .head_values = head_values,
+             .positions = from(0, 90),
+             .window = window,
+             .exact = true,
+             .both_ways = true},
+            kTight, kTightRms);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, HeadsOf512Values) {
+  for (const CacheType type : kTypes) {
+    for (const std::size_t head_values : {512, 320, 264}) {
+      if (!fits(type, head_values)) continue;
+      for (const std::int32_t position : {0, 31, 32, 64, 1000, 5000}) {
+        run({.type = type, .kv_heads = 1, .group = 8, .head_values = head_values, .positions = {position}}, kHalf,
+            kHalfRms);
+        run({.type = type,
+             .kv_heads = 2,
+             .group = 3,
+             .head_values = head_values,
+             .positions = {position},
+             .window = 100},
+            kHalf, kHalfRms);
+        if (HasFatalFailure()) return;
+      }
+      run({.type = type, .kv_heads = 2, .group = 4, .head_values = head_values, .positions = from(500, 130)}, kHalf,
+          kHalfRms);
+      run({.type = type, .kv_heads = 1, .group = 20, .head_values = head_values, .positions = from(3, 70), .cap = 20},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = 4,
+           .head_values = head_values,
+           .positions = from(3, 70),
+           .window = 20,
+           .sinks = true},
+          kHalf, kHalfRms);
+      run({.type = type, .kv_heads = 1, .group = 4, .head_values = head_values, .positions = {900}, .sinks = true},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = 4,
+           .head_values = head_values,
+           .positions = {300, 5, -1, 0, 640},
+           .sequences = {0, 1, 2, 3, 4},
+           .separate = true},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = 4,
+           .head_values = head_values,
+           .positions = from(3, 40),
+           .exact = true},
+          kTight, kTightRms);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(CudaAttention, RowsThatAreKeysAndValuesOfAllHeads) {
+  for (const CacheType type : kTypes) {
+    for (const std::size_t heads : {1, 16, 40, 128}) {
+      for (const std::int32_t position : {0, 31, 32, 700, 5000}) {
+        run({.type = type,
+             .kv_heads = 1,
+             .group = heads,
+             .head_values = 576,
+             .positions = {position},
+             .shared_values = 512},
+            kHalf, kHalfRms);
+        if (HasFatalFailure()) return;
+      }
+      run({.type = type,
+           .kv_heads = 1,
+           .group = heads,
+           .head_values = 576,
+           .positions = {7, 900, 3, 64},
+           .sequences = {0, 1, 2, 3},
+           .separate = true,
+           .shared_values = 512},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = heads,
+           .head_values = 576,
+           .positions = from(100, 50),
+           .shared_values = 512},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = heads,
+           .head_values = 288,
+           .positions = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 4, 5, 20, 21},
+           .sequences = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2},
+           .shared_values = 256},
+          kHalf, kHalfRms);
+      run({.type = type,
+           .kv_heads = 1,
+           .group = heads,
+           .head_values = 576,
+           .positions = from(3, 20),
+           .exact = true,
+           .shared_values = 512},
+          kTight, kTightRms);
+      run({.type = type, .kv_heads = 1, .group = heads, .head_values = 96, .positions = {200}, .shared_values = 64},
+          kTight, kTightRms);
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "device/cuda/check.h"
+#include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/attention_work.h"
-#include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
@@ -29,18 +29,6 @@ struct PrefillTile {
 /// Heads of a group that share a tile; larger groups take several tiles.
 inline constexpr unsigned kPrefillHeads = 32;
 
-/// Offset of a chunk in a row. Chunks are swizzled by the row, so that the same chunk of 8 rows lies in different
-/// banks.
-template <int kDims>
-__device__ __forceinline__ std::uint32_t chunk_at(unsigned row, unsigned chunk) {
-  return row * kDims * 2 + (chunk ^ row % 8) * 16;
-}
-
-__device__ __forceinline__ float within_half(float v) { return fminf(fmaxf(v, -65504.0f), 65504.0f); }
-__device__ __forceinline__ std::uint32_t safe_pair(float a, float b) {
-  return half_pair(within_half(a), within_half(b));
-}
-
 /// Loads a tile of keys or values into shared memory; zeros past the last key and past the values of the head.
 template <int kDims, CacheType kType, bool kPaged>
 __device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t address, const std::byte* rows,
@@ -51,56 +39,9 @@ __device__ __forceinline__ void load_rows(std::byte* memory, std::uint32_t addre
   for (unsigned i = threadIdx.x; i < Tile::kKeys * Tile::kChunks; i += 32 * Tile::kWarps) {
     const unsigned row = i / Tile::kChunks, chunk = i % Tile::kChunks, key = first + row;
     const bool inside = key <= last && chunk * 8 < shape.head_values;
-    const std::byte* const from = rows + window.offset(inside ? key : first);
     const std::uint32_t at = chunk_at<kDims>(row, chunk);
-    if constexpr (kType == CacheType::f16) {
-      copy_16(address + at, from + (inside ? chunk * 16 : 0), inside);
-    } else {
-      uint4 pairs = {};
-      if (inside && kType == CacheType::f32) {
-        const auto* v = reinterpret_cast<const float4*>(from + chunk * 32);
-        const float4 a = v[0], b = v[1];
-        pairs = {safe_pair(a.x, a.y), safe_pair(a.z, a.w), safe_pair(b.x, b.y), safe_pair(b.z, b.w)};
-      } else if (inside) {
-        pairs = load_octet<CacheType::q8_0>(from, chunk * 8, true).pairs;
-        const __half2 scale = __half2half2(*reinterpret_cast<const __half*>(from + chunk / 4 * kQ8Bytes));
-        auto* halves = reinterpret_cast<__half2*>(&pairs);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) halves[k] = __hmul2(halves[k], scale);
-      }
-      *reinterpret_cast<uint4*>(memory + at) = pairs;
-    }
+    load_chunk<kType>(memory + at, address + at, rows + window.offset(inside ? key : first), chunk, inside);
   }
-}
-
-/// Consecutive tokens of a tile in one sequence, and the keys they see.
-struct Segment {
-  unsigned end;                        // one past its last token
-  unsigned first_of_any, last_of_any;  // keys that some token sees
-  unsigned first_of_all, last_of_all;  // keys that every token sees
-  bool empty;
-};
-__device__ inline Segment find_segment(const int* positions, const int* sequences, unsigned begin, unsigned tokens,
-                                       unsigned window) {
-  const unsigned lane = threadIdx.x % 32;
-  unsigned first = UINT_MAX, last_of_all = UINT_MAX, first_of_all = 0, end = begin;
-  int last = -1;
-  for (unsigned base = begin; base < tokens; base += 32) {
-    const bool same = base + lane < tokens && sequences[base + lane] == sequences[begin];
-    const unsigned others = ~__ballot_sync(~0u, same);
-    const unsigned count = others == 0 ? 32 : __ffs(static_cast<int>(others)) - 1;
-    if (lane < count && positions[base + lane] >= 0) {
-      const int position = positions[base + lane];
-      const unsigned key = first_key(position, window);
-      first = min(first, key), first_of_all = max(first_of_all, key);
-      last = max(last, position), last_of_all = min(last_of_all, static_cast<unsigned>(position));
-    }
-    end = base + count;
-    if (count < 32) break;
-  }
-  first = __reduce_min_sync(~0u, first), first_of_all = __reduce_max_sync(~0u, first_of_all);
-  last = __reduce_max_sync(~0u, last), last_of_all = __reduce_min_sync(~0u, last_of_all);
-  return {end, first, static_cast<unsigned>(last), first_of_all, last_of_all, last < 0};
 }
 
 /// Grid: (kv_heads · chunks of a group) × tiles of tokens.
@@ -109,7 +50,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
   using Tile = PrefillTile<kDims>;
   constexpr int kTall = Tile::kTall, kKeys = Tile::kKeys, kColumns = kKeys / 8;
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ int positions[Tile::kRows], sequences[Tile::kRows];
+  __shared__ int firsts[Tile::kRows], lasts[Tile::kRows], sequences[Tile::kRows];  // keys that tokens see
   const std::uint32_t queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
   constexpr unsigned kQueryBytes = Tile::kRows * kDims * 2, kTileBytes = kKeys * kDims * 2;
   const auto keys_at = [&](unsigned stage) { return kQueryBytes + stage * 2 * kTileBytes; };  // values follow the keys
@@ -124,7 +65,8 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
   const std::size_t first_head = std::size_t{kv_head} * a.group + chunk * kPrefillHeads;
 
   for (unsigned t = threadIdx.x; t < tokens; t += blockDim.x) {
-    positions[t] = a.position[first_token + t];
+    const SeenKeys seen = a.seen(first_token + t);
+    firsts[t] = seen.first, lasts[t] = seen.last;
     sequences[t] = a.sequence == nullptr ? 0 : a.sequence[first_token + t];
   }
   // Without a cap, scores are scaled to be exponents of 2.
@@ -156,7 +98,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
   }
 
   for (unsigned begin = 0; begin < tokens;) {
-    const Segment segment = find_segment(positions, sequences, begin, tokens, a.window);
+    const Segment segment = find_segment(firsts, lasts, sequences, begin, tokens);
     const bool is_whole = begin == 0 && segment.end == tokens;
     const GpuCache cache = a.caches[sequences[begin]];
     int row_last[kTall][2];  // -1: not in this segment
@@ -165,7 +107,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const unsigned token = row_token[m][h];
-        row_last[m][h] = token >= begin && token < segment.end ? positions[token] : -1;
+        row_last[m][h] = token >= begin && token < segment.end ? lasts[token] : -1;
       }
     }
     begin = segment.end;
@@ -224,7 +166,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const int last = row_last[m][h];
-            const unsigned low = last < 0 ? UINT_MAX : first_key(last, a.window);
+            const unsigned low = last < 0 ? UINT_MAX : static_cast<unsigned>(firsts[row_token[m][h]]);
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
@@ -297,7 +239,7 @@ __global__ void __launch_bounds__(128, kDims <= 128 ? 2 : 1) prefill_attention(A
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       const unsigned token = row_token[m][h], row = (warp * kTall + m) * 16 + h * 8 + g;
-      if (token >= tokens || positions[token] < 0) continue;
+      if (token >= tokens || lasts[token] < 0) continue;
       if (a.sinks != nullptr) {  // one more score, as a power of 2 like the others, with no value
         sum += power_of_2(a.sinks[first_head + row % heads] * 1.4426950409f - (largest[m][h] - 8.0f));
       }

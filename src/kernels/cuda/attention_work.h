@@ -36,6 +36,19 @@ IMAGO_HD std::uint32_t first_key(std::int32_t position, std::uint32_t window) no
   return window != 0 && end > window ? end - window : 0;
 }
 
+/// The keys [first, last] that a token sees; last is -1 for a token that has no place.
+struct SeenKeys {
+  std::int32_t first, last;
+};
+/// `text_end`: TokenPlaces::text_end of the token; 0 if there is none.
+IMAGO_HD SeenKeys seen_keys(std::int32_t position, std::int32_t text_end, std::uint32_t window) noexcept {
+  if (position < 0) return {0, -1};
+  if (text_end == 0) return {static_cast<std::int32_t>(first_key(position, window)), position};
+  if (window == 0) return {0, text_end - 1};
+  const auto reach = static_cast<std::int32_t>(window / 2);
+  return {position > reach ? position - reach : 0, text_end - 1 - position > reach ? position + reach : text_end - 1};
+}
+
 /// Keys of each of `splits` splits of `keys`: whole passes of a block, so the last splits may be empty.
 IMAGO_HD std::uint32_t keys_per_split(std::uint32_t keys, std::uint32_t splits) noexcept {
   const std::uint32_t least = (keys + splits - 1) / splits;
@@ -140,15 +153,15 @@ void with_cache(CacheType type, bool paged, Run run) {
 
 /// What happens to queries and keys before attention: norms, where given, and rotation.
 struct HeadRotation {
-  const float* q_norm;  // [head_values]; null: none, or already applied
-  const float* k_norm;
-  float eps;
-  const float* rope;  // null: none
-  std::uint32_t rotary;
-  RopePairs pairs;
-  bool norms_turned, norms_values;  // as in PlaceArgs
-  float growth;
-  std::uint32_t growth_period;
+  const float* q_norm = nullptr;  // [head_values]; null: none, or already applied
+  const float* k_norm = nullptr;
+  float eps = 0;
+  const float* rope = nullptr;  // null: none
+  std::uint32_t rotary = 0;
+  RopePairs pairs = {};
+  bool norms_turned = false, norms_values = false;  // as in PlaceArgs
+  float growth = 0;
+  std::uint32_t growth_period = 1;
 };
 
 /// `q_norm`, `k_norm`: the norms that still have to be applied.
@@ -165,7 +178,10 @@ inline HeadRotation head_rotation(const PlaceArgs& args, const float* q_norm, co
           .growth_period = static_cast<std::uint32_t>(args.growth_period)};
 }
 
-inline constexpr std::size_t kMostHeadValues = 256;
+/// The widest head whose keys and values the tiles of attention_decode.cuh and attention_prefill.cuh hold.
+inline constexpr std::size_t kMostTileValues = 256;
+/// The widest values that a block of attention_wide.cuh sums up: 64 for each of its warps.
+inline constexpr std::size_t kMostWideValues = 512;
 /// Throws UnsupportedError for head sizes that no kernel supports.
 void check_head_values(std::size_t head_values);
 
@@ -182,6 +198,11 @@ struct AttentionWork {
   const GpuCache* caches;
   const std::int32_t* sequence;
   const std::int32_t* position;
+  const std::int32_t* text_end;  // null: none
+
+  IMAGO_HD SeenKeys seen(std::uint32_t token) const noexcept {
+    return seen_keys(position[token], text_end == nullptr ? 0 : text_end[token], window);
+  }
 };
 
 /// Few tokens: see attention_decode.cuh. Heads of a multiple of 8 values up to 256.

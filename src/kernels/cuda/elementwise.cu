@@ -128,6 +128,33 @@ void gather_rows(const float* table, const std::int32_t* ids, std::size_t count,
   }
 }
 
+void add_rows(const float* table, std::size_t rows, const std::int32_t* ids, std::size_t count, std::size_t cols,
+              float* x, Stream& stream) {
+  const auto last = static_cast<std::int32_t>(rows - 1);
+  for_each(count * cols, "add_rows", stream, [=] __device__(std::size_t i) {
+    x[i] += table[static_cast<std::size_t>(min(ids[i / cols], last)) * cols + i % cols];
+  });
+}
+
+void known_ids(const std::int32_t* ids, std::size_t rows, std::size_t count, std::int32_t* out, Stream& stream) {
+  for_each(count, "known_ids", stream,
+           [=] __device__(std::size_t i) { out[i] = static_cast<std::size_t>(ids[i]) < rows ? ids[i] : 0; });
+}
+
+void scale_by(const float* factor, const float* branch, float branch_factor, float* y, std::size_t count,
+              Stream& stream) {
+  for_each(count, "scale_by", stream, [=] __device__(std::size_t i) {
+    y[i] = (branch == nullptr ? y[i] : y[i] + branch_factor * branch[i]) * *factor;
+  });
+}
+
+void activate_by(Activation function, const float* by, std::size_t stride, float* y, std::size_t rows, std::size_t cols,
+                 Stream& stream) {
+  for_each(rows * cols, "activate_by", stream, [=] __device__(std::size_t i) {
+    y[i] = activation_of(function, y[i]) * up_of(function, by[i / cols * stride + i % cols]);
+  });
+}
+
 void activate(Activation function, const float* gate, const float* up, float* y, std::size_t rows, std::size_t cols,
               Int8Out int8, Stream& stream) {
   if (rows == 0 || cols == 0) return;

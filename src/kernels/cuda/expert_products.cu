@@ -42,7 +42,8 @@ template <class Form>
 struct FloatInput {
   const float* x;
 
-  __device__ __forceinline__ FloatInput(const ExpertProducts& a, std::size_t row) : x(a.x + row * a.layer.cols) {}
+  __device__ __forceinline__ FloatInput(const ExpertProducts& a, std::size_t row)
+      : x(a.x + row * (a.x_stride == 0 ? a.layer.cols : a.x_stride)) {}
 
   template <bool kGated>
   __device__ __forceinline__ void add(const ExpertMatrices& expert, std::uint32_t row, std::uint32_t group,
@@ -129,7 +130,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) 
   wait_for_previous();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::size_t i = blockIdx.y;
-  const ExpertMatrices expert = a.layer.experts[a.chosen[i]];
+  const std::size_t number = a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i]);
+  const ExpertMatrices expert = a.layer.experts[number];
   const Input<Form> input(a, i / a.share);
 #pragma unroll
   for (unsigned r = warp; r < kBlockRows; r += kWarps) {
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) 
         const float up = warp_sum(sums.up) + (expert.up_bias != nullptr ? expert.up_bias[row] : 0.0f);
         value *= up_of(a.layer.activation, up);
       }
-      if (lane == 0 && a.y != nullptr) a.y[i * a.layer.rows + row] = value;
+      if (lane == 0 && a.y != nullptr) a.y[i * (a.y_stride == 0 ? a.layer.rows : a.y_stride) + row] = value;
     }
     if (lane == 0) results[r] = value;
   }

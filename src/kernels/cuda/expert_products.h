@@ -32,16 +32,18 @@ struct ExpertLayer {
 
 // ---- few tokens
 
-/// Row i of the result is what expert chosen[i] makes of row i / share of the activations. It is stored as floats, or
-/// quantized, or both.
+/// Row i of the result is what expert chosen[i] makes of row i / share of the activations; chosen null: expert
+/// i % count_of_experts, such as the heads of tokens. It is stored as floats, or quantized, or both.
 struct ExpertProducts {
   ExpertLayer layer;
   const std::int32_t* chosen;
+  std::size_t count_of_experts = 1;    ///< not read unless chosen is null
   const float* x = nullptr;            ///< [count / share][cols]
   const std::int8_t* q = nullptr;      ///< the same quantized, like Activations::q; null: products are in float32
   const float2_pod* scales = nullptr;  ///< of q
   float* y = nullptr;                  ///< [count][rows]
   Int8Out int8 = {};
+  std::size_t x_stride = 0, y_stride = 0;  ///< from a row of floats to the next; 0: cols, rows
   std::size_t count, share;
 };
 

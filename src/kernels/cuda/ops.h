@@ -52,6 +52,18 @@ void soft_cap(float* y, float cap, std::size_t count, Stream& stream);
 void gather_rows(const float* table, const std::int32_t* ids, std::size_t count, std::size_t cols, float* out,
                  Stream& stream);
 
+/// x[i] += table[min(ids[i], rows - 1)] for float32 tables [rows][cols].
+void add_rows(const float* table, std::size_t rows, const std::int32_t* ids, std::size_t count, std::size_t cols,
+              float* x, Stream& stream);
+/// ids below `rows`, and 0 in place of others.
+void known_ids(const std::int32_t* ids, std::size_t rows, std::size_t count, std::int32_t* out, Stream& stream);
+/// y = (y + branch_factor · branch) · *factor; a null branch adds nothing.
+void scale_by(const float* factor, const float* branch, float branch_factor, float* y, std::size_t count,
+              Stream& stream);
+/// y = f(y) · by, where y is [rows][cols] and rows of `by` are `stride` apart.
+void activate_by(Activation function, const float* by, std::size_t stride, float* y, std::size_t rows, std::size_t cols,
+                 Stream& stream);
+
 /// The index of the largest value of each row; ignores NaN, and takes the lower index of equal values.
 void argmax(const float* x, std::size_t rows, std::size_t cols, std::int32_t* out, Stream& stream);
 

@@ -222,6 +222,62 @@ TEST_F(CudaOps, RowsOfATable) {
   }
 }
 
+TEST_F(CudaOps, RowsAreAddedAndTheLastOneServesForMore) {
+  constexpr std::size_t kCols = 5;
+  const std::vector<float> x = gaussian(4 * kCols, 13);
+  const std::vector<std::int32_t> ids = {0, 1, 1, 0};
+  for (const std::size_t rows : {1, 2}) {
+    const std::vector<float> table = gaussian(rows * kCols, 14);
+    OnDevice<float> gpu_x = up(x), gpu_table = up(table);
+    OnDevice<std::int32_t> gpu_ids = up(ids);
+    add_rows(gpu_table.data(), rows, gpu_ids.data(), ids.size(), kCols, gpu_x.data(), stream());
+    stream().wait();
+    const std::vector<float> got = gpu_x.values();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t row = rows == 1 ? 0 : static_cast<std::size_t>(ids[i / kCols]);
+      ASSERT_EQ(got[i], x[i] + table[row * kCols + i % kCols]) << rows << " rows, value " << i;
+    }
+  }
+}
+
+TEST_F(CudaOps, UnknownIdsBecomeTheFirst) {
+  OnDevice<std::int32_t> ids = up(std::vector<std::int32_t>{4, 5, 0, 99, 3}), out = zeros<std::int32_t>(5);
+  known_ids(ids.data(), 5, 5, out.data(), stream());
+  stream().wait();
+  EXPECT_EQ(out.values(), (std::vector<std::int32_t>{4, 0, 0, 0, 3}));
+}
+
+TEST_F(CudaOps, TheStreamIsScaledWithWhatIsLeftToAdd) {
+  const std::vector<float> x = gaussian(37, 15), branch = gaussian(37, 16);
+  OnDevice<float> alone = up(x), both = up(x), gpu_branch = up(branch), factor = up(std::vector<float>{0.75f});
+  scale_by(factor.data(), nullptr, 0, alone.data(), x.size(), stream());
+  scale_by(factor.data(), gpu_branch.data(), 0.5f, both.data(), x.size(), stream());
+  stream().wait();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(alone.values()[i], x[i] * 0.75f, 1e-6);
+    ASSERT_NEAR(both.values()[i], (x[i] + 0.5f * branch[i]) * 0.75f, 1e-6);
+  }
+}
+
+TEST_F(CudaOps, RowsAreGatedByPartsOfWiderOnes) {
+  constexpr std::size_t kRows = 4, kCols = 6, kStride = 20;
+  for (const Activation function : {Activation::gelu, Activation::silu, Activation::clamped_swish}) {
+    const std::vector<float> y = gaussian(kRows * kCols, 17, 3), by = gaussian(kRows * kStride, 18);
+    OnDevice<float> gpu_y = up(y), gpu_by = up(by);
+    activate_by(function, gpu_by.data() + 8, kStride, gpu_y.data(), kRows, kCols, stream());
+    stream().wait();
+    std::vector<float> wanted(y.size());
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const auto part = [&](const std::vector<float>& all, std::size_t at) {
+        return std::span(all).subspan(at, kCols);
+      };
+      activate_mul(function, part(y, row * kCols), part(by, row * kStride + 8),
+                   std::span(wanted).subspan(row * kCols, kCols));
+    }
+    expect_near(gpu_y.values(), wanted, 2e-6f, "rows gated");
+  }
+}
+
 TEST_F(CudaOps, AGraphDoesWhatTheCallsDo) {
   const std::vector<float> x = gaussian(4 * 4096, 11), weight = gaussian(4096, 12);
   OnDevice<float> direct = up(x), recorded = up(x), gpu_weight = up(weight);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "imago/codec.h"
+#include "imago/error.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/ops.h"
 #include "testing/gpu_ops_fixture.h"
@@ -160,6 +161,7 @@ TEST_F(CudaPlace, AllTypesAndSizes) {
         run({type, 4, 2, 64, 32, pairs, 3}, two);
         run({type, 8, 2, 32, 0, pairs}, two);
         run({type, 2, 2, 128, 0, pairs, 1}, two);
+        run({type, 2, 1, 512, 128, pairs, 1}, two);
         if (HasFatalFailure()) return;
         if (type == CacheType::q8_0) continue;
         run({type, 4, 2, 80, 20, pairs, 1}, two);
@@ -168,6 +170,43 @@ TEST_F(CudaPlace, AllTypesAndSizes) {
       }
     }
   }
+}
+
+TEST_F(CudaPlace, ValuesMayBeTheKeysBeforeTheirNorm) {
+  constexpr std::size_t kValues = 64;
+  const CacheShape shape{CacheType::f32, 2, 4, kValues};
+  const std::vector<float> k = gaussian(2 * kValues, 7), weight = gaussian(kValues, 8);
+  std::vector<float> turned(k.size()), plain(k.size());
+  rms_norm(k, weight, 1e-6f, turned);
+  rms_norm(k, std::vector<float>(kValues, 1.0f), 1e-6f, plain);
+  std::vector<std::byte> wanted_keys(shape.bytes()), wanted_values(shape.bytes());
+  append_to_cache(shape, turned, 2, wanted_keys);
+  append_to_cache(shape, plain, 2, wanted_values);
+  OnDevice<float> q = zeros<float>(2 * kValues), gpu_k = up(k), gpu_weight = up(weight);
+  OnDevice<std::int32_t> position = up(std::vector<std::int32_t>{2});
+  OnDevice<std::byte> keys = zeros<std::byte>(shape.bytes()), values = zeros<std::byte>(shape.bytes());
+  OnDevice<GpuCache> caches = up(std::vector<GpuCache>{{keys.data(), values.data()}});
+  PlaceArgs args{.q = q.data(),
+                 .k = gpu_k.data(),
+                 .v = gpu_k.data(),
+                 .heads = 2,
+                 .k_norm = gpu_weight.data(),
+                 .k_norm_cols = kValues,
+                 .norm_eps = 1e-6f,
+                 .norms_values = true,
+                 .shape = shape,
+                 .caches = caches.data()};
+  const TokenPlaces places{.sequence = nullptr, .position = position.data(), .tokens = 1, .longest = 3};
+  place(args, places, stream());
+  stream().wait();
+  const auto expect_near = [&](const std::vector<std::byte>& got, const std::vector<std::byte>& wanted) {
+    const std::vector<float> a = decoded(shape, got), b = decoded(shape, wanted);
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-5) << i;
+  };
+  expect_near(keys.values(), wanted_keys);
+  expect_near(values.values(), wanted_values);
+  args.k_norm_cols = 2 * kValues;
+  EXPECT_THROW(place(args, places, stream()), UnsupportedError);
 }
 
 TEST_F(CudaPlace, HostileValuesGiveTheSameBytes) {

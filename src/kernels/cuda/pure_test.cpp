@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "imago/codec.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/matvec.h"
 #include "kernels/cuda/sample_order.h"
@@ -212,6 +213,62 @@ TEST(CudaAttentionPlan, WindowsEndAtTheToken) {
   EXPECT_EQ(first_key(99, 100), 0u);
   EXPECT_EQ(first_key(100, 100), 1u);
   EXPECT_EQ(first_key(5, 1), 5u);
+}
+
+TEST(CudaAttentionPlan, KeysThatTokensSeeAreThoseOfTheHost) {
+  for (const std::uint32_t window : {0u, 1u, 2u, 7u, 8u, 200u}) {
+    for (std::int32_t position = 0; position < 50; ++position) {
+      const auto place = static_cast<std::size_t>(position);
+      const SeenKeys back = seen_keys(position, 0, window);
+      const KeyRange causal = causal_range(place, 0, window);
+      EXPECT_EQ(static_cast<std::size_t>(back.first), causal.first);
+      EXPECT_EQ(static_cast<std::size_t>(back.last) + 1, causal.first + causal.count);
+      for (const std::int32_t end : {position + 1, position + 3, 50}) {
+        const SeenKeys both = seen_keys(position, end, window);
+        const KeyRange around = range_around(place, static_cast<std::size_t>(end), window);
+        EXPECT_EQ(static_cast<std::size_t>(both.first), around.first) << position << " of " << end << ", " << window;
+        EXPECT_EQ(static_cast<std::size_t>(both.last) + 1, around.first + around.count);
+      }
+    }
+  }
+  EXPECT_EQ(seen_keys(-1, 0, 5).last, -1);
+  EXPECT_EQ(seen_keys(-1, 9, 5).last, -1);
+}
+
+TEST(CudaAttentionPlan, SplitsOfWideHeadsAreAllOfTheirKeysOnce) {
+  for (const std::uint32_t splits : {1u, 2u, 7u, 66u, 132u}) {
+    for (const std::int32_t first : {0, 17}) {
+      for (std::int32_t keys = 1; keys < 20000; keys += keys < 300 ? 1 : 997) {
+        std::int32_t next = first;
+        for (std::uint32_t split = 0; split < splits; ++split) {
+          const SeenKeys own = wide_split({first, first + keys - 1}, split, splits);
+          if (own.first > own.last) continue;
+          ASSERT_EQ(own.first, next);
+          next = own.last + 1;
+        }
+        ASSERT_EQ(next, first + keys) << splits << " splits of " << keys;
+      }
+    }
+  }
+}
+
+TEST(CudaAttentionPlan, WideHeadsHaveRoom) {
+  // 16 and 64 heads of a token share each row that is read.
+  EXPECT_EQ(wide_plan(1, 1, 16, 576, 8000).chunks, 1u);
+  EXPECT_EQ(wide_plan(1, 1, 16, 576, 8000).tall, 1u);
+  EXPECT_EQ(wide_plan(1, 1, 128, 576, 8000).chunks, 2u);
+  EXPECT_EQ(wide_plan(1, 1, 128, 576, 8000).splits, kDecodeBlocks / 2);
+  EXPECT_EQ(wide_plan(1, 1, 128, 576, 128).splits, 2u);
+  EXPECT_EQ(wide_plan(1, 1, 128, 576, 60).partial_bytes, 0u);
+  EXPECT_EQ(wide_plan(1, 1, 128, 576, 8000).partial_bytes, std::size_t{128} * 66 * 578 * sizeof(float));
+  // Prompts: a tile is filled with tokens, and its keys are not split.
+  EXPECT_EQ(wide_plan(100, 1, 16, 576, 0).tokens_of_tile, 4u);
+  EXPECT_EQ(wide_plan(100, 1, 16, 576, 0).tiles, 25u);
+  EXPECT_EQ(wide_plan(100, 2, 20, 512, 0).tokens_of_tile, 3u);
+  EXPECT_EQ(wide_plan(100, 1, 128, 576, 0).splits, 1u);
+  // What a block of Hopper, and for latent attention of Ampere, may have besides its static memory.
+  EXPECT_LE(wide_shared_bytes(512, false, kWideTall) + 2048, 227u * 1024);
+  EXPECT_LE(wide_shared_bytes(576, true, kWideTall) + 2048, 163u * 1024);
 }
 
 TEST(CudaAttentionPlan, OneBlockForEachMultiprocessor) {
