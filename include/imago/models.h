@@ -96,4 +96,19 @@ TypePlan read_plan(const std::string& path);
 /// Appears whole or not at all. Throws IoError.
 void write_plan(const TypePlan& plan, const std::string& path);
 
+// ---- models without training, to measure speed with
+
+struct RandomModelOptions {
+  Format type = BlockFormat::q4_k;            ///< of the matrices; rows that fit no block of it take smaller blocks
+  std::optional<Format> ends = std::nullopt;  ///< of embedding and output; none: the same
+  std::uint64_t seed = 1;
+  std::function<void(std::string_view tensor, std::size_t done, std::size_t total)> progress = {};
+};
+
+/// Writes the language model that `config`, the text of a config.json, describes as a GGUF file with random weights and
+/// the smallest tokenizer that every reader accepts. The file appears whole or not at all. Throws FormatError for a
+/// config that is wrong, UnsupportedError for an architecture or type that imago or GGUF does not have, UsageError for
+/// a vocabulary too small for the tokenizer, IoError.
+void write_random_model(const std::string& config, const std::string& path, const RandomModelOptions& options = {});
+
 }  // namespace imago

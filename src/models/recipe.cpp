@@ -16,10 +16,6 @@
 
 namespace imago::models {
 
-namespace {
-
-using files::StoredTensor;
-
 TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
   constexpr std::pair<Role, TensorUse> kUses[] = {{Role::token_embedding, TensorUse::embedding},
                                                   {Role::output, TensorUse::output},
@@ -36,6 +32,16 @@ TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept {
   const auto* const found = std::ranges::find(kUses, tensor.roles[0], &std::pair<Role, TensorUse>::first);
   return tensor.roles.size() > 1 || found == std::end(kUses) ? TensorUse::matrix : found->second;
 }
+
+bool is_wide_in_gguf(const Traits& traits, const LayoutTensor& tensor) noexcept {
+  const TensorUse use = use_of(traits, tensor);
+  return use == TensorUse::vector || use == TensorUse::router || tensor.roles[0] == Role::position_embedding ||
+         tensor.roles[0] == Role::token_types;
+}
+
+namespace {
+
+using files::StoredTensor;
 
 bool turns(Role role) {
   return role == Role::query || role == Role::query_bias || role == Role::key || role == Role::key_bias;
@@ -104,9 +110,7 @@ class RecipeBuilder {
       const bool query = wanted.roles[0] == Role::query || wanted.roles[0] == Role::query_bias;
       recipe.heads = query ? traits_.heads : traits_.kv_heads;
     }
-    const bool wide = recipe.use == TensorUse::vector || recipe.use == TensorUse::router ||
-                      wanted.roles[0] == Role::position_embedding || wanted.roles[0] == Role::token_types;
-    if (target_.gguf && wide) recipe.preferred = DType::float32;
+    if (target_.gguf && is_wide_in_gguf(traits_, wanted)) recipe.preferred = DType::float32;
     return recipe;
   }
 

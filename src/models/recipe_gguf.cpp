@@ -397,10 +397,10 @@ void pad(Vocabulary& vocabulary, const Traits& traits, const std::string& path) 
 }
 
 void add_rope_factors(const Traits& traits, ModelRecipe& recipe) {
-  const bool proportional = traits.architecture == Architecture::gemma4;  // whose readers want them in any case
-  if (traits.rope_scaling.kind != Kind::llama3 && !proportional) return;
+  std::vector<float> divisors = gguf_rope_factors(traits);
+  if (divisors.empty()) return;
   auto made = std::make_shared<MadeTensor>();
-  made->values = proportional ? proportional_divisors(main_rope(traits)) : llama3_divisors(main_rope(traits));
+  made->values = std::move(divisors);
   made->tensor.name = "rope_freqs.weight";
   made->tensor.type = "F32";
   made->tensor.format = DType::float32;
@@ -427,6 +427,40 @@ void extend_layer_inputs(const Traits& traits, ModelRecipe& recipe) {
 
 }  // namespace
 
+std::vector<float> gguf_rope_factors(const Traits& traits) {
+  if (traits.rope_scaling.kind == Kind::llama3) return llama3_divisors(main_rope(traits));
+  // Readers of gemma4 want them in any case.
+  return traits.architecture == Architecture::gemma4 ? proportional_divisors(main_rope(traits)) : std::vector<float>{};
+}
+
+std::vector<GgufMetadata> gguf_settings(const Traits& traits, const files::JsonFile& config, std::string title) {
+  std::vector<GgufMetadata> settings = {{"general.architecture", std::string(facts(traits.architecture).gguf)},
+                                        {"general.type", "model"},
+                                        {"general.name", std::move(title)}};
+  const auto dense = config.root().find("intermediate_size");
+  const std::size_t dense_size =
+      dense && dense->kind() == files::JsonKind::number
+          ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
+          : traits.block.front().feed_forward;  // 0 where there is none
+  for (GgufMetadata& entry : traits_metadata(traits, dense_size)) settings.push_back(std::move(entry));
+  if (traits.architecture == Architecture::mistral) {
+    settings.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});
+  }
+  if (traits.token_types != 0) {
+    settings.push_back({"tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(traits.token_types)});
+  }
+  if (!traits.has_output && traits.causal) {
+    settings.push_back({fmt::format("{}.{}", kOwnPrefix, kHasOutput), false});
+  }
+  if (traits.rope_scaling.kind == Kind::llama3) {
+    for (const Llama3Field& field : kLlama3Fields) {
+      settings.push_back(
+          {fmt::format("{}.{}", kLlama3Prefix, field.key), static_cast<float>(traits.rope_scaling.*field.value)});
+    }
+  }
+  return settings;
+}
+
 ModelRecipe gguf_recipe(const files::TensorFile& file) {
   const files::HuggingFaceFolder& folder = *file.folder();
   const Traits traits = read_traits(file);
@@ -445,30 +479,7 @@ ModelRecipe gguf_recipe(const files::TensorFile& file) {
 
   const std::filesystem::path path = std::filesystem::absolute(folder.path()).lexically_normal();
   const std::string title = (path.has_filename() ? path : path.parent_path()).filename().string();
-  recipe.gguf_metadata = {{"general.architecture", std::string(facts(traits.architecture).gguf)},
-                          {"general.type", "model"},
-                          {"general.name", title}};
-  const auto dense = folder.config().root().find("intermediate_size");
-  const std::size_t dense_size =
-      dense && dense->kind() == files::JsonKind::number
-          ? static_cast<std::size_t>(dense->integral("intermediate_size", 1, kMaxFeedForward))
-          : traits.block.front().feed_forward;  // 0 where there is none
-  for (GgufMetadata& entry : traits_metadata(traits, dense_size)) recipe.gguf_metadata.push_back(std::move(entry));
-  if (traits.architecture == Architecture::mistral) {
-    recipe.gguf_metadata.push_back({std::string(kModelTypeKey), std::string(name(traits.architecture))});
-  }
-  if (traits.token_types != 0) {
-    recipe.gguf_metadata.push_back({"tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(traits.token_types)});
-  }
-  if (!traits.has_output && traits.causal) {
-    recipe.gguf_metadata.push_back({fmt::format("{}.{}", kOwnPrefix, kHasOutput), false});
-  }
-  if (traits.rope_scaling.kind == Kind::llama3) {
-    for (const Llama3Field& field : kLlama3Fields) {
-      recipe.gguf_metadata.push_back(
-          {fmt::format("{}.{}", kLlama3Prefix, field.key), static_cast<float>(traits.rope_scaling.*field.value)});
-    }
-  }
+  recipe.gguf_metadata = gguf_settings(traits, folder.config(), title);
 
   if (folder.tokenizer()) {
     Vocabulary vocabulary = read_vocabulary(folder);

@@ -16,6 +16,11 @@ namespace imago::models {
 /// a layout that cannot be converted.
 std::vector<TensorRecipe> decoder_recipes(const Traits& traits, const DecoderTensors& tensors, const Naming& target);
 
+/// What a tensor of a layout is for.
+TensorUse use_of(const Traits& traits, const LayoutTensor& tensor) noexcept;
+/// Runners of GGUF expect it in float32, whatever type matrices have.
+bool is_wide_in_gguf(const Traits& traits, const LayoutTensor& tensor) noexcept;
+
 /// A recipe that keeps name and shape.
 TensorRecipe kept_tensor(const files::StoredTensor& tensor);
 
@@ -30,6 +35,10 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer = t
 /// `ARCHITECTURE.*` of a GGUF file. `dense`: the width that a config.json states for blocks without experts, if only
 /// by convention.
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense);
+/// All that a GGUF file says about a model besides its tokenizer.
+std::vector<GgufMetadata> gguf_settings(const Traits& traits, const files::JsonFile& config, std::string title);
+/// The values of rope_freqs.weight; empty: the file has no such tensor.
+std::vector<float> gguf_rope_factors(const Traits& traits);
 /// What GGUF or its runners cannot express about this model, one sentence each. Throws UnsupportedError if the result
 /// would be another model.
 std::vector<std::string> gguf_losses(const Traits& traits, const std::string& path);

@@ -103,7 +103,10 @@ TEST_F(LanguageModelCommands, MistakesAreTold) {
   expect_error(imago_run({"eval", folder, "--text", file("missing")}), 1, "missing: cannot open");
   expect_error(imago_run({"synth", file("m.gguf"), "--width", "100"}), 2, "--heads");
   expect_error(imago_run({"synth", file("m.gguf"), "--type", "int4"}), 2, "--type: GGUF has no int4");
-  expect_error(imago_run({"synth", file("m.gguf"), "--vocabulary", "9"}), 2, "--vocabulary: 9 tokens");
+  expect_error(imago_run({"synth", file("m.gguf"), "--like", "clippy"}), 2, "known are llama, deepseek_v2_lite");
+  expect_error(imago_run({"synth", file("m.gguf"), "--like", "mamba_2.8b", "--kv-heads", "2"}), 2,
+               "has no 'num_key_value_heads' to change");
+  expect_error(imago_run({"synth", file("m.gguf"), "--vocabulary", "9"}), 2, "9 tokens are too few");
 }
 
 TEST_F(LanguageModelCommands, RandomModelsRunInEveryCommand) {
@@ -134,6 +137,27 @@ TEST_F(LanguageModelCommands, RandomModelsRunInEveryCommand) {
     }
   }
   expect_error(imago_run({"bench", file("q8_0.gguf"), "-p", "129"}), 2, "129 tokens do not fit the context of 128");
+}
+
+TEST_F(LanguageModelCommands, SynthMakesModelsLikePublishedOnes) {
+  const std::string path = file("like.gguf");
+  const auto make = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"synth", path, "--type", "q4_0", "--vocabulary", "600", "-t", "1", "--like"};
+    command.insert(command.end(), more.begin(), more.end());
+    const ProcessResult made = imago_run(command);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(imago_run({"logits", path, "--ids", "1,2,3", "-o", file("out.safetensors"), "-t", "1"}).exit_code, 0);
+  };
+  make({"gemma3_1b", "--width", "64", "--blocks", "7", "--feed-forward", "64"});
+  EXPECT_EQ(GgufFile::open(path).architecture(), "gemma3");
+  make({"qwen3_5_moe", "--width", "32", "--blocks", "4"});
+  EXPECT_EQ(GgufFile::open(path).require_integer("qwen35moe.expert_count", 1, 1000), 256);
+  EXPECT_NE(GgufFile::open(path).find_tensor("blk.3.attn_q.weight"), nullptr);
+  EXPECT_NE(GgufFile::open(path).find_tensor("blk.2.ssm_out.weight"), nullptr);
+  // The list of 16 blocks is repeated: the third of them attends.
+  make({"lfm2_1.2b", "--width", "64", "--blocks", "19", "--feed-forward", "64", "--heads", "2", "--kv-heads", "1"});
+  EXPECT_NE(GgufFile::open(path).find_tensor("blk.18.attn_q.weight"), nullptr);
+  EXPECT_EQ(GgufFile::open(path).find_tensor("blk.17.attn_q.weight"), nullptr);
 }
 
 TEST_F(LanguageModelCommands, NetworksThatAreLanguageModelsRun) {
