@@ -148,6 +148,19 @@ bool has_experts(const LanguageModel& model) {
          std::ranges::find(kOthers, architecture) != std::end(kOthers);
 }
 
+/// What rounding does to logits. Where it makes a router choose another expert, it is no longer small at that position,
+/// so that of the median position stands for models with experts.
+double rounding_error(const LanguageModel& model, std::span<const float> got, std::span<const float> wanted) {
+  if (!has_experts(model) || got.size() != wanted.size()) return relative_error(got, wanted);
+  std::vector<double> errors;
+  const std::size_t row = model.vocabulary();
+  for (std::size_t i = 0; i < got.size(); i += row) {
+    errors.push_back(relative_error(got.subspan(i, row), wanted.subspan(i, row)));
+  }
+  std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2));
+  return errors[errors.size() / 2];
+}
+
 TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
   for (const std::optional<Format> type :
        {std::optional<Format>(), std::optional<Format>(BlockFormat::q8_0), std::optional<Format>(BlockFormat::q4_0),
@@ -155,15 +168,15 @@ TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
     const LanguageModel host = LanguageModel::load(folder_.string(), {.type = type, .fast = false});
     const LanguageModel gpu = load(folder_, {.type = type, .fast = true});
     const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
-    const double batch = relative_error(all_logits(gpu, ids_), wanted);
-    const double steps = relative_error(logits_by_steps(gpu, ids_, CacheKind::float16), wanted);
-    std::printf("%-26s %-6s fast: batch %.2e steps %.2e\n", GetParam(),
-                type ? std::string(type->name()).c_str() : "stored", batch, steps);
+    const double batch = rounding_error(host, all_logits(gpu, ids_), wanted);
+    const double steps = rounding_error(host, logits_by_steps(gpu, ids_, CacheKind::float16), wanted);
     // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers, in some models to more than in others, as
-    // they do on the host. Experts may change by them.
+    // they do on the host.
     const LanguageModel rounding = LanguageModel::load(folder_.string(), {.type = type});
-    const double same_here = relative_error(all_logits(rounding, ids_), wanted);
-    const double bound = std::max(has_experts(host) ? 0.1 : 0.03, 2 * same_here);
+    const double on_host = rounding_error(host, logits_by_steps(rounding, ids_, CacheKind::float16), wanted);
+    std::printf("%-26s %-6s fast: batch %.2e steps %.2e, host %.2e\n", GetParam(),
+                type ? std::string(type->name()).c_str() : "stored", batch, steps, on_host);
+    const double bound = std::max(0.03, 2 * on_host);
     EXPECT_LE(batch, bound);
     EXPECT_LE(steps, bound);
   }

@@ -186,54 +186,54 @@ TEST_F(CudaExperts, MultiplyQuantizedActivations) {
 
 TEST_F(CudaExperts, MultiplyManyTokensByTiles) {
   constexpr std::size_t kRows = 70, kCols = 512;
-  for (const Format format : {Format(BlockFormat::q4_k), Format(BlockFormat::q6_k), Format(BlockFormat::mxfp4)}) {
-    Layer layer(device(), format, kRows, kCols);
-    for (const std::size_t tokens : {9, 40, 110, 300, 700}) {
-      SCOPED_TRACE(fmt::format("{}, {} tokens", format.name(), tokens));
-      const std::vector<float> x = gaussian(tokens * kCols, 91);
-      const std::vector<std::int32_t> chosen = some_choice(tokens);
-      const kernels::cuda::ExpertTiles tiles = kernels::cuda::expert_tiles(chosen.size(), kExperts);
-      auto gpu_x = up(x);
-      auto gpu_chosen = up(chosen);
-      auto list = zeros<kernels::cuda::ExpertTile>(tiles.most);
-      auto sources = zeros<std::int32_t>(std::size_t{tiles.most} * tiles.rows);
-      auto places = zeros<std::int32_t>(std::size_t{tiles.most} * tiles.rows);
-      auto row_of = zeros<std::int32_t>(chosen.size());
-      arrange_experts({.chosen = gpu_chosen.data(),
-                       .rows = chosen.size(),
-                       .used = kUsed,
-                       .experts = kExperts,
-                       .tiles = tiles,
-                       .list = list.data(),
-                       .tokens = sources.data(),
-                       .places = places.data(),
-                       .row_of = row_of.data()},
-                      stream());
-      auto y = zeros<float>(chosen.size() * kRows);
-      kernels::cuda::ProductScratch scratch(device());
-      kernels::cuda::matmul_experts(format,
-                                    {.layer = layer.layer(),
-                                     .tiles = tiles,
-                                     .list = list.data(),
-                                     .sources = sources.data(),
-                                     .x = gpu_x.data(),
-                                     .x_rows = tokens,
-                                     .y = y.data()},
-                                    scratch, stream());
-      stream().wait();
-      const std::vector<float> got = y.values();
-      const auto rows = row_of.values();
-      auto sorted = rows;
-      std::ranges::sort(sorted);
-      for (std::size_t i = 0; i < sorted.size(); ++i) ASSERT_EQ(sorted[i], static_cast<int>(i)) << "each place once";
-      const std::vector<double> exact(x.begin(), x.end());
-      for (std::size_t i = 0; i < chosen.size(); i += 7) {
-        const auto expected = layer.expected(chosen[i], std::span(exact).subspan(i / kUsed * kCols, kCols));
-        for (std::size_t row = 0; row < kRows; ++row) {
-          // Both factors are rounded to bfloat16.
-          const std::size_t at = static_cast<std::size_t>(rows[i]) * kRows + row;
-          ASSERT_NEAR(got[at], expected[row], 0.1 + 0.01 * std::fabs(expected[row])) << i << " " << row;
-        }
+  // Weights and activations that bfloat16 holds as they are; matmul_test.cpp has the others.
+  constexpr BlockFormat kFormat = BlockFormat::mxfp4;
+  Layer layer(device(), kFormat, kRows, kCols);
+  for (const std::size_t tokens : {9, 40, 110, 300, 700}) {
+    SCOPED_TRACE(fmt::format("{} tokens", tokens));
+    std::vector<float> x = gaussian(tokens * kCols, 91);
+    for (float& value : x) value = std::round(value * 16) / 16;
+    const std::vector<std::int32_t> chosen = some_choice(tokens);
+    const kernels::cuda::ExpertTiles tiles = kernels::cuda::expert_tiles(chosen.size(), kExperts);
+    auto gpu_x = up(x);
+    auto gpu_chosen = up(chosen);
+    auto list = zeros<kernels::cuda::ExpertTile>(tiles.most);
+    auto sources = zeros<std::int32_t>(std::size_t{tiles.most} * tiles.rows);
+    auto places = zeros<std::int32_t>(std::size_t{tiles.most} * tiles.rows);
+    auto row_of = zeros<std::int32_t>(chosen.size());
+    arrange_experts({.chosen = gpu_chosen.data(),
+                     .rows = chosen.size(),
+                     .used = kUsed,
+                     .experts = kExperts,
+                     .tiles = tiles,
+                     .list = list.data(),
+                     .tokens = sources.data(),
+                     .places = places.data(),
+                     .row_of = row_of.data()},
+                    stream());
+    auto y = zeros<float>(chosen.size() * kRows);
+    kernels::cuda::ProductScratch scratch(device());
+    kernels::cuda::matmul_experts(kFormat,
+                                  {.layer = layer.layer(),
+                                   .tiles = tiles,
+                                   .list = list.data(),
+                                   .sources = sources.data(),
+                                   .x = gpu_x.data(),
+                                   .x_rows = tokens,
+                                   .y = y.data()},
+                                  scratch, stream());
+    stream().wait();
+    const std::vector<float> got = y.values();
+    const auto rows = row_of.values();
+    auto sorted = rows;
+    std::ranges::sort(sorted);
+    for (std::size_t i = 0; i < sorted.size(); ++i) ASSERT_EQ(sorted[i], static_cast<int>(i)) << "each place once";
+    const std::vector<double> exact(x.begin(), x.end());
+    for (std::size_t i = 0; i < chosen.size(); i += 7) {
+      const auto expected = layer.expected(chosen[i], std::span(exact).subspan(i / kUsed * kCols, kCols));
+      for (std::size_t row = 0; row < kRows; ++row) {
+        const std::size_t at = static_cast<std::size_t>(rows[i]) * kRows + row;
+        ASSERT_NEAR(got[at], expected[row], 1e-4 * (1 + std::fabs(expected[row]))) << i << " " << row;
       }
     }
   }
