@@ -3,13 +3,17 @@
 #include <algorithm>
 
 #include "device/cuda/check.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/scalar_ops.h"
 
 namespace imago::backend::cuda {
 
 namespace {
 
+using kernels::cuda::launch_overlapped;
+using kernels::cuda::let_next_in;
 using kernels::cuda::sigmoid_of;
+using kernels::cuda::wait_for_previous;
 
 constexpr unsigned kThreads = 256;
 
@@ -48,6 +52,8 @@ __device__ unsigned best_of(const float* entries, unsigned count) {
 /// A warp for each token. Shared memory: scores and ranks of all experts, then those of the groups and which are kept.
 __global__ void choose(ChooseWork work) {
   extern __shared__ float memory[];
+  let_next_in();
+  wait_for_previous();
   float* const scores = memory;
   float* const rank = scores + work.count;
   float* const groups = rank + work.count;
@@ -177,6 +183,8 @@ __global__ void __launch_bounds__(kArrangeThreads) arrange(ArrangeArgs args) {
 }
 
 __global__ void combine(CombineArgs args) {
+  let_next_in();
+  wait_for_previous();
   const std::size_t col = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::size_t token = blockIdx.y;
   if (col >= args.width) return;
@@ -215,8 +223,7 @@ void choose_experts(const Experts& experts, const ChooseArgs& args, imago::cuda:
                         .scale = experts.scale};
   const std::size_t shared = 2 * (experts.count + experts.groups) * sizeof(float);
   allow_shared(choose, shared);
-  choose<<<static_cast<unsigned>(args.tokens), 32, shared, stream.handle()>>>(work);
-  imago::cuda::check_launch("choose_experts");
+  launch_overlapped("choose_experts", choose, static_cast<unsigned>(args.tokens), 32, shared, stream, work);
 }
 
 void arrange_experts(const ArrangeArgs& args, imago::cuda::Stream& stream) {
@@ -230,8 +237,7 @@ void arrange_experts(const ArrangeArgs& args, imago::cuda::Stream& stream) {
 void combine_experts(const CombineArgs& args, imago::cuda::Stream& stream) {
   if (args.tokens == 0) return;
   const dim3 grid(static_cast<unsigned>((args.width + kThreads - 1) / kThreads), static_cast<unsigned>(args.tokens));
-  combine<<<grid, kThreads, 0, stream.handle()>>>(args);
-  imago::cuda::check_launch("combine_experts");
+  launch_overlapped("combine_experts", combine, grid, kThreads, 0, stream, args);
 }
 
 }  // namespace imago::backend::cuda

@@ -15,6 +15,8 @@ namespace {
 /// Rows of a block: a group of quantized results.
 constexpr unsigned kBlockRows = 32;
 constexpr unsigned kWarps = 16;
+/// A warp has their weights in flight at the same time.
+constexpr unsigned kWarpRows = kBlockRows / kWarps;
 
 /// Sums of a lane over its groups of columns, with the matrix and, where it is gated, with `up`.
 struct TwoSums {
@@ -29,11 +31,9 @@ __device__ __forceinline__ float float_product(const Planes& planes, std::uint32
   float weights[kGroup], sum = 0;
   decode_group<Form>(planes, row, group, weights);
   const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
-  if (first + kGroup <= planes.cols) {
-#pragma unroll
-    for (unsigned i = 0; i < kGroup; ++i) sum += weights[i] * __ldg(x + first + i);
-  } else {
-    for (unsigned i = 0; first + i < planes.cols; ++i) sum += weights[i] * __ldg(x + first + i);
+#pragma unroll  // the weights stay in registers
+  for (unsigned i = 0; i < kGroup; ++i) {
+    if (first + i < planes.cols) sum += weights[i] * __ldg(x + first + i);
   }
   return sum;
 }
@@ -46,10 +46,13 @@ struct FloatInput {
       : x(a.x + row * (a.x_stride == 0 ? a.layer.cols : a.x_stride)) {}
 
   template <bool kGated>
-  __device__ __forceinline__ void add(const ExpertMatrices& expert, std::uint32_t row, std::uint32_t group,
-                                      TwoSums& sums) const {
-    sums.matrix += float_product<Form>(expert.matrix, row, group, x);
-    if constexpr (kGated) sums.up += float_product<Form>(expert.up, row, group, x);
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, const std::uint32_t (&rows)[kWarpRows],
+                                      std::uint32_t group, TwoSums (&sums)[kWarpRows]) const {
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      sums[r].matrix += float_product<Form>(expert.matrix, rows[r], group, x);
+      if constexpr (kGated) sums[r].up += float_product<Form>(expert.up, rows[r], group, x);
+    }
   }
 };
 
@@ -99,16 +102,22 @@ struct Int8Input {
   }
 
   template <bool kGated>
-  __device__ __forceinline__ void add(const ExpertMatrices& expert, std::uint32_t row, std::uint32_t group,
-                                      TwoSums& sums) const {
-    const GroupBytes<Form> matrix = load_group_wide<Form>(expert.matrix, row, group);
-    GroupBytes<Form> up;
-    if constexpr (kGated) up = load_group_wide<Form>(expert.up, row, group);
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, const std::uint32_t (&rows)[kWarpRows],
+                                      std::uint32_t group, TwoSums (&sums)[kWarpRows]) const {
+    GroupBytes<Form> matrix[kWarpRows], up[kWarpRows];
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      matrix[r] = load_group_wide<Form>(expert.matrix, rows[r], group);
+      if constexpr (kGated) up[r] = load_group_wide<Form>(expert.up, rows[r], group);
+    }
     std::uint32_t x[8];
     load_wide<8>(q + group * kGroup, x);
     const float2 s = __ldg(scales + group);
-    sums.matrix += product(matrix, expert.matrix, x, s);
-    if constexpr (kGated) sums.up += product(up, expert.up, x, s);
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      sums[r].matrix += product(matrix[r], expert.matrix, x, s);
+      if constexpr (kGated) sums[r].up += product(up[r], expert.up, x, s);
+    }
   }
 
  private:
@@ -122,7 +131,7 @@ struct Int8Input {
 
 // ---- the kernel
 
-/// Grid: rows / kBlockRows × rows of the result. A warp takes two rows.
+/// Grid: rows / kBlockRows × rows of the result.
 template <class Form, template <class> class Input, bool kGated>
 __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) {
   __shared__ float results[kBlockRows];
@@ -133,26 +142,33 @@ __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) 
   const std::size_t number = a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i]);
   const ExpertMatrices expert = a.layer.experts[number];
   const Input<Form> input(a, i / a.share);
+  std::uint32_t rows[kWarpRows];  // those past the end repeat the last one
 #pragma unroll
-  for (unsigned r = warp; r < kBlockRows; r += kWarps) {
-    const std::uint32_t row = blockIdx.x * kBlockRows + r;
-    float value = 0;
+  for (unsigned r = 0; r < kWarpRows; ++r) {
+    rows[r] = min(blockIdx.x * kBlockRows + r * kWarps + warp, static_cast<std::uint32_t>(a.layer.rows) - 1);
+  }
+  TwoSums sums[kWarpRows];
+  for (std::uint32_t group = lane; group < expert.matrix.groups; group += 32) {
+    input.template add<kGated>(expert, rows, group, sums);
+  }
+#pragma unroll
+  for (unsigned r = 0; r < kWarpRows; ++r) {
+    const unsigned own = r * kWarps + warp;
+    const std::uint32_t row = blockIdx.x * kBlockRows + own;
+    float value = warp_sum(sums[r].matrix);
+    const float up = kGated ? warp_sum(sums[r].up) : 0.0f;
+    if (lane != 0) continue;
     if (row < a.layer.rows) {
-      TwoSums sums;
-#pragma unroll 2
-      for (std::uint32_t group = lane; group < expert.matrix.groups; group += 32) {
-        input.template add<kGated>(expert, row, group, sums);
-      }
-      value = warp_sum(sums.matrix);
       if (expert.bias != nullptr) value += expert.bias[row];
       value = activation_of(a.layer.activation, value);
       if constexpr (kGated) {
-        const float up = warp_sum(sums.up) + (expert.up_bias != nullptr ? expert.up_bias[row] : 0.0f);
-        value *= up_of(a.layer.activation, up);
+        value *= up_of(a.layer.activation, up + (expert.up_bias != nullptr ? expert.up_bias[row] : 0.0f));
       }
-      if (lane == 0 && a.y != nullptr) a.y[i * (a.y_stride == 0 ? a.layer.rows : a.y_stride) + row] = value;
+      if (a.y != nullptr) a.y[i * (a.y_stride == 0 ? a.layer.rows : a.y_stride) + row] = value;
+    } else {
+      value = 0;
     }
-    if (lane == 0) results[r] = value;
+    results[own] = value;
   }
   if (a.int8.q == nullptr) return;
   __syncthreads();
