@@ -165,17 +165,52 @@ std::optional<JsonFile> open_if_there(const std::string& folder, const std::vect
   return JsonFile::open(join(folder, name), max_bytes);
 }
 
-/// The config.json of the first module of sentence-transformers that pools; empty if there is none.
-std::string pooling_name(const JsonFile& modules) {
+/// Where a module of sentence-transformers lies, below the folder of the model.
+std::string module_path(const JsonValue& folder) {
+  std::string name = folder.string("path");
+  const bool bare = !name.empty() && name.front() != '.' && name.find_first_of("/\\") == std::string::npos;
+  if (!bare) folder.fail("a module must lie in a folder beside modules.json");
+  return name;
+}
+
+/// Calls visit(type, path) for each module that says what it is and where.
+template <class Visit>
+void for_each_module(const JsonFile& modules, Visit&& visit) {
   for (const JsonMember module : modules.root().elements("modules.json")) {
     const auto type = module.value.find("type"), folder = module.value.find("path");
-    if (!type || !folder || !type->string("type").ends_with("Pooling")) continue;
-    const std::string name = folder->string("path");
-    const bool bare = !name.empty() && name.front() != '.' && name.find_first_of("/\\") == std::string::npos;
-    if (!bare) folder->fail("a module must lie in a folder beside modules.json");
-    return name + "/config.json";
+    if (type && folder) visit(type->string("type"), *folder);
   }
-  return {};
+}
+
+/// The config.json of the first module of sentence-transformers that pools; empty if there is none.
+std::string pooling_name(const JsonFile& modules) {
+  std::string name;
+  for_each_module(modules, [&](const std::string& type, const JsonValue& folder) {
+    if (name.empty() && type.ends_with("Pooling")) name = module_path(folder) + "/config.json";
+  });
+  return name;
+}
+
+/// The dense modules. Throws UnsupportedError for what else comes after pooling, but for normalization, which callers
+/// ask for.
+std::vector<DenseModule> open_dense_modules(const std::string& path, const JsonFile& modules, bool eager) {
+  std::vector<DenseModule> dense;
+  bool pooled = false;
+  for_each_module(modules, [&](const std::string& type, const JsonValue& folder) {
+    const bool pools = type.ends_with("Pooling"), normalizes = type.ends_with("Normalize");
+    pooled = pooled || pools;
+    if (!pooled || pools || normalizes) return;
+    if (!type.ends_with("Dense") || dense.size() == kMaxDenseModules) {
+      throw UnsupportedError(fmt::format(
+          "{}: a module of type '{}' after pooling is not supported; known are up to {} of type Dense, and Normalize",
+          modules.path(), type, kMaxDenseModules));
+    }
+    std::string name = module_path(folder);
+    const std::string place = join(path, name);
+    dense.push_back({std::move(name), JsonFile::open(join(place, "config.json"), kMaxConfigBytes),
+                     SafetensorsFile::open(join(place, "model.safetensors"), eager)});
+  });
+  return dense;
 }
 
 SafetensorsFile open_shard(const std::string& folder, const std::string& name, bool from_index, bool eager) {
@@ -274,6 +309,7 @@ HuggingFaceFolder HuggingFaceFolder::open(const std::string& path, bool eager) {
     if (!pooling.empty() && fs::is_regular_file(join(path, pooling), ignored)) {
       folder.pooling_ = JsonFile::open(join(path, pooling), kMaxConfigBytes);
     }
+    folder.dense_modules_ = open_dense_modules(path, *modules, eager);
   }
   if (is_there(names, "chat_template.jinja")) {
     folder.chat_template_ = read_text(join(path, "chat_template.jinja"), kMaxTemplateBytes);

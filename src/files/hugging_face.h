@@ -38,6 +38,13 @@ struct SideFile {
   std::string text;
 };
 
+/// A dense layer that sentence-transformers puts after pooling.
+struct DenseModule {
+  std::string path;  ///< of its folder: "2_Dense"
+  JsonFile config;
+  SafetensorsFile weights;  ///< `linear.weight` and perhaps `linear.bias`
+};
+
 /// An open folder, checked as a whole: every shard, and the index against the shards where there is one.
 /// `model.safetensors.index.json` decides which files belong to it; without it all `*.safetensors` do.
 class HuggingFaceFolder {
@@ -61,6 +68,8 @@ class HuggingFaceFolder {
   /// The config.json of the pooling module that `modules.json` names, in a folder of sentence-transformers; none if
   /// absent.
   const std::optional<JsonFile>& pooling() const noexcept { return pooling_; }
+  /// What comes after pooling, in the order of `modules.json`.
+  std::span<const DenseModule> dense_modules() const noexcept { return dense_modules_; }
   /// Harmless oddities, a sentence each, such as a wrong `total_size`.
   std::span<const std::string> notes() const noexcept { return notes_; }
 
@@ -70,6 +79,7 @@ class HuggingFaceFolder {
   std::string path_;
   JsonFile config_;
   std::vector<SafetensorsFile> shards_;
+  std::vector<DenseModule> dense_modules_;
   std::optional<JsonFile> generation_config_, tokenizer_, tokenizer_config_, pooling_;
   std::optional<std::string> chat_template_;
   std::vector<std::string> notes_;
@@ -113,6 +123,10 @@ class HuggingFaceWriter {
 // | all shards | each has every tensor that is mapped to it; no tensor is in two |
 
 inline constexpr std::string_view kModulesName = "modules.json";
+/// More dense modules than this are refused.
+inline constexpr std::size_t kMaxDenseModules = 2;
+/// What the tensors of dense modules are called among those of the folder: this, then ".linear.weight".
+inline constexpr std::string_view kDenseNames[kMaxDenseModules] = {"2_Dense", "3_Dense"};
 inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
 inline constexpr std::size_t kMaxShards = 65535;
 

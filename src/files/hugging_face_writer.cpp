@@ -113,7 +113,7 @@ void check_side_files(const std::vector<SideFile>& files) {
                            ? bare(file.name)
                            : bare(file.name.substr(0, slash)) && bare(file.name.substr(slash + 1));
     if (!valid) throw UsageError(fmt::format("'{}' is not a valid file name", file.name));
-    if (file.name == kIndexName || file.name.ends_with(".safetensors")) {
+    if (file.name == kIndexName || (slash == std::string::npos && file.name.ends_with(".safetensors"))) {
       throw UsageError(fmt::format("'{}' is for the weights of the folder", file.name));
     }
     if (!seen.insert(file.name).second) throw UsageError(fmt::format("two files are named '{}'", file.name));

@@ -49,6 +49,12 @@ std::vector<StoredTensor> list_folder(const HuggingFaceFolder& folder) {
   for (const SafetensorsFile& shard : folder.shards()) {
     std::ranges::move(list_file(shard), std::back_inserter(list));
   }
+  for (std::size_t i = 0; i < folder.dense_modules().size(); ++i) {
+    for (StoredTensor& tensor : list_file(folder.dense_modules()[i].weights)) {
+      tensor.name = fmt::format("{}.{}", kDenseNames[i], tensor.name);
+      list.push_back(std::move(tensor));
+    }
+  }
   return find_published(std::move(list), folder.config().root());
 }
 

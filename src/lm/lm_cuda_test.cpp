@@ -56,6 +56,19 @@ double relative_error(std::span<const float> got, std::span<const float> wanted)
   return std::sqrt(error / power);
 }
 
+/// The median of the errors of tokens: what is rounded may go to other experts, which changes some of them by far more.
+double usual_error(std::span<const float> got, std::span<const float> wanted, std::size_t tokens) {
+  if (got.size() != wanted.size()) return INFINITY;
+  const std::size_t row = got.size() / tokens;
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const double error = relative_error(got.subspan(i * row, row), wanted.subspan(i * row, row));
+    errors.push_back(std::isnan(error) ? INFINITY : error);
+  }
+  std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(tokens / 2));
+  return errors[tokens / 2];
+}
+
 std::vector<float> copy_of(std::span<const float> logits) { return {logits.begin(), logits.end()}; }
 
 std::vector<float> all_logits(const LanguageModel& model, std::span<const TokenId> ids, SequenceOptions options = {}) {
@@ -140,27 +153,6 @@ TEST_P(TorchModelOnGpu, LogitsAndContinuationAreThoseOfTransformers) {
   EXPECT_EQ(greedy(model, ids_, continuation.size()), continuation);
 }
 
-bool has_experts(const LanguageModel& model) {
-  constexpr std::string_view kOthers[] = {"mixtral",     "gpt_oss",     "minimax_m2",
-                                          "deepseek_v2", "deepseek_v3", "qwen3_next"};
-  const std::string_view architecture = model.architecture();
-  return architecture.find("moe") != std::string_view::npos ||
-         std::ranges::find(kOthers, architecture) != std::end(kOthers);
-}
-
-/// What rounding does to logits. Where it makes a router choose another expert, it is no longer small at that position,
-/// so that of the median position stands for models with experts.
-double rounding_error(const LanguageModel& model, std::span<const float> got, std::span<const float> wanted) {
-  if (!has_experts(model) || got.size() != wanted.size()) return relative_error(got, wanted);
-  std::vector<double> errors;
-  const std::size_t row = model.vocabulary();
-  for (std::size_t i = 0; i < got.size(); i += row) {
-    errors.push_back(relative_error(got.subspan(i, row), wanted.subspan(i, row)));
-  }
-  std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2));
-  return errors[errors.size() / 2];
-}
-
 TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
   for (const std::optional<Format> type :
        {std::optional<Format>(), std::optional<Format>(BlockFormat::q8_0), std::optional<Format>(BlockFormat::q4_0),
@@ -168,17 +160,17 @@ TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
     const LanguageModel host = LanguageModel::load(folder_.string(), {.type = type, .fast = false});
     const LanguageModel gpu = load(folder_, {.type = type, .fast = true});
     const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
-    const double batch = rounding_error(host, all_logits(gpu, ids_), wanted);
-    const double steps = rounding_error(host, logits_by_steps(gpu, ids_, CacheKind::float16), wanted);
+    const double batch = usual_error(all_logits(gpu, ids_), wanted, ids_.size());
+    const double steps = usual_error(logits_by_steps(gpu, ids_, CacheKind::float16), wanted, ids_.size());
     // bfloat16 keeps 8 bits and int8 7, and errors add up over the layers, in some models to more than in others, as
-    // they do on the host.
+    // they do on the host: those of batches and of steps, which differ there, too, where it has tiles of bfloat16.
     const LanguageModel rounding = LanguageModel::load(folder_.string(), {.type = type});
-    const double on_host = rounding_error(host, logits_by_steps(rounding, ids_, CacheKind::float16), wanted);
-    std::printf("%-26s %-6s fast: batch %.2e steps %.2e, host %.2e\n", GetParam(),
-                type ? std::string(type->name()).c_str() : "stored", batch, steps, on_host);
-    const double bound = std::max(0.03, 2 * on_host);
-    EXPECT_LE(batch, bound);
-    EXPECT_LE(steps, bound);
+    const double batch_here = usual_error(all_logits(rounding, ids_), wanted, ids_.size());
+    const double steps_here = usual_error(logits_by_steps(rounding, ids_, CacheKind::float16), wanted, ids_.size());
+    std::printf("%-26s %-6s fast: batch %.2e steps %.2e, on the host %.2e %.2e\n", GetParam(),
+                type ? std::string(type->name()).c_str() : "stored", batch, steps, batch_here, steps_here);
+    EXPECT_LE(batch, std::max(0.03, 3 * batch_here));
+    EXPECT_LE(steps, std::max(0.03, 3 * steps_here));
   }
 }
 
@@ -186,7 +178,8 @@ TEST_P(TorchModelOnGpu, PartsAreTheWhole) {
   const LanguageModel host = LanguageModel::load(folder_.string(), {.fast = false});
   const std::vector<float> wanted = all_logits(host, ids_, {.cache = CacheKind::float32});
   const double tolerance = 1e-3;
-  for (const std::size_t layers : {std::size_t{1}, std::size_t{2}, std::numeric_limits<std::size_t>::max()}) {
+  for (const std::size_t layers :
+       {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::numeric_limits<std::size_t>::max()}) {
     LanguageModelOptions options{.fast = false};
     options.gpu_layers = layers;
     const LanguageModel model = load(folder_, options);
@@ -270,6 +263,21 @@ TEST_P(EncoderOnGpu, PartsAreTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(More, EncoderOnGpu, ::testing::ValuesIn(testing::kEmbeddingModels),
                          [](const auto& one) { return std::string(one.param); });
+
+TEST_F(GpuTest, BlocksStayBesideTheCachesThatTheyAttendTo) {
+  const fs::path folder = torch_model("gemma4_bf16");  // the last two of 6 blocks attend to caches of the two before
+  if (folder.empty()) GTEST_SKIP() << testing::missing_torch_model("gemma4_bf16");
+  for (const std::size_t layers : {1, 3, 4, 6}) {
+    LanguageModelOptions options;
+    options.gpu_layers = layers;
+    const LanguageModel model = load(folder, options);
+    const auto& runners = LanguageModelAccess::loaded(model).weights.runners;
+    EXPECT_EQ(runners.back()->device()->is_host(), layers < 4) << layers;
+    const bool is_noted = std::ranges::any_of(
+        model.notes(), [](const std::string& note) { return note.find("stay on the host") != std::string::npos; });
+    EXPECT_EQ(is_noted, layers < 4) << layers;
+  }
+}
 
 TEST_F(GpuTest, PairsOfTextsAreScoredAsOnTheHost) {
   if (const auto missing = testing::CrossEncoder::missing()) GTEST_SKIP() << *missing;

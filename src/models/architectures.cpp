@@ -327,6 +327,23 @@ constexpr auto kArchitectures = std::to_array<ArchitectureFacts>({
      .two_ropes = true,
      .window_rope_base = 1e4,
      .activation_key = "hidden_activation"},
+    {.architecture = Architecture::embedding_gemma,
+     .model_type = "gemma3_text",
+     .class_name = "Gemma3TextModel",
+     .gguf = "gemma-embedding",
+     .post_norms = true,
+     .query_norm = QueryNorm::head,
+     .activation = Activation::gelu,
+     .norms_around_zero = true,
+     .both_sides = true,
+     .rope_base = 1e6,
+     .windows = Windows::always,
+     .lists_layer_types = true,
+     .full_period = 6,
+     .usual_window = 4096,
+     .two_ropes = true,
+     .window_rope_base = 1e4,
+     .activation_key = "hidden_activation"},
     {.architecture = Architecture::gemma3n,
      .model_type = "gemma3n_text",
      .class_name = "Gemma3nForCausalLM",
@@ -533,7 +550,7 @@ Traits traits_of(Architecture architecture) {
   traits.attention_gate = row.attention_gate;
   traits.activation = row.activation;
   traits.gated = row.gated;
-  traits.causal = traits.has_output = !row.encoder;
+  traits.causal = traits.has_output = !row.encoder && !row.both_sides;
   traits.embedding_norm = row.encoder;
   traits.sum_norms = row.sum_norms;
   if (row.adjacent) traits.rope_pairs = kernels::RopePairs::adjacent;

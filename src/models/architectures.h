@@ -44,6 +44,7 @@ struct ArchitectureFacts {
   bool feed_forward_bias = false;  ///< layers without a gate, or experts and routers, have biases
   bool output_bias = false;        ///< logits have a bias
   bool encoder = false;            ///< tokens see all of their text, and there is no output matrix
+  bool both_sides = false;         ///< likewise, of a decoder that was made one
   bool sum_norms = false;          ///< norms come after the residual sums
   bool own_expert_width = false;   ///< config.json states the width of experts apart, GGUF that of all chosen ones
   ExpertScores expert_scores = ExpertScores::softmax;

@@ -57,9 +57,9 @@ TEST(Architectures, AreTestedWithModelsThatThereAre) {
       ASSERT_GE(model.size(), 3U) << row[0];
       const std::string name = model.substr(1, model.size() - 2);
       const auto is_name = [&](const char* known) { return name == known; };
-      EXPECT_TRUE(std::ranges::any_of(testing::kTorchModels, is_name) ||
-                  std::ranges::any_of(testing::kMoreModels, is_name) ||
-                  std::ranges::any_of(testing::kEmbeddingModels, is_name))
+      EXPECT_TRUE(
+          std::ranges::any_of(testing::kTorchModels, is_name) || std::ranges::any_of(testing::kMoreModels, is_name) ||
+          std::ranges::any_of(testing::kEmbeddingModels, is_name) || std::ranges::any_of(testing::kOwnModels, is_name))
           << row[0] << ": " << name;
     }
   }

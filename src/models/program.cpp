@@ -135,7 +135,10 @@ class Writer {
                                .out = in}});
     }
     if (head.norm) norm(in, in, Role::head_norm, std::nullopt);
-    products(in, {{.matrix = {Role::head_output}, .bias = WeightKey{Role::head_output_bias}, .out = Slot::logits}});
+    products(in, {{.matrix = {Role::head_output},
+                   .bias = WeightKey{Role::head_output_bias},
+                   .activation = head.result_activation,
+                   .out = Slot::logits}});
     return {{.width = traits_.width, .feed_forward = head.hidden, .vocabulary = head.results}, std::move(steps_)};
   }
 

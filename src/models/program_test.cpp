@@ -408,6 +408,8 @@ TEST(Fused, IsWhatTheCudaBackendRuns) {
       {Architecture::falcon,
        layer_attention + layer_norm + "products normed: gelu_erf(up + up_bias) -> hidden\n" + attend + output + down},
       {Architecture::gemma3, two_norms},
+      {Architecture::embedding_gemma,
+       std::string(two_norms).insert(two_norms.find(" for attention_output"), ", both ways")},
       {Architecture::gemma3n, normed_values},
       {Architecture::gemma4, normed_values + "stream * block_scale\n"},
       {Architecture::bert, texts("attend * 0.25, both ways for attention_output\n", "gelu_erf(up + up_bias)")},
@@ -573,7 +575,7 @@ TEST(Fused, KeepsTheHead) {
 
 TEST(Fused, IsThatOfTheBlocksOfARunner) {
   for (const ArchitectureFacts& row : architectures()) {
-    if (row.encoder) continue;
+    if (row.encoder || row.both_sides) continue;  // without logits
     const backend::Program program = make_program(small(row.architecture));
     const backend::cuda::FusedProgram fused = backend::cuda::fuse(program, {1, 2});
     EXPECT_EQ(fused.blocks.size(), 1u);

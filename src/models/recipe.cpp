@@ -290,10 +290,14 @@ void check_gguf_names(const TensorFile& file) {
   }
 }
 
-std::vector<files::SideFile> side_files_of(const std::string& folder) {
+std::vector<files::SideFile> side_files_of(const files::HuggingFaceFolder& folder) {
+  std::vector<std::string> names(kSideFiles.begin(), kSideFiles.end());
+  for (const files::DenseModule& module : folder.dense_modules()) {
+    for (const char* name : {"/config.json", "/model.safetensors"}) names.push_back(module.path + name);
+  }
   std::vector<files::SideFile> files;
-  for (const char* name : kSideFiles) {
-    const std::filesystem::path path = std::filesystem::path(folder) / name;
+  for (const std::string& name : names) {
+    const std::filesystem::path path = std::filesystem::path(folder.path()) / name;
     if (!std::filesystem::is_regular_file(path)) continue;
     const MappedFile mapped = MappedFile::open(path.string(), Reading::eager);
     files.push_back({name, std::string(mapped.text())});
@@ -305,9 +309,15 @@ std::vector<files::SideFile> side_files_of(const std::string& folder) {
 ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
   ModelRecipe recipe;
   recipe.target = target;
-  for (const StoredTensor& tensor : file.tensors()) recipe.tensors.push_back(kept_tensor(tensor));
   const GgufFile* gguf = file.gguf();
   const files::HuggingFaceFolder* folder = file.folder();
+  for (const StoredTensor& tensor : file.tensors()) {
+    // Dense modules stay files of their own.
+    const bool dense = folder != nullptr && std::ranges::any_of(folder->dense_modules(), [&](const auto& module) {
+                         return tensor.file == module.weights.path();
+                       });
+    if (!dense || target != FileForm::huggingface) recipe.tensors.push_back(kept_tensor(tensor));
+  }
   add_uses(file, recipe);
   if (target == FileForm::gguf) {
     check_gguf_names(file);
@@ -328,7 +338,7 @@ ModelRecipe bag_recipe(const TensorFile& file, FileForm target) {
     if (target == FileForm::huggingface) {
       const std::span<const files::SideFile> made = folder->made_of();
       recipe.side_files =
-          made.empty() ? side_files_of(folder->path()) : std::vector<files::SideFile>(made.begin(), made.end());
+          made.empty() ? side_files_of(*folder) : std::vector<files::SideFile>(made.begin(), made.end());
       if (std::ranges::any_of(file.tensors(), [](const StoredTensor& tensor) { return tensor.published != nullptr; })) {
         for (files::SideFile& side : recipe.side_files) {
           if (side.name == "config.json") side.text = files::without_quantization(folder->config());

@@ -191,6 +191,14 @@ void write_embeddings(const Traits& traits, MetadataWriter& out) {
   } else if (traits.pooling != Pooling::unknown) {
     out.size("pooling_type", static_cast<std::size_t>(traits.pooling));
   }
+  const Head& head = traits.head;
+  if (head.results == 0 || head.scores) return;
+  const bool two = head.hidden != 0;
+  out.size("dense_2_feat_in", traits.width);
+  out.size("dense_2_feat_out", two ? head.hidden : head.results);
+  if (!two) return;
+  out.size("dense_3_feat_in", head.hidden);
+  out.size("dense_3_feat_out", head.results);
 }
 
 void write_gemma3n(const Traits& traits, MetadataWriter& out) {
@@ -311,6 +319,11 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }
+  const Head& head = traits.head;
+  if (!head.scores &&
+      (head.activation != kernels::Activation::linear || head.result_activation != kernels::Activation::linear)) {
+    refuse("with an activation after its dense modules");
+  }
   if (traits.architecture == Architecture::gemma2 && !traits.tied_output) refuse("with an output matrix of its own");
   const std::size_t window = window_of(traits);
   if (std::ranges::any_of(traits.block,
@@ -336,7 +349,7 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.architecture == Architecture::gemma2 && (traits.attention_cap == 0 || traits.logit_cap == 0)) {
     notes.push_back("llama.cpp cannot run this architecture without soft caps");
   }
-  if (traits.architecture == Architecture::gemma3) {
+  if (traits.architecture == Architecture::gemma3 || traits.architecture == Architecture::embedding_gemma) {
     // llama.cpp goes by the number of blocks: the largest model alone has another scale.
     const auto heads = static_cast<double>(traits.heads), width = static_cast<double>(traits.width);
     const double usual =

@@ -14,6 +14,7 @@
 #include "models/fields.h"
 #include "models/recipe_parts.h"
 #include "models/rope.h"
+#include "models/tensor_names.h"
 #include "models/traits_reading.h"
 
 namespace imago::models {
@@ -288,6 +289,7 @@ void write_special(const Traits& traits, const ConfigExtras& extras, Object& con
     config.raw("query_pre_attn_scalar", scalar_of(traits.attention_scale));
     config.number_or_null("attn_logit_softcapping", traits.attention_cap);
     config.number_or_null("final_logit_softcapping", traits.logit_cap);
+    if (facts(architecture).both_sides) config.flag("use_bidirectional_attention", true);
   } else if (has_multipliers(architecture)) {
     config.number("attention_multiplier", traits.attention_scale);
     config.number("embedding_multiplier", traits.embedding_scale);
@@ -404,7 +406,32 @@ std::string class_of(const Traits& traits) {
   return name;
 }
 
-/// The files by which sentence-transformers knows how to pool.
+/// Takes the weights of a dense module out of those of the model and makes a file of them, in float32. Returns whether
+/// there is a bias.
+bool add_dense_weights(ModelRecipe& recipe, const std::string& path) {
+  std::string header, data;
+  bool bias = false;
+  for (const TensorRecipe& tensor : recipe.tensors) {
+    if (!tensor.name.starts_with(path + ".")) continue;
+    std::vector<float> values(tensor.shape.elements());
+    files::decode_tensor(*tensor.parts.front().tensor, 0, values);
+    bias = bias || tensor.shape.rank() == 1;
+    header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": {}, "data_offsets": [{}, {}]}})",
+                          header.empty() ? "" : ", ", tensor.name.substr(path.size() + 1), tensor.shape.to_string(),
+                          data.size(), data.size() + values.size() * sizeof(float));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  std::erase_if(recipe.tensors, [&](const TensorRecipe& tensor) { return tensor.name.starts_with(path + "."); });
+  header = "{" + header + "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string text;
+  for (std::size_t i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  recipe.side_files.push_back({path + "/model.safetensors", text + header + data});
+  return bias;
+}
+
+/// The files by which sentence-transformers knows how to pool, and the dense layers that follow.
 void add_pooling(const Traits& traits, ModelRecipe& recipe) {
   if (traits.pooling == Pooling::unknown || traits.head.scores) return;
   Object pooling;
@@ -413,11 +440,25 @@ void add_pooling(const Traits& traits, ModelRecipe& recipe) {
   pooling.flag("pooling_mode_lasttoken", traits.pooling == Pooling::last);
   pooling.flag("pooling_mode_mean_tokens", traits.pooling == Pooling::mean);
   recipe.side_files.push_back({"1_Pooling/config.json", pooling.json(files::JsonStyle::indented) + "\n"});
-  constexpr std::string_view kModules =
-      R"([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
- {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
-)";
-  recipe.side_files.push_back({std::string(files::kModulesName), std::string(kModules)});
+  std::string modules = R"([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+ {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})";
+  std::size_t inputs = traits.width, index = 2;
+  for (const Role role : {Role::head_dense, Role::head_output}) {
+    const std::size_t outputs = role == Role::head_dense ? traits.head.hidden : traits.head.results;
+    if (outputs == 0) continue;
+    const std::string name = tensor_name(traits, false, role), path = name.substr(0, name.find('.'));
+    Object dense;
+    dense.size("in_features", inputs);
+    dense.size("out_features", outputs);
+    dense.text("activation_function", "torch.nn.modules.linear.Identity");  // GGUF has no others
+    dense.flag("bias", add_dense_weights(recipe, path));
+    recipe.side_files.push_back({path + "/config.json", dense.json(files::JsonStyle::indented) + "\n"});
+    modules += fmt::format(R"(,
+ {{"idx": {0}, "name": "{0}", "path": "{1}", "type": "sentence_transformers.models.Dense"}})",
+                           index++, path);
+    inputs = outputs;
+  }
+  recipe.side_files.push_back({std::string(files::kModulesName), modules + "]\n"});
 }
 
 void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& config) {

@@ -286,6 +286,71 @@ TEST(Recipe, MoreModelsGoToGgufAndBack) {
   }
 }
 
+TEST(Recipe, DenseModulesGoToGgufAndBack) {
+  const testing::TempDir folder;
+  write_zeros(folder, R"({"model_type": "gemma3_text", "use_bidirectional_attention": true, "hidden_size": 8,
+      "num_attention_heads": 2, "head_dim": 4, "num_key_value_heads": 1, "num_hidden_layers": 2, "vocab_size": 32,
+      "intermediate_size": 16, "max_position_embeddings": 16, "query_pre_attn_scalar": 4, "sliding_window": 4,
+      "layer_types": ["sliding_attention", "full_attention"], "architectures": ["Gemma3TextModel"]})");
+  Tensor<float> first({12, 8}), second({6, 12}), bias({6});
+  for (Tensor<float>* const tensor : {&first, &second, &bias}) {
+    for (std::size_t i = 0; i < tensor->values().size(); ++i) tensor->values()[i] = static_cast<float>(i) / 8;
+  }
+  const auto write_dense = [&](const std::string& path, const std::string& sizes, const auto& tensors) {
+    folder.write(path + "/config.json",
+                 "{" + sizes + R"(, "activation_function": "torch.nn.modules.linear.Identity"})");
+    save_safetensors((folder.path() / path / "model.safetensors").string(), tensors);
+  };
+  using Tensors = std::vector<std::pair<std::string, Tensor<float>>>;
+  write_dense("2_Dense", R"("in_features": 8, "out_features": 12)", Tensors{{"linear.weight", first}});
+  write_dense("other", R"("in_features": 12, "out_features": 6)",
+              Tensors{{"linear.weight", second}, {"linear.bias", bias}});
+  folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
+  folder.write("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                                   {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+                                   {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+                                   {"path": "other", "type": "sentence_transformers.models.Dense"},
+                                   {"path": "4_Normalize", "type": "sentence_transformers.models.Normalize"}])");
+  const TensorFile source = TensorFile::open(folder.path().string());
+  Traits traits = read_traits(source);
+  EXPECT_EQ(traits.head, (Head{.results = 6, .hidden = 12}));
+  EXPECT_EQ(traits.architecture, Architecture::embedding_gemma);
+  EXPECT_FALSE(traits.causal);
+  const std::string path = (folder.path() / "m.gguf").string();
+  write_gguf(make_recipe(source, FileForm::gguf), path);
+  const TensorFile gguf = TensorFile::open(path);
+  EXPECT_EQ(gguf.gguf()->architecture(), "gemma-embedding");
+  EXPECT_EQ(gguf.gguf()->require("gemma-embedding.dense_2_feat_out").integer(), 12);
+  EXPECT_EQ(gguf.gguf()->require("gemma-embedding.dense_3_feat_in").integer(), 12);
+  EXPECT_EQ(gguf.require("dense_3.weight").shape, (Shape{6, 12}));
+  Traits between = read_traits(gguf);
+  between.norm_offset = 1;
+  EXPECT_EQ(between, traits);
+
+  // Back, where the modules are files of their own again.
+  const ModelRecipe back = make_recipe(gguf, FileForm::huggingface);
+  const testing::TempDir again;
+  Tensors weights;
+  for (const TensorRecipe& tensor : back.tensors) weights.emplace_back(tensor.name, Tensor<float>(tensor.shape));
+  save_safetensors((again.path() / "model.safetensors").string(), weights);
+  for (const auto& file : back.side_files) again.write(file.name, file.text);
+  const TensorFile copy = TensorFile::open(again.path().string());
+  EXPECT_EQ(read_traits(copy), traits);
+  for (const auto& [name, tensor] :
+       {std::pair("2_Dense.linear.weight", &first), std::pair("3_Dense.linear.weight", &second),
+        std::pair("3_Dense.linear.bias", &bias)}) {
+    std::vector<float> values(tensor->values().size());
+    files::decode_tensor(copy.require(name), 0, values);
+    EXPECT_TRUE(std::ranges::equal(values, tensor->values())) << name;
+  }
+
+  // A folder keeps them, too.
+  const ModelRecipe same = make_recipe(source, FileForm::huggingface);
+  EXPECT_EQ(same.tensors.size(), source.tensors().size() - 3);
+  EXPECT_GT(side_file(same, "other/model.safetensors").size(), 6U * 12U * sizeof(float));
+  EXPECT_NE(side_file(same, "2_Dense/config.json").find("Identity"), std::string::npos);
+}
+
 // transformers gives tokens beyond the table those of the first one, and llama.cpp wants a row for each token.
 TEST(Recipe, InputsOfLayersForSomeTokensAreForAllInGguf) {
   const testing::TempDir folder;

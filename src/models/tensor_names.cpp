@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "files/hugging_face.h"
 #include "models/architectures.h"
 
 namespace imago::models {
@@ -219,6 +220,17 @@ constexpr std::pair<Architecture, Architecture> kNamesakes[] = {
     {Architecture::granitemoehybrid, Architecture::granitemoe},
 };
 
+/// Dense layers after pooling, named as if there were two; empty for other roles.
+std::string dense_name(const Traits& traits, bool gguf, Role role) {
+  const bool first = role == Role::head_dense || role == Role::head_dense_bias;
+  const bool bias = role == Role::head_dense_bias || role == Role::head_output_bias;
+  if (traits.head.scores || (!first && role != Role::head_output && !bias)) return {};
+  const std::size_t number = first || traits.head.hidden == 0 ? 0 : 1;
+  const std::string_view end = bias ? "bias" : "weight";
+  return gguf ? fmt::format("dense_{}.{}", number + 2, end)
+              : fmt::format("{}.linear.{}", files::kDenseNames[number], end);
+}
+
 /// Empty if the architecture has no name of its own for it.
 std::string other_name(const Traits& traits, bool gguf, Role role) {
   const auto* const bias = std::ranges::find(kWeightOfBias, role, &std::pair<Role, Role>::first);
@@ -241,6 +253,7 @@ std::string other_name(const Traits& traits, bool gguf, Role role) {
 }  // namespace
 
 std::string tensor_name(const Traits& traits, bool gguf, Role role) {
+  if (std::string dense = dense_name(traits, gguf, role); !dense.empty()) return dense;
   if (std::string other = other_name(traits, gguf, role); !other.empty()) return other;
   for (const RoleNames& row : kNames) {
     if (row.role != role) continue;

@@ -179,6 +179,7 @@ Traits folder_traits(const files::TensorFile& file, const files::HuggingFaceFold
                     find_weight(file, "lm_head.weight") == nullptr && names_bare_model(folder.config());
   if (bare) traits.has_output = false;
   if (traits.pooling == Pooling::unknown && folder.pooling()) traits.pooling = read_pooling(*folder.pooling());
+  if (!traits.head.scores) read_dense(folder.dense_modules(), traits);
   return traits;
 }
 

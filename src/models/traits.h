@@ -51,6 +51,7 @@ enum class Architecture : std::uint8_t {
   stablelm,
   falcon,
   gemma3,
+  embedding_gemma,
   gemma3n,
   gemma4,
   lfm2,
@@ -101,12 +102,13 @@ enum class QueryNorm : std::uint8_t { none, head, row };
 /// Which row of a text becomes its embedding; numbered as in GGUF.
 enum class Pooling : std::uint8_t { unknown, mean, cls, last };
 
-/// What is made of the embedding of a text: results = output · norm(f(dense · x)).
+/// What is made of the embedding of a text: results = g(output · norm(f(dense · x))), with biases where files have
+/// them.
 struct Head {
   std::size_t results = 0;  ///< 0: there is no head
   std::size_t hidden = 0;   ///< rows of the dense matrix; 0: none
   bool norm = false;
-  kernels::Activation activation = kernels::Activation::linear;
+  kernels::Activation activation = kernels::Activation::linear, result_activation = kernels::Activation::linear;
   bool scores = false;  ///< of the text, for classifiers; else it is another embedding
 
   bool operator==(const Head&) const = default;

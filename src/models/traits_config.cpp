@@ -162,13 +162,25 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   }
 }
 
+/// Whether tokens of a text see those after them. "vision" says so of images only.
+bool sees_both_sides(const ConfigFields& config) {
+  constexpr std::string_view key = "use_bidirectional_attention";
+  const auto value = config.find(key);
+  if (!value || value->kind() != files::JsonKind::string) return config.flag(key, false);
+  return value->string(key) != "vision";
+}
+
 const ArchitectureFacts& read_architecture(const ConfigFields& config) {
   const std::string model_type = config.text("model_type");
   const ArchitectureFacts* row = find_model_type(model_type);
   if (row == nullptr) {
     config.refuse(fmt::format("models of type '{}' are not supported; known are {}", model_type, known_model_types()));
   }
-  return *row;
+  if (!sees_both_sides(config)) return *row;
+  if (row->architecture != Architecture::gemma3) {
+    config.refuse("'use_bidirectional_attention' is set, which is not supported");
+  }
+  return facts(Architecture::embedding_gemma);
 }
 
 void refuse_unsupported(const ConfigFields& config) {
@@ -181,9 +193,8 @@ void refuse_unsupported(const ConfigFields& config) {
       config.refuse(problem);
     }
   }
-  for (const std::string_view key :
-       {"mlp_bias", "use_bidirectional_attention", "add_cross_attention", "scale_attn_by_inverse_layer_idx",
-        "is_encoder_decoder", "alibi", "qk_layernorm"}) {
+  for (const std::string_view key : {"mlp_bias", "add_cross_attention", "scale_attn_by_inverse_layer_idx",
+                                     "is_encoder_decoder", "alibi", "qk_layernorm"}) {
     if (config.flag(key, false)) config.refuse(fmt::format("'{}' is true, which is not supported", key));
   }
 }
@@ -232,6 +243,7 @@ constexpr Defaults kDefaults[] = {
     {Architecture::qwen3, 128},
     {Architecture::falcon, 0, 0, 0, 0, 2048},
     {Architecture::gemma3, 256, 8, 4, 262208, 131072},
+    {Architecture::embedding_gemma, 256, 8, 4, 262208, 131072},
     {Architecture::gemma3n, 256, 8, 2, 262400, 32768},
     {Architecture::gemma4, 256, 8, 4, 262144, 131072},
 };
@@ -480,6 +492,33 @@ Traits config_traits(const files::JsonFile& file) {
                {"num_attention_heads", "num_key_value_heads", "partial_rotary_factor", std::string(experts_key(config)),
                 "num_experts_per_tok", "n_group", "topk_group"});
   return traits;
+}
+
+void read_dense(std::span<const files::DenseModule> modules, Traits& traits) {
+  Head& head = traits.head;
+  std::size_t inputs = traits.width;
+  for (const files::DenseModule& module : modules) {
+    const ConfigFields config(module.config.root(), module.config.path());
+    if (config.size("in_features", kMaxFeedForward) != inputs) {
+      config.fail(fmt::format("in_features is {}, but what comes before has {} values",
+                              config.size("in_features", kMaxFeedForward), inputs));
+    }
+    inputs = config.size("out_features", kMaxFeedForward);
+    const std::string name = config.text("activation_function", "torch.nn.modules.activation.Tanh");
+    constexpr std::pair<std::string_view, kernels::Activation> kNames[] = {
+        {"Identity", kernels::Activation::linear}, {"Tanh", kernels::Activation::tanh},
+        {"ReLU", kernels::Activation::relu},       {"Sigmoid", kernels::Activation::sigmoid},
+        {"GELU", kernels::Activation::gelu_erf},   {"SiLU", kernels::Activation::silu}};
+    const auto* const known = std::ranges::find(kNames, std::string_view(name).substr(name.rfind('.') + 1),
+                                                &std::pair<std::string_view, kernels::Activation>::first);
+    if (known == std::end(kNames)) {
+      config.refuse(fmt::format(
+          "activation_function '{}' is not supported; known are Identity, Tanh, ReLU, Sigmoid, GELU and SiLU", name));
+    }
+    const bool last = &module == &modules.back();
+    (last ? head.results : head.hidden) = inputs;
+    (last ? head.result_activation : head.activation) = known->second;
+  }
 }
 
 bool names_bare_model(const files::JsonFile& config) {

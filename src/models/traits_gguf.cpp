@@ -270,6 +270,11 @@ void read_embeddings(const GgufFields& fields, Traits& traits) {
                    : pooling == kCls  ? Pooling::cls
                    : pooling == kLast ? Pooling::last
                                       : Pooling::unknown;
+  Head& head = traits.head;
+  const std::size_t first = rows_of(fields, "dense_2.weight", kMaxFeedForward);
+  const std::size_t second = rows_of(fields, "dense_3.weight", kMaxFeedForward);
+  head.results = second == 0 ? first : second;
+  head.hidden = second == 0 ? 0 : first;
   if (!facts(traits.architecture).encoder) return;
   traits.token_types = rows_of(fields, "token_types.weight", kMaxTokenTypes);
   const bool modern = traits.architecture == Architecture::modernbert;
@@ -277,9 +282,9 @@ void read_embeddings(const GgufFields& fields, Traits& traits) {
     traits.block.front().attention_norm = fields.file().find_tensor("blk.0.attn_norm.weight") != nullptr;
     traits.activation = read_activation(fields, kActivationKey, traits.activation);
   }
-  Head& head = traits.head;
-  head.results = rows_of(fields, "cls.output.weight", kMaxClasses);
-  if (head.results == 0) return;
+  const std::size_t classes = rows_of(fields, "cls.output.weight", kMaxClasses);
+  if (classes == 0 || head.results != 0) return;
+  head.results = classes;
   head.scores = true;
   head.hidden = rows_of(fields, "cls.weight", kMaxFeedForward);
   head.norm = rows_of(fields, "cls.norm.weight", kMaxFeedForward) != 0;

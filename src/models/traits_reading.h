@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,6 +56,8 @@ ConfigFields text_fields(const ConfigFields& whole);
 
 /// Whether the class that it names is a model without a head.
 bool names_bare_model(const files::JsonFile& config);
+/// Reads what dense modules of sentence-transformers make of the embedding of a text.
+void read_dense(std::span<const files::DenseModule> modules, Traits& traits);
 /// Reads the config.json of a pooling module of sentence-transformers.
 Pooling read_pooling(const files::JsonFile& config);
 

@@ -31,6 +31,9 @@ inline constexpr std::array kMoreModels = {
 inline constexpr std::array kEmbeddingModels = {"bert_bf16", "modernbert_bf16", "nomic_bert_bf16",
                                                 "qwen3_embedding_bf16"};
 
+/// Those that tests make up and compute in plain loops.
+inline constexpr std::array kOwnModels = {"embedding_gemma_test"};
+
 /// The folder of the model, if it holds that file.
 inline std::optional<std::string> find_torch_model(const std::string& name,
                                                    const std::string& file = "model.safetensors") {

@@ -172,7 +172,7 @@ class Pass {
   ProductScratch step_scratch_, prompt_scratch_;
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
-  std::size_t first_token_ = 0;         // of the batch, that rows begin with
+  std::size_t first_token_ = 0;         // the token of the batch that rows begin with
   const Sizes* sizes_ = nullptr;        // of the block at hand
   std::size_t index_ = 0;               // its number in the runner
   std::span<const PlaceGroup> groups_;  // of the batch

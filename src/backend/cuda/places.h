@@ -95,8 +95,8 @@ class Places {
   const std::int32_t* positions() const noexcept;
   const std::int32_t* sequences() const noexcept;  ///< null: all tokens are of the first
   const std::int32_t* rows() const noexcept;
-  const std::int32_t* text_ends() const noexcept;  ///< of each token: one past the last position of its text
-  const std::int32_t* texts() const noexcept;      ///< of each token: 0, or 1 in the second text of a pair
+  const std::int32_t* text_ends() const noexcept;  ///< one past the last position of each token's text
+  const std::int32_t* texts() const noexcept;      ///< 0, or 1 in the second text of a pair: for each token
   /// One per sequence.
   const kernels::cuda::GpuCache* caches(std::size_t block) const noexcept;
   /// Likewise. REQUIRES: has_states.

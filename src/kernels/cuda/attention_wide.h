@@ -13,7 +13,7 @@ inline constexpr float kLog2E = 1.4426950409f;
 /// Weights go up to 2^8, so that float16 keeps small ones.
 inline constexpr float kWideBoost = 8.0f;
 inline constexpr std::size_t kWideWarps = 8;
-inline constexpr std::size_t kWideKeys = 32;  ///< of a tile: one for each lane of a warp
+inline constexpr std::size_t kWideKeys = 32;  ///< in a tile: one for each lane of a warp
 /// Rows of a tile of queries, in 16s: 1 or this.
 inline constexpr std::size_t kWideTall = 4;
 /// Fewer keys than these are not worth a block of their own.

@@ -1,5 +1,8 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/expert_products.h"
@@ -131,13 +134,20 @@ struct Int8Input {
 
 // ---- the kernel
 
-/// Grid: rows / kBlockRows × rows of the result.
+/// The sum over each `lanes` neighbouring lanes, a power of two.
+__device__ __forceinline__ float sum_of_lanes(float value, unsigned lanes) {
+  for (unsigned step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  return value;
+}
+
+/// Grid: rows / (kBlockRows · 32 / lanes) × rows of the result. Short rows take `lanes` lanes of a warp, which has
+/// several then.
 template <class Form, template <class> class Input, bool kGated>
-__global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) {
+__global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a, unsigned lanes) {
   __shared__ float results[kBlockRows];
   let_next_in();
   wait_for_previous();
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const unsigned lane = threadIdx.x % lanes, first = threadIdx.x / lanes, apart = kWarps * 32 / lanes;
   const std::size_t i = blockIdx.y;
   const std::size_t number = a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i]);
   const ExpertMatrices expert = a.layer.experts[number];
@@ -145,18 +155,17 @@ __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) 
   std::uint32_t rows[kWarpRows];  // those past the end repeat the last one
 #pragma unroll
   for (unsigned r = 0; r < kWarpRows; ++r) {
-    rows[r] = min(blockIdx.x * kBlockRows + r * kWarps + warp, static_cast<std::uint32_t>(a.layer.rows) - 1);
+    rows[r] = min((blockIdx.x * kWarpRows + r) * apart + first, static_cast<std::uint32_t>(a.layer.rows) - 1);
   }
   TwoSums sums[kWarpRows];
-  for (std::uint32_t group = lane; group < expert.matrix.groups; group += 32) {
+  for (std::uint32_t group = lane; group < expert.matrix.groups; group += lanes) {
     input.template add<kGated>(expert, rows, group, sums);
   }
 #pragma unroll
   for (unsigned r = 0; r < kWarpRows; ++r) {
-    const unsigned own = r * kWarps + warp;
-    const std::uint32_t row = blockIdx.x * kBlockRows + own;
-    float value = warp_sum(sums[r].matrix);
-    const float up = kGated ? warp_sum(sums[r].up) : 0.0f;
+    const std::uint32_t row = (blockIdx.x * kWarpRows + r) * apart + first;
+    float value = sum_of_lanes(sums[r].matrix, lanes);
+    const float up = kGated ? sum_of_lanes(sums[r].up, lanes) : 0.0f;
     if (lane != 0) continue;
     if (row < a.layer.rows) {
       if (expert.bias != nullptr) value += expert.bias[row];
@@ -168,11 +177,11 @@ __global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a) 
     } else {
       value = 0;
     }
-    results[own] = value;
+    if (lanes == 32) results[r * kWarps + first] = value;
   }
   if (a.int8.q == nullptr) return;
   __syncthreads();
-  if (warp != 0) return;
+  if (threadIdx.x >= 32) return;
   const bool active = lane < kBlockRows / 4;
   float values[4] = {};
 #pragma unroll
@@ -191,10 +200,14 @@ void multiply_experts(Format format, const ExpertProducts& products, Stream& str
   static_assert(kBlockRows == kGroup);
   const ExpertLayer& layer = products.layer;
   if (products.count == 0 || layer.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>((layer.rows + kBlockRows - 1) / kBlockRows),
+  // Quantized results need a whole group in a block.
+  const std::size_t groups = products.int8.q != nullptr ? 32 : (layer.cols + kGroup - 1) / kGroup;
+  const auto lanes = static_cast<unsigned>(std::min<std::size_t>(32, std::bit_ceil(groups)));
+  const std::size_t rows_of_block = kBlockRows * 32 / lanes;
+  const dim3 grid(static_cast<unsigned>((layer.rows + rows_of_block - 1) / rows_of_block),
                   static_cast<unsigned>(products.count));
   const auto launch = [&](auto* kernel) {
-    launch_overlapped("products of experts", kernel, grid, kWarps * 32, 0, stream, products);
+    launch_overlapped("products of experts", kernel, grid, kWarps * 32, 0, stream, products, lanes);
   };
   visit_form(format, [&]<class Form>(std::type_identity<Form>) {
     if constexpr (Form::kCoded) {

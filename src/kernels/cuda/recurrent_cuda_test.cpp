@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -62,59 +60,6 @@ TEST_F(CudaRecurrent, NormsWithGates) {
       testing::compare_norm_and_gate(*this, rows, 5120, 5120, 1, gate_first);
     }
   }
-}
-
-TEST_F(CudaRecurrent, HowLongAPromptTakes) {
-  // A block of qwen3_next, of mamba2-2.7b and of mamba-2.8b, with 2048 tokens; for the log.
-  constexpr std::size_t kTokens = 2048;
-  OnDevice<float> states = zeros<float>(1 << 20);
-  const StateRun run{
-      .state = states.data(), .kept = nullptr, .first = 0, .tokens = kTokens, .kept_tokens = 0, .is_new = 1};
-  const OnDevice<StateRun> runs = up(std::vector<StateRun>{run});
-  const StateRuns all{runs.data(), 1, kTokens};
-  OnDevice<float> in = zeros<float>(kTokens * 10496), out = zeros<float>(kTokens * 10496);
-  const OnDevice<float> weights = zeros<float>(1 << 20), steps = zeros<float>(kTokens * 5120);
-  const auto time = [&](const char* what, const auto& work) {
-    work();
-    imago::cuda::Event begin, end;
-    begin.record(stream());
-    for (int i = 0; i < 10; ++i) work();
-    end.record(stream());
-    std::printf("%-24s %7.1f us\n", what, 1e5 * imago::cuda::Event::seconds_between(begin, end));
-  };
-  const auto scan = [&](const LinearScanShape& shape) {
-    linear_scan({.shape = shape,
-                 .channels = in.data(),
-                 .step = steps.data(),
-                 .gate = steps.data(),
-                 .step_bias = weights.data(),
-                 .decay_rate = weights.data(),
-                 .low_step = 0,
-                 .high_step = 1,
-                 .y = out.data(),
-                 .state_at = 0},
-                all);
-  };
-  time("delta 32 x 128 x 128", [&] { scan({.heads = 32, .groups = 16, .keys = 128, .values = 128, .delta = true}); });
-  time("scan 80 x 128 x 64", [&] { scan({.heads = 80, .groups = 1, .keys = 128, .values = 64}); });
-  time("channels 5120 x 16", [&] {
-    channel_scan({.x = in.data(),
-                  .step = steps.data(),
-                  .inputs = in.data(),
-                  .step_bias = weights.data(),
-                  .decay_rate = weights.data(),
-                  .skip = weights.data(),
-                  .y = out.data(),
-                  .channels = 5120,
-                  .states = 16,
-                  .state_at = 0},
-                 all);
-  });
-  time("convolution 8192", [&] {
-    short_conv({.x = in.data(), .y = out.data(), .taps = weights.data(), .channels = 8192, .kernel = 4, .state_at = 0},
-               all);
-  });
-  EXPECT_TRUE(std::isfinite(out.values().front()));
 }
 
 }  // namespace
