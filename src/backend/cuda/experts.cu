@@ -34,19 +34,23 @@ __device__ float warp_total(float value) {
   return value;
 }
 
+/// Orders floats as unsigned numbers; NaN comes before all others.
+__device__ std::uint32_t order_of(float value) {
+  if (isnan(value)) return 0;
+  const std::uint32_t bits = __float_as_uint(value);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
 /// The place of the largest entry, the first of equals; NaN is never the largest. All lanes of the warp get it.
 __device__ unsigned best_of(const float* entries, unsigned count) {
-  float best = -INFINITY;
-  unsigned place = ~0u;
+  std::uint32_t best = 0;
+  unsigned place = 0;  // what is left if there is nothing but NaN
   for (unsigned i = threadIdx.x; i < count; i += 32) {
-    if (entries[i] > best || (place == ~0u && entries[i] == best)) best = entries[i], place = i;
+    const std::uint32_t order = order_of(entries[i]);
+    if (order > best) best = order, place = i;
   }
-  for (unsigned step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(~0u, best, step);
-    const unsigned other_place = __shfl_xor_sync(~0u, place, step);
-    if (other > best || (other == best && other_place < place)) best = other, place = other_place;
-  }
-  return place == ~0u ? 0 : place;  // nothing but NaN
+  const std::uint32_t largest = __reduce_max_sync(~0u, best);
+  return largest == 0 ? 0 : __reduce_min_sync(~0u, best == largest ? place : ~0u);
 }
 
 /// A warp for each token. Shared memory: scores and ranks of all experts, then those of the groups and which are kept.
@@ -197,7 +201,8 @@ __global__ void combine(CombineArgs args) {
     const float factor = args.shared_products == nullptr ? 1.0f : sigmoid_of(args.shared_products[token]);
     sum += factor * args.shared[token * args.width + col];
   }
-  args.out[token * args.width + col] = sum;
+  float& out = args.out[token * args.width + col];
+  out = args.add ? out + args.factor * sum : sum;
 }
 
 /// Without this a kernel has at most 48 KiB.

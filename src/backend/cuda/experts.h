@@ -34,7 +34,8 @@ struct ArrangeArgs {
 void arrange_experts(const ArrangeArgs& args, imago::cuda::Stream& stream);
 
 /// What the experts of each token have made, weighted: out[t] = Σ weights[t][i] · results[row_of[t][i]] over the `used`
-/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`.
+/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`. With `add`, out[t] +=
+/// factor · that.
 struct CombineArgs {
   const float* results;
   const std::int32_t* row_of;  ///< null: t · used + i
@@ -42,6 +43,8 @@ struct CombineArgs {
   const float* shared = nullptr;  ///< [tokens][width]; null: no expert is shared
   const float* shared_products = nullptr;
   float* out;
+  bool add = false;
+  float factor = 1;
   std::size_t tokens, used, width;
 };
 void combine_experts(const CombineArgs& args, imago::cuda::Stream& stream);

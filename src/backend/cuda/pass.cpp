@@ -632,6 +632,12 @@ void Pass::run(const ExpertsBranch& step) {
     multiply_one_by_one(experts, in);
     combined.row_of = rows_.data() + rows;
   }
+  if (!step.post_norm) {
+    combined.out = x_.data();
+    combined.add = true;
+    combined.factor = step.factor;
+    return combine_experts(combined, stream_);
+  }
   combine_experts(combined, stream_);
   end_branch(step.post_norm, step.factor);
 }
