@@ -98,6 +98,13 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   grow(int8_, device, kMatVecTokens * widest);
   grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
   if (sizes.experts != 0) {
+    const std::size_t few_rows = kMatVecTokens * sizes.experts_used * padded_cols(sizes.feed_forward);
+    grow(expert_int8_, device, few_rows);
+    grow(expert_int8_scales_, device, few_rows / kernels::cuda::kGroup);
+    // Fewer tokens take smaller tiles, which may be more.
+    const std::size_t tile = kernels::cuda::expert_tiles(expert_rows, sizes.experts).rows;
+    grow(tiles_, device, expert_rows / kernels::cuda::kFewestTileRows + sizes.experts);
+    grow(tile_rows_, device, 2 * (expert_rows + sizes.experts * tile));
     grow(scores_, device, tokens * sizes.experts);
     grow(gathered_, device, expert_rows * sizes.width);
     grow(results_, device, (expert_rows + tokens) * sizes.width);
@@ -491,6 +498,89 @@ void Pass::arrange_rows(const Experts& experts) {
   stream_.copy_in(host_rows_.bytes().first(2 * rows * sizeof(std::int32_t)), rows_.data());
 }
 
+kernels::cuda::ExpertLayer Pass::layer_of(const ExpertTable& table, const Product& product, std::size_t rows,
+                                          std::size_t cols) {
+  return {.experts = table.experts.data(),
+          .rows = rows,
+          .cols = cols,
+          .activation = product.activation,
+          .gated = product.up.has_value()};
+}
+
+void Pass::multiply_few(const Experts& experts, const ExpertTable& hidden, const ExpertTable& down,
+                        const Activations& in) {
+  const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
+  const auto is_int8 = [&](const ExpertTable& table) {
+    return part_.options.fast && kernels::cuda::takes_int8(*table.format);
+  };
+  const bool next_int8 = is_int8(hidden) && is_int8(down);
+  kernels::cuda::ExpertProducts products{.layer = layer_of(hidden, experts.hidden, inner, width),
+                                         .chosen = chosen_.data(),
+                                         .x = in.x,
+                                         .q = is_int8(hidden) ? in.q : nullptr,
+                                         .scales = in.scales,
+                                         .y = next_int8 ? nullptr : hidden_.data(),
+                                         .count = rows,
+                                         .share = experts.used};
+  if (next_int8) products.int8 = {expert_int8_.data(), expert_int8_scales_.data()};
+  kernels::cuda::multiply_experts(*hidden.format, products, stream_);
+  kernels::cuda::multiply_experts(*down.format,
+                                  {.layer = layer_of(down, experts.down, width, inner),
+                                   .chosen = chosen_.data(),
+                                   .x = hidden_.data(),
+                                   .q = products.int8.q,
+                                   .scales = products.int8.scales,
+                                   .y = results_.data(),
+                                   .count = rows,
+                                   .share = 1},
+                                  stream_);
+}
+
+void Pass::multiply_tiles(const Experts& experts, const ExpertTable& hidden, const ExpertTable& down,
+                          const Activations& in) {
+  const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
+  const kernels::cuda::ExpertTiles tiles = kernels::cuda::expert_tiles(rows, experts.count);
+  std::int32_t* const places = tile_rows_.data() + std::size_t{tiles.most} * tiles.rows;
+  arrange_experts({.chosen = chosen_.data(),
+                   .rows = rows,
+                   .used = experts.used,
+                   .experts = experts.count,
+                   .tiles = tiles,
+                   .list = tiles_.data(),
+                   .tokens = tile_rows_.data(),
+                   .places = places,
+                   .row_of = rows_.data()},
+                  stream_);
+  kernels::cuda::ExpertMatMul products{.layer = layer_of(hidden, experts.hidden, inner, width),
+                                       .tiles = tiles,
+                                       .list = tiles_.data(),
+                                       .sources = tile_rows_.data(),
+                                       .x = in.x,
+                                       .x_rows = tokens_,
+                                       .y = hidden_.data()};
+  kernels::cuda::matmul_experts(*hidden.format, products, *scratch_, stream_);
+  products.layer = layer_of(down, experts.down, width, inner);
+  products.sources = places;
+  products.x = hidden_.data();
+  products.x_rows = rows;
+  products.y = results_.data();
+  kernels::cuda::matmul_experts(*down.format, products, *scratch_, stream_);
+}
+
+void Pass::multiply_one_by_one(const Experts& experts, const Activations& in) {
+  const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
+  arrange_rows(experts);
+  kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
+  for (std::size_t expert = 0; expert < experts.count; ++expert) {
+    const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
+    if (count == 0) continue;
+    multiply_hidden(experts.hidden, expert, first * inner, inner,
+                    {.x = gathered_.data() + first * width, .count = count, .cols = width});
+    const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
+    multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
+  }
+}
+
 void Pass::run(const ExpertsBranch& step) {
   const Experts& experts = step.experts;
   const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
@@ -531,39 +621,22 @@ void Pass::run(const ExpertsBranch& step) {
   }
   const ExpertTable& hidden = table_of(experts.hidden, experts.count);
   const ExpertTable& down = table_of(experts.down, experts.count);
-  if (tokens_ <= kMatVecTokens && hidden.format && down.format) {
-    kernels::cuda::ExpertProducts products{.experts = hidden.experts.data(),
-                                           .chosen = chosen_.data(),
-                                           .x = in.x,
-                                           .y = hidden_.data(),
-                                           .count = rows,
-                                           .share = experts.used,
-                                           .rows = inner,
-                                           .cols = width,
-                                           .activation = experts.hidden.activation,
-                                           .gated = experts.hidden.up.has_value()};
-    kernels::cuda::multiply_experts(*hidden.format, products, stream_);
-    products = {.experts = down.experts.data(),
-                .chosen = chosen_.data(),
-                .x = hidden_.data(),
-                .y = results_.data(),
-                .count = rows,
-                .share = 1,
-                .rows = width,
-                .cols = inner};
-    kernels::cuda::multiply_experts(*down.format, products, stream_);
+  const bool alike = hidden.format && down.format;
+  if (alike && tokens_ <= kMatVecTokens) {
+    multiply_few(experts, hidden, down, in);
+  } else if (alike && part_.options.fast && kernels::cuda::takes_expert_tiles(*hidden.format) &&
+             kernels::cuda::takes_expert_tiles(*down.format)) {
+    multiply_tiles(experts, hidden, down, in);
+    combined.row_of = rows_.data();
   } else {
-    arrange_rows(experts);
+    multiply_one_by_one(experts, in);
     combined.row_of = rows_.data() + rows;
-    kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
-    for (std::size_t expert = 0; expert < experts.count; ++expert) {
-      const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
-      if (count == 0) continue;
-      multiply_hidden(experts.hidden, expert, first * inner, inner,
-                      {.x = gathered_.data() + first * width, .count = count, .cols = width});
-      const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
-      multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
-    }
+  }
+  if (!step.post_norm) {
+    combined.out = x_.data();
+    combined.add = true;
+    combined.factor = step.factor;
+    return combine_experts(combined, stream_);
   }
   combine_experts(combined, stream_);
   end_branch(step.post_norm, step.factor);
