@@ -3,7 +3,7 @@
 //
 // | what feeds | the matrices | exceptions |
 // |---|---|---|
-// | the norm before attention | query, key, value; gate, up where they share it | not where others read it (laurel) |
+// | the norm before attention | query, key, value; gate, up or a scan that share it | not where others read it |
 // | the norm before the feed-forward layer | gate, up | not with experts, whose router reads it too |
 // | the rows of up | down | gated layers without experts |
 // | the rows of value | attention_output | heads that share values share factors |
@@ -62,7 +62,7 @@ class ColumnScaler {
     std::size_t scaled = 0;
     for (std::size_t block = 0; block < traits_.blocks; ++block) {
       find_places(block);
-      if (has_norms && !others_read && traits_.block[block].mixer == models::Mixer::attention) {
+      if (has_norms && !others_read && models::has_attention(traits_.block[block].mixer)) {
         std::vector consumers = {Role::query, Role::key, Role::value};
         if (traits_.block[block].mixer == models::Mixer::mamba2_beside_attention)
           consumers.push_back(Role::output_gate);

@@ -569,7 +569,13 @@ std::string_view gguf_name(const Traits& traits) noexcept {
 }
 
 std::string known_model_types() { return list(&ArchitectureFacts::model_type); }
-std::string known_gguf_architectures() { return list(&ArchitectureFacts::gguf); }
+std::string known_gguf_architectures() {
+  std::string names = list(&ArchitectureFacts::gguf);
+  for (const ArchitectureFacts& row : kArchitectures) {
+    if (!row.gguf_with_experts.empty()) names.append(", ").append(row.gguf_with_experts);
+  }
+  return names;
+}
 
 Traits traits_of(Architecture architecture) {
   const ArchitectureFacts& row = facts(architecture);

@@ -12,6 +12,7 @@
 #include "imago/error.h"
 #include "models/program.h"
 #include "models/traits_reading.h"
+#include "testing/temp_dir.h"
 
 namespace imago::models {
 namespace {
@@ -117,6 +118,53 @@ TEST(Mixers, BlocksOfOneBranchHaveAListOrAPattern) {
             "add branch\n");
   EXPECT_EQ(program.blocks[1].state, 0U);
   EXPECT_EQ(traits_from(nemotron(R"("hybrid_override_pattern": "M-", )")).experts, 0U) << "no block has some";
+}
+
+/// Traits of a nemotron_h in GGUF: heads of keys and widths of its blocks. The last block predicts a further token.
+Traits gguf_nemotron(const std::vector<std::uint32_t>& kv_heads, const std::vector<std::uint32_t>& widths,
+                     std::vector<GgufMetadata> more = {}) {
+  const auto number = [](std::uint32_t value) { return GgufValue(value); };
+  std::vector<GgufMetadata> metadata = {{"general.architecture", "nemotron_h"}};
+  const auto add = [&](const std::string& key, GgufValue value) {
+    metadata.push_back({"nemotron_h." + key, std::move(value)});
+  };
+  add("block_count", number(static_cast<std::uint32_t>(kv_heads.size())));
+  add("nextn_predict_layers", number(1));
+  add("vocab_size", number(256));
+  add("context_length", number(128));
+  add("embedding_length", number(64));
+  add("attention.head_count", number(4));
+  add("attention.key_length", number(16));
+  add("attention.head_count_kv", GgufArray::of<std::uint32_t>(kv_heads));
+  add("feed_forward_length", GgufArray::of<std::uint32_t>(widths));
+  add("attention.layer_norm_rms_epsilon", GgufValue(1e-5F));
+  add("ssm.conv_kernel", number(4));
+  add("ssm.inner_size", number(128));
+  add("ssm.state_size", number(16));
+  add("ssm.time_step_rank", number(8));
+  add("ssm.group_count", number(2));
+  for (GgufMetadata& entry : more) metadata.push_back(std::move(entry));
+  const testing::TempDir temp;
+  const std::string path = (temp.path() / "m.gguf").string();
+  GgufWriter(path, metadata, {}).commit();
+  return gguf_traits(GgufFile::open(path));
+}
+
+TEST(Mixers, BlocksOfOneBranchAreToldByTheirSizesInGguf) {
+  const Traits traits = gguf_nemotron({0, 0, 2, 2}, {0, 96, 0, 96});
+  ASSERT_EQ(traits.blocks, 3U);
+  EXPECT_EQ(traits.block[0].mixer, Mixer::mamba2);
+  EXPECT_EQ(traits.block[1].mixer, Mixer::none);
+  EXPECT_EQ(traits.block[1].feed_forward, 96U);
+  EXPECT_EQ(traits.block[2].mixer, Mixer::attention);
+  EXPECT_EQ(rope_of_blocks(traits), std::vector<bool>(3, false));
+  EXPECT_EQ(traits.recurrent.norm_groups, 2U);
+  EXPECT_THROW(gguf_nemotron({0, 2, 2}, {0, 96, 0}), UnsupportedError) << "attention and a feed-forward layer";
+  EXPECT_THROW(gguf_nemotron({0, 2, 2}, {0}), FormatError);
+  EXPECT_THROW(gguf_nemotron({0, 2, 2}, {0, 0, 0},
+                             {{"nemotron_h.expert_count", GgufValue(std::uint32_t{4})},
+                              {"nemotron_h.moe_latent_size", GgufValue(std::uint32_t{8})}}),
+               UnsupportedError);
 }
 
 std::string falcon(const std::string& more = "") {
