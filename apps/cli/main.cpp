@@ -27,7 +27,9 @@ std::vector<Command> add_commands(CLI::App& program) {
 }
 
 int run(int argc, const char* const* argv) {
-  CLI::App program("Train, quantize and run neural networks in 21 numeric types and 16 block formats", "imago");
+  CLI::App program(fmt::format("Train, quantize and run neural networks in {} numeric types and {} block formats",
+                               kDTypes.size(), kBlockFormats.size()),
+                   "imago");
   program.set_help_flag("-h,--help", "Show this help and exit");
   program.set_version_flag("--version", fmt::format("imago {}", version()), "Show the version and exit");
   program.require_subcommand(0, 1);

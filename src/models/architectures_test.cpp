@@ -2,10 +2,12 @@
 
 #include "models/architectures.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -66,6 +68,13 @@ TEST(Architectures, AreTestedWithModelsThatThereAre) {
     }
   }
   EXPECT_GE(named, architectures().size());
+}
+
+TEST(Architectures, ReadmeHasTheirNumber) {
+  std::ifstream page(IMAGO_TEST_DATA "/../../README.md");
+  const std::string text(std::istreambuf_iterator<char>(page), {});
+  EXPECT_NE(text.find(fmt::format("| {} architectures from GGUF files", architectures().size())), std::string::npos)
+      << architectures().size();
 }
 
 }  // namespace
