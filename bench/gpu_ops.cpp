@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/experts.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/recurrent.h"
 #include "testing/gpu_values.h"
@@ -24,6 +26,7 @@ using kernels::Activation;
 using kernels::CacheShape;
 using kernels::CacheType;
 using kernels::LinearScanShape;
+using namespace backend::cuda;
 using namespace kernels::cuda;
 
 constexpr std::size_t kWidth = 4096, kHidden = 14336, kHeads = 32, kKvHeads = 8, kHeadValues = 128,
@@ -66,6 +69,7 @@ class Timing {
   void ops();
   void place_tokens();
   void scans();
+  void experts();
   void decode(CacheType type, std::size_t context, std::size_t tokens);
   void prefill(CacheType type, std::size_t tokens, std::size_t heads, std::size_t kv_heads, std::size_t head_values);
 
@@ -175,6 +179,116 @@ void Timing::scans() {
   }
 }
 
+/// The experts of a block of qwen3_moe in q4_k, other ones at each turn.
+void Timing::experts() {
+  constexpr std::size_t kExperts = 128, kUsed = 8, kOuter = 2048, kInner = 768, kMost = 512, kTurns = 16;
+  const backend::Experts step{.count = kExperts, .used = kUsed};
+  std::vector<std::byte> packed(packed_bytes(BlockFormat::q4_k, kOuter * kInner));
+  std::mt19937 generator(1);
+  for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::byte>(generator() & 0x3Fu);
+  std::vector<GpuMatrix> matrices;
+  std::vector<ExpertMatrices> hidden, down;
+  const auto add = [&](std::size_t rows, std::size_t cols) {
+    const kernels::PackedMatrix source{.format = BlockFormat::q4_k, .rows = rows, .cols = cols, .packed = packed};
+    return matrices.emplace_back(device_, source).planes();
+  };
+  for (std::size_t e = 0; e < kExperts; ++e) {
+    hidden.push_back({.matrix = add(kInner, kOuter), .up = add(kInner, kOuter)});
+    down.push_back({.matrix = add(kOuter, kInner), .up = {}});
+  }
+  OnDevice<ExpertMatrices> hidden_table(*device_, hidden), down_table(*device_, down);
+  const ExpertLayer hidden_layer{
+      .experts = hidden_table.data(), .rows = kInner, .cols = kOuter, .activation = Activation::silu, .gated = true};
+  const ExpertLayer down_layer{.experts = down_table.data(), .rows = kOuter, .cols = kInner};
+  constexpr std::size_t kRows = kMost * kUsed;
+  OnDevice<float> x = values(kMost * kOuter), inner = values(kRows * kInner), results = values(kRows * kOuter);
+  OnDevice<float> scores = values(kMost * kExperts), weights = values(kRows), y = values(kMost * kOuter);
+  OnDevice<std::int8_t> q(*device_, std::vector<std::int8_t>(kRows * kInner));
+  OnDevice<float2_pod> scales(*device_, std::vector<float2_pod>(q.size() / 32));
+  std::vector<std::int32_t> choice;
+  for (std::size_t i = 0; i < kTurns * kRows; ++i) choice.push_back(static_cast<std::int32_t>(generator() % kExperts));
+  OnDevice<std::int32_t> chosen(*device_, choice), row_of(*device_, std::vector<std::int32_t>(kRows));
+  std::size_t turn = 0;
+  const auto next = [&] { return chosen.data() + turn++ % kTurns * kRows; };
+  const auto print = [&](const char* what, std::size_t tokens, double bytes, auto&& work) {
+    const double time = seconds(20, work);
+    std::printf("experts: %-14s %5zu tokens   %9.2f us  %7.0f GB/s\n", what, tokens, 1e6 * time, 1e-9 * bytes / time);
+  };
+  const double matrix_bytes = static_cast<double>(packed.size());
+  print("choice", 1, 4.0 * kExperts, [&] {
+    choose_experts(step,
+                   {.products = scores.data(),
+                    .choice_bias = nullptr,
+                    .chosen = row_of.data(),
+                    .weights = weights.data(),
+                    .tokens = 1},
+                   stream_);
+  });
+  print("gate and up", 1, 2 * kUsed * matrix_bytes, [&] {
+    multiply_experts(BlockFormat::q4_k,
+                     {.layer = hidden_layer,
+                      .chosen = next(),
+                      .q = q.data(),
+                      .scales = scales.data(),
+                      .int8 = {q.data() + kOuter, scales.data() + kOuter / 32},
+                      .count = kUsed,
+                      .share = kUsed},
+                     stream_);
+  });
+  print("down", 1, kUsed * matrix_bytes, [&] {
+    multiply_experts(BlockFormat::q4_k,
+                     {.layer = down_layer,
+                      .chosen = next(),
+                      .q = q.data(),
+                      .scales = scales.data(),
+                      .y = results.data(),
+                      .count = kUsed,
+                      .share = 1},
+                     stream_);
+  });
+  print("sum", 1, 4.0 * kUsed * kOuter, [&] {
+    combine_experts({.results = results.data(),
+                     .row_of = nullptr,
+                     .weights = weights.data(),
+                     .out = y.data(),
+                     .tokens = 1,
+                     .used = kUsed,
+                     .width = kOuter},
+                    stream_);
+  });
+  const ExpertTiles tiles = expert_tiles(kRows, kExperts);
+  OnDevice<ExpertTile> list(*device_, std::vector<ExpertTile>(tiles.most));
+  OnDevice<std::int32_t> sources(*device_, std::vector<std::int32_t>(std::size_t{tiles.most} * tiles.rows)),
+      places(*device_, std::vector<std::int32_t>(sources.size()));
+  ProductScratch scratch(device_);
+  print("arrangement", kMost, 4.0 * kRows, [&] {
+    arrange_experts({.chosen = chosen.data(),
+                     .rows = kRows,
+                     .used = kUsed,
+                     .experts = kExperts,
+                     .tiles = tiles,
+                     .list = list.data(),
+                     .tokens = sources.data(),
+                     .places = places.data(),
+                     .row_of = row_of.data()},
+                    stream_);
+  });
+  const auto tiles_of = [&](const ExpertLayer& layer, const OnDevice<std::int32_t>& rows, const OnDevice<float>& from,
+                            std::size_t from_rows, const OnDevice<float>& to) {
+    matmul_experts(BlockFormat::q4_k,
+                   {.layer = layer,
+                    .tiles = tiles,
+                    .list = list.data(),
+                    .sources = rows.data(),
+                    .x = from.data(),
+                    .x_rows = from_rows,
+                    .y = to.data()},
+                   scratch, stream_);
+  };
+  print("gate and up", kMost, 2 * kExperts * matrix_bytes, [&] { tiles_of(hidden_layer, sources, x, kMost, inner); });
+  print("down", kMost, kExperts * matrix_bytes, [&] { tiles_of(down_layer, places, inner, kRows, results); });
+}
+
 void Timing::place_tokens() {
   constexpr std::size_t kRows = 2048;
   const CacheShape shape{CacheType::f16, kKvHeads, kRows, kHeadValues};
@@ -275,6 +389,7 @@ void gpu_ops_table(const std::shared_ptr<Device>& device) {
   timing.ops();
   timing.place_tokens();
   timing.scans();
+  timing.experts();
   for (const CacheType type : {CacheType::f16, CacheType::q8_0, CacheType::f32}) {
     for (const std::size_t context : {1, 128, 256, 512, 2048, 8192, 32768}) timing.decode(type, context, 1);
   }
