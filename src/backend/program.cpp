@@ -213,6 +213,8 @@ std::string text_of(const MergeStreams& step) {
   return fmt::format("merge {} streams by {}", step.count, name(step.matrix.role));
 }
 
+std::string text_of(const Scale& step) { return fmt::format("{} *= {:g}", name(step.at), step.factor); }
+
 std::string text_of(const Add& step) {
   return fmt::format("add {}{}{}{}", name(step.from), step.factor == 1 ? "" : fmt::format(" * {:g}", step.factor),
                      step.to == Slot::stream ? "" : fmt::format(" -> {}", name(step.to)),
@@ -373,6 +375,7 @@ std::vector<WeightUse> weights_of(std::span<const Step> steps) {
         for (const WeightKey& key : {step.decay_rate, step.step_bias, step.skip}) uses.push_back({Kind::norm, {key}});
       },
       [](const Gate&) {},
+      [](const Scale&) {},
       [&](const LatentAttend& step) {
         uses.push_back({Kind::norm, {step.norm}});
         for (std::size_t head = 0; head < step.heads; ++head) {

@@ -368,6 +368,12 @@ struct Experts {
   std::optional<SharedExpert> shared = {};
 };
 
+/// at *= factor.
+struct Scale {
+  Slot at = Slot::normed;
+  float factor = 1;
+};
+
 /// to = scale · (to + factor · from). With `streams` it is each of them but the first that `from` is added to.
 struct Add {
   float factor = 1;
@@ -382,7 +388,7 @@ struct AdjustLogits {
 
 using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, AdjustLogits, ShortConv, LinearScan,
                           ChannelScan, Gate, NormValues, TakeLayerInput, ScaleStream, LatentAttend, SparseGate,
-                          PredictStreams, CorrectStreams, MergeStreams>;
+                          PredictStreams, CorrectStreams, MergeStreams, Scale>;
 
 /// Widths of activations.
 struct Sizes {

@@ -59,6 +59,8 @@ class ColumnScaler {
       find_places(block);
       if (has_norms) {
         std::vector consumers = {Role::query, Role::key, Role::value};
+        if (traits_.block[block].mixer == models::Mixer::mamba2_beside_attention)
+          consumers.push_back(Role::output_gate);
         if (traits_.shared_norm) consumers.insert(consumers.end(), first.begin(), first.end());
         scaled += scale_group(consumers, {Role::attention_norm, Role::attention_norm_bias}, identity(traits_.width));
       }

@@ -253,5 +253,28 @@ TEST_F(GuidedConversion, ScaledColumnsKeepTheFunction) {
   EXPECT_GT(largest_change, 0.1);  // something was scaled
 }
 
+TEST_F(GuidedConversion, ScaledColumnsKeepTheFunctionOfAScanBesideAttention) {
+  const std::string falcon = model("falcon_h1_bf16");
+  ConvertOptions wanted = options(falcon, DType::int8, Rounding::scaled);
+  wanted.granularity = Granularity::row;
+  Calibration calibration = make_calibration(falcon);
+  for (const std::string block : {"blk.0.", "blk.1."}) {  // which all see the same
+    for (const char* matrix : {"attn_k.weight", "attn_v.weight", "ssm_in.weight"}) {
+      calibration.matrices.at({block + matrix, 0}) = calibration.matrices.at({block + "attn_q.weight", 0});
+    }
+  }
+  calibration.write(wanted.calibration);
+  convert_model(falcon, file("folder"), wanted);
+  const ScaledModel before(falcon), after(file("folder"));
+  double largest_change = 0;
+  for (std::size_t block = 0; block < before.traits().blocks; ++block) {
+    using models::Role;
+    for (const Role role : {Role::query, Role::key, Role::output_gate, Role::channels, Role::step}) {
+      expect_same_products(before, after, Role::attention_norm, role, block, largest_change);
+    }
+  }
+  EXPECT_GT(largest_change, 0.1);
+}
+
 }  // namespace
 }  // namespace imago::convert

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "imago/error.h"
 #include "kernels/folders.h"
+#include "kernels/operation_sizes.h"
 #include "kernels/ops_table.h"
 
 // ---- the table: one row per operation and instruction set
@@ -71,23 +72,8 @@ namespace imago::kernels {
 
 namespace {
 
-// Values worth a thread: at some 10 values per nanosecond, less would take no longer than waking one.
-constexpr std::size_t kGrain = 32768;
 // An optimizer touches up to seven arrays per weight.
 constexpr std::size_t kUpdateGrain = 8192;
-
-void check_size(std::string_view operation, std::string_view what, std::size_t size, std::size_t wanted) {
-  if (size != wanted) {
-    throw ShapeError(fmt::format("[{}] {} has {} values, not {}", operation, what, size, wanted));
-  }
-}
-
-std::size_t rows_of(std::string_view operation, std::size_t size, std::size_t cols) {
-  if (cols == 0 || size % cols != 0) {
-    throw ShapeError(fmt::format("[{}] {} values are not whole rows of {}", operation, size, cols));
-  }
-  return size / cols;
-}
 
 template <class Args>
 const OpKernel<Args>& best() {

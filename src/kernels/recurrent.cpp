@@ -10,29 +10,15 @@
 #include "base/cpu.h"
 #include "base/parallel.h"
 #include "imago/error.h"
+#include "kernels/operation_sizes.h"
 #include "kernels/ops_table.h"
 
 namespace imago::kernels {
 
 namespace {
 
-// Values worth a thread, as in ops.cpp.
-constexpr std::size_t kGrain = 32768;
 // Channels are handed out in whole lines.
 constexpr std::size_t kLineChannels = 16;
-
-void check_size(std::string_view operation, std::string_view what, std::size_t size, std::size_t wanted) {
-  if (size != wanted) {
-    throw ShapeError(fmt::format("[{}] {} has {} values, not {}", operation, what, size, wanted));
-  }
-}
-
-std::size_t rows_of(std::string_view operation, std::size_t size, std::size_t cols) {
-  if (cols == 0 || size % cols != 0) {
-    throw ShapeError(fmt::format("[{}] {} values are not whole rows of {}", operation, size, cols));
-  }
-  return size / cols;
-}
 
 /// Calls body(first, count) for ranges of channels, on all threads, where each channel is worth `values`.
 template <class Body>

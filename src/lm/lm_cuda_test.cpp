@@ -153,6 +153,11 @@ TEST_P(TorchModelOnGpu, LogitsAndContinuationAreThoseOfTransformers) {
   EXPECT_EQ(greedy(model, ids_, continuation.size()), continuation);
 }
 
+bool chooses_experts(const fs::path& folder) {
+  const json config = read_json(folder / "config.json");
+  return std::ranges::any_of(config.items(), [](const auto& item) { return item.key().ends_with("experts_per_tok"); });
+}
+
 TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
   for (const std::optional<Format> type :
        {std::optional<Format>(), std::optional<Format>(BlockFormat::q8_0), std::optional<Format>(BlockFormat::q4_0),
@@ -169,8 +174,10 @@ TEST_P(TorchModelOnGpu, FastIsNearTheHost) {
     const double steps_here = usual_error(logits_by_steps(rounding, ids_, CacheKind::float16), wanted, ids_.size());
     std::printf("%-26s %-6s fast: batch %.2e steps %.2e, on the host %.2e %.2e\n", GetParam(),
                 type ? std::string(type->name()).c_str() : "stored", batch, steps, batch_here, steps_here);
-    EXPECT_LE(batch, std::max(0.03, 3 * batch_here));
-    EXPECT_LE(steps, std::max(0.03, 3 * steps_here));
+    const double least =
+        chooses_experts(folder_) ? 0.2 : 0.03;  // more than every other token of a small model may change
+    EXPECT_LE(batch, std::max(least, 3 * batch_here));
+    EXPECT_LE(steps, std::max(least, 3 * steps_here));
   }
 }
 

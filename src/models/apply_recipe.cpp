@@ -200,6 +200,15 @@ void RecipeReader::read(std::size_t first, std::span<float> out) const {
     for (float& value : out) value = -std::exp(value);
   } else if (recipe_.transform == RowTransform::to_log_rates) {
     for (float& value : out) value = std::log(-value);
+  } else if (recipe_.transform == RowTransform::scale) {
+    std::size_t begin = 0;  // of the rows of a factor
+    for (const RowFactor& part : recipe_.factors) {
+      const std::size_t end = begin + part.rows * cols_;
+      for (std::size_t i = std::max(first, begin); i < std::min(first + out.size(), end); ++i) {
+        out[i - first] *= part.factor;
+      }
+      begin = end;
+    }
   }
 }
 

@@ -455,6 +455,32 @@ constexpr auto kArchitectures = std::to_array<ArchitectureFacts>({
      .experts = true,
      .adjacent_in_gguf = true,
      .mixer_prefix = "mamba"},
+    {.architecture = Architecture::nemotron_h,
+     .model_type = "nemotron_h",
+     .class_name = "NemotronHForCausalLM",
+     .gguf = "nemotron_h",
+     .gguf_with_experts = "nemotron_h_moe",
+     .activation = Activation::relu2,
+     .gated = false,
+     .experts = true,
+     .one_branch = true,
+     .own_expert_width = true,
+     .expert_scores = ExpertScores::sigmoid,
+     .choice_bias = true,
+     .two_judge_group = true,
+     .norm_experts_in_gguf = false,
+     .states_routing = true,
+     .no_rope_period = 1,
+     .block_prefix = "backbone.layers.",
+     .eps_key = "layer_norm_epsilon",
+     .activation_key = "mlp_hidden_act",
+     .mixer_prefix = "mixer"},
+    {.architecture = Architecture::falcon_h1,
+     .model_type = "falcon_h1",
+     .class_name = "FalconH1ForCausalLM",
+     .gguf = "falcon-h1",
+     .mixer_prefix = "mamba",
+     .multipliers = true},
     {.architecture = Architecture::bert,
      .model_type = "bert",
      .class_name = "BertModel",
@@ -533,11 +559,23 @@ const ArchitectureFacts* find_model_type(std::string_view model_type) noexcept {
   return find(&ArchitectureFacts::model_type, model_type);
 }
 const ArchitectureFacts* find_gguf_architecture(std::string_view name) noexcept {
-  return find(&ArchitectureFacts::gguf, name);
+  const ArchitectureFacts* const row = find(&ArchitectureFacts::gguf, name);
+  return row != nullptr || name.empty() ? row : find(&ArchitectureFacts::gguf_with_experts, name);
+}
+
+std::string_view gguf_name(const Traits& traits) noexcept {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  return traits.experts == 0 || row.gguf_with_experts.empty() ? row.gguf : row.gguf_with_experts;
 }
 
 std::string known_model_types() { return list(&ArchitectureFacts::model_type); }
-std::string known_gguf_architectures() { return list(&ArchitectureFacts::gguf); }
+std::string known_gguf_architectures() {
+  std::string names = list(&ArchitectureFacts::gguf);
+  for (const ArchitectureFacts& row : kArchitectures) {
+    if (!row.gguf_with_experts.empty()) names.append(", ").append(row.gguf_with_experts);
+  }
+  return names;
+}
 
 Traits traits_of(Architecture architecture) {
   const ArchitectureFacts& row = facts(architecture);

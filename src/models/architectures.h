@@ -21,9 +21,10 @@ enum class Windows : std::uint8_t { none, always, if_asked };  // if_asked: `use
 
 struct ArchitectureFacts {
   Architecture architecture;
-  std::string_view model_type;  ///< of config.json
-  std::string_view class_name;  ///< in `architectures` of config.json
-  std::string_view gguf;        ///< `general.architecture`; mistral and mixtral are "llama" there
+  std::string_view model_type;              ///< of config.json
+  std::string_view class_name;              ///< in `architectures` of config.json
+  std::string_view gguf;                    ///< `general.architecture`; mistral and mixtral are "llama" there
+  std::string_view gguf_with_experts = {};  ///< where models with experts have another name there
 
   NormKind norm = NormKind::rms;
   bool pre_norms = true, post_norms = false;
@@ -32,6 +33,7 @@ struct ArchitectureFacts {
   bool gated = true;
   bool latent = false;  ///< latent attention
   bool experts = false;
+  bool one_branch = false;      ///< a block is a mixer or a feed-forward layer, with or without experts, and not both
   bool experts_beside = false;  ///< some models have experts beside their dense feed-forward layers
   Parallel parallel = Parallel::never;
   bool shared_norm = false;        ///< where they are side by side, one norm serves both
@@ -83,6 +85,7 @@ struct ArchitectureFacts {
   std::string_view mixer_prefix =
       {};  ///< of the tensors of mixers besides attention, in folders; empty: there are none
   bool attention_gate = false;
+  bool multipliers = false;  ///< Traits::multipliers
 };
 
 std::span<const ArchitectureFacts> architectures() noexcept;
@@ -96,6 +99,9 @@ const ArchitectureFacts* find_gguf_architecture(std::string_view name) noexcept;
 /// "llama, mistral, …", for messages.
 std::string known_model_types();
 std::string known_gguf_architectures();
+
+/// `general.architecture` of a model.
+std::string_view gguf_name(const Traits& traits) noexcept;
 
 /// Traits with all that the architecture alone decides.
 Traits traits_of(Architecture architecture);

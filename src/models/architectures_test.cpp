@@ -43,7 +43,9 @@ TEST(Architectures, AreThoseOfTheTable) {
     const ArchitectureFacts& facts = architectures()[i];
     ASSERT_GE(rows[i].size(), 4U) << facts.model_type;
     EXPECT_EQ(rows[i][0], facts.model_type);
-    EXPECT_EQ(rows[i][1], facts.gguf) << facts.model_type;
+    const std::string other(facts.gguf_with_experts);
+    const std::string gguf = std::string(facts.gguf) + (other.empty() ? "" : ", with experts " + other);
+    EXPECT_EQ(rows[i][1], gguf) << facts.model_type;
     EXPECT_FALSE(rows[i][2].empty()) << facts.model_type;
   }
 }

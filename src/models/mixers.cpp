@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "models/architectures.h"
 #include "models/traits_reading.h"
@@ -61,6 +63,19 @@ std::span<const MixerName> own_names(Mixer mixer) noexcept {
   return {};
 }
 
+/// What the entry of a block in a list of config.json says of it.
+void set_type(const ConfigFields& config, std::string_view key, const std::string& type, Mixer recurrent,
+              bool one_branch, BlockTraits& block) {
+  if (type == "conv" || type == "linear_attention" || type == "mamba") {
+    block.mixer = recurrent;
+  } else if (one_branch && (type == "mlp" || type == "moe")) {
+    block.mixer = Mixer::none;
+    block.experts = type == "moe";
+  } else if (type != "full_attention" && type != "attention") {
+    config.refuse(fmt::format("blocks of type '{}' in {} are not supported", type, key));
+  }
+}
+
 /// Gives each block the mixer of its entry in a list of config.json.
 void read_types(const ConfigFields& config, std::string_view key, Mixer recurrent, Traits& traits) {
   const auto list = config.find(key);
@@ -71,17 +86,8 @@ void read_types(const ConfigFields& config, std::string_view key, Mixer recurren
   }
   std::size_t block = 0;
   for (const files::JsonMember member : elements) {
-    const std::string type = member.value.string("an entry of " + std::string(key));
-    BlockTraits& own = traits.block[block++];
-    const bool recurs = type == "conv" || type == "linear_attention" || type == "mamba";
-    if (recurs) {
-      own.mixer = recurrent;
-    } else if (type == "mlp" || type == "moe") {
-      own.mixer = Mixer::none;
-      own.experts = type == "moe";
-    } else if (type != "full_attention" && type != "attention") {
-      config.refuse(fmt::format("blocks of type '{}' in {} are not supported", type, key));
-    }
+    set_type(config, key, member.value.string("an entry of " + std::string(key)), recurrent, false,
+             traits.block[block++]);
   }
 }
 
@@ -94,6 +100,18 @@ void set_by_kv_heads(const GgufFields& fields, Mixer recurrent, Traits& traits) 
   const std::vector<std::size_t> heads = fields.counts("attention.head_count_kv", kMaxHeads, traits.blocks);
   for (std::size_t i = 0; i < traits.blocks; ++i) {
     if (heads[i] == 0) traits.block[i].mixer = recurrent;
+  }
+}
+
+/// Blocks of one branch with a feed-forward layer have no mixer.
+void set_branches(const GgufFields& fields, Traits& traits) {
+  for (std::size_t i = 0; i < traits.blocks; ++i) {
+    BlockTraits& block = traits.block[i];
+    if (block.feed_forward == 0) continue;
+    if (has_attention(block.mixer)) {
+      fields.refuse(fmt::format("block {} with attention and a feed-forward layer is not supported", i));
+    }
+    block.mixer = Mixer::none;
   }
 }
 
@@ -189,6 +207,59 @@ void read_mamba2(const ConfigFields& config, Traits& traits) {
   for (const std::string_view key : {"use_bias", "mamba_proj_bias", "projectors_bias"}) refuse_flag(config, key);
 }
 
+/// Numbers in a list of config.json; what it does not have stays.
+template <std::size_t kCount>
+std::array<float, kCount> multipliers(const ConfigFields& config, std::string_view key) {
+  std::array<float, kCount> made;
+  made.fill(1);
+  const auto list = config.find(key);
+  if (!list) return made;
+  const auto elements = list->elements(key);
+  if (elements.size() != kCount) list->fail(fmt::format("{} must be {} numbers", key, kCount));
+  std::size_t i = 0;
+  for (const files::JsonMember member : elements) {
+    const double factor = member.value.number(fmt::format("an entry of {}", key));
+    if (!(std::abs(factor) >= 1 / kMaxFactor && std::abs(factor) <= kMaxFactor)) {
+      list->fail(fmt::format("{} has {}, which is not from 1 / {} to {}", key, factor, kMaxFactor, kMaxFactor));
+    }
+    made[i++] = static_cast<float>(factor);
+  }
+  return made;
+}
+
+void read_falcon_h1(const ConfigFields& config, Traits& traits) {
+  set_mixer(traits, Mixer::mamba2_beside_attention);
+  RecurrentTraits& recurrent = traits.recurrent;
+  const std::size_t inner = config.size("mamba_d_ssm", kMaxFeedForward, recurrent.scan.results());
+  if (inner != recurrent.scan.results()) {
+    config.fail(fmt::format("mamba_d_ssm is {}, and {} heads of {} values are {}", inner, recurrent.scan.heads,
+                            recurrent.scan.values, recurrent.scan.results()));
+  }
+  if (!config.flag("mamba_rms_norm", false)) {
+    recurrent.norm_groups = 0;
+  } else if (config.flag("mamba_norm_before_gate", true)) {
+    config.refuse("'mamba_norm_before_gate' is true, which is not supported");
+  }
+  refuse_flag(config, "attention_bias");
+  const auto factor = [&](std::string_view key) { return static_cast<float>(config.multiplier(key, 1)); };
+  const auto [gate, down] = multipliers<2>(config, "mlp_multipliers");
+  traits.multipliers = {.attention_in = factor("attention_in_multiplier"),
+                        .key = factor("key_multiplier"),
+                        .attention_out = factor("attention_out_multiplier"),
+                        .scan_in = factor("ssm_in_multiplier"),
+                        .scan_out = factor("ssm_out_multiplier"),
+                        .scan = multipliers<5>(config, "ssm_multipliers"),
+                        .gate = gate,
+                        .down = down};
+}
+
+/// What the values of a channel of mamba2 are multiplied by: values, keys and queries differ.
+float channel_factor(const Traits& traits, std::size_t channel) {
+  const kernels::LinearScanShape& scan = traits.recurrent.scan;
+  const std::size_t part = channel < scan.results() ? 1 : channel < scan.results() + scan.groups * scan.keys ? 2 : 3;
+  return traits.multipliers.scan_in * traits.multipliers.scan[part];
+}
+
 /// Where channel `row` of all queries, all keys and all values is among grouped ones.
 std::size_t channel_of_row(const kernels::LinearScanShape& scan, std::size_t row) {
   if (!scan.grouped) return row;
@@ -222,6 +293,33 @@ std::string mixer_name(const Traits& traits, bool gguf, Role role) {
     return fmt::format("{}.{}", facts(traits.architecture).mixer_prefix, found->folder);
   }
   return {};
+}
+
+void read_config_branches(const ConfigFields& config, Traits& traits) {
+  std::vector<std::string> types;
+  if (config.has("hybrid_override_pattern")) {  // as it was before there were lists
+    constexpr std::pair<char, std::string_view> kLetters[] = {
+        {'M', "mamba"}, {'*', "attention"}, {'-', "mlp"}, {'E', "moe"}};
+    for (const char letter : config.text("hybrid_override_pattern")) {
+      const auto* const found = std::ranges::find(kLetters, letter, &std::pair<char, std::string_view>::first);
+      types.emplace_back(found != std::end(kLetters) ? found->second : std::string_view(&letter, 1));
+    }
+  } else {
+    const std::string_view key = config.either("layers_block_type", "layer_types");
+    const auto list = config.find(key);
+    if (!list) config.fail(fmt::format("'{}' is missing", key));
+    for (const files::JsonMember member : list->elements(key)) {
+      types.push_back(member.value.string("an entry of " + std::string(key)));
+    }
+  }
+  if (types.empty() || types.size() > static_cast<std::size_t>(kMaxBlocks)) {
+    config.fail(fmt::format("there are types of {} blocks; there can be 1 to {}", types.size(), kMaxBlocks));
+  }
+  traits.blocks = types.size();
+  traits.block.assign(traits.blocks, {});
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    set_type(config, "layers_block_type", types[i], Mixer::mamba2, true, traits.block[i]);
+  }
 }
 
 void read_gguf_mixers(const GgufFields& fields, Traits& traits) {
@@ -265,11 +363,15 @@ void read_gguf_mixers(const GgufFields& fields, Traits& traits) {
       fields.fail(fmt::format("'{}' does not divide the {} results of a scan", fields.full(kNormGroupsKey),
                               recurrent.scan.results()));
     }
-    if (traits.heads != 0) {
+    if (traits.architecture == Architecture::falcon_h1) {
+      set_mixer(traits, Mixer::mamba2_beside_attention);
+      if (fields.file().find_tensor("blk.0.ssm_norm.weight") == nullptr) recurrent.norm_groups = 0;
+    } else if (traits.heads != 0) {
       set_by_kv_heads(fields, Mixer::mamba2, traits);
     } else {
       set_mixer(traits, Mixer::mamba2);
     }
+    if (facts(traits.architecture).one_branch) set_branches(fields, traits);
   }
   check_heads(traits, fields);
 }
@@ -286,6 +388,7 @@ void read_config_mixers(const ConfigFields& config, Traits& traits) {
   } else {
     read_mamba2(config, traits);
     if (traits.architecture == Architecture::mamba2) set_mixer(traits, Mixer::mamba2);
+    if (traits.architecture == Architecture::falcon_h1) read_falcon_h1(config, traits);
     if (traits.architecture == Architecture::granitemoehybrid) {
       read_types(config, "layer_types", Mixer::mamba2, traits);
       if (config.text("position_embedding_type", "rope") != "rope") {
@@ -307,11 +410,13 @@ std::vector<float> mixer_vector(const Traits& traits, Role role, std::vector<flo
     for (float& value : values) value = -std::exp(value);
   }
   if (cols <= 1) return values;
+  const bool multiplied = role == Role::taps && facts(traits.architecture).multipliers;
   const std::size_t rows = values.size() / cols;
   std::vector<float> turned(values.size());
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t at = role == Role::taps ? channel_of_row(recurrent.scan, row) : row;
-    for (std::size_t col = 0; col < cols; ++col) turned[col * rows + at] = values[row * cols + col];
+    const float factor = multiplied ? channel_factor(traits, row) : 1;
+    for (std::size_t col = 0; col < cols; ++col) turned[col * rows + at] = values[row * cols + col] * factor;
   }
   return turned;
 }

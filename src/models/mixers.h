@@ -12,6 +12,9 @@
 
 namespace imago::models {
 
+/// The types of the blocks of nemotron_h, of which there are as many as types. Sets blocks and their mixers.
+void read_config_branches(const ConfigFields& config, Traits& traits);
+
 /// Which mixer each block has, and the sizes of all. REQUIRES: sizes of attention and feed-forward layers are set.
 void read_config_mixers(const ConfigFields& config, Traits& traits);
 void read_gguf_mixers(const GgufFields& fields, Traits& traits);

@@ -169,9 +169,13 @@ class Writer {
   void leave(Role post_norm, std::optional<Role> bias = std::nullopt, const backend::Add& how = {}) {
     if (traits_.post_norms) norm(Slot::branch, Slot::branch, post_norm, bias);
     backend::Add add = how;
-    add.factor = traits_.residual_scale;
+    add.factor *= traits_.residual_scale;
     steps_.push_back(add);
     if (traits_.sum_norms) norm(Slot::stream, Slot::stream, post_norm, bias);
+  }
+
+  void scale(Slot at, float factor) {
+    if (factor != 1) steps_.push_back(backend::Scale{.at = at, .factor = factor});
   }
 
   /// Where the next `values` of the states of the block begin.
@@ -244,6 +248,9 @@ class Writer {
       case Mixer::mamba2:
       case Mixer::mamba2_beside_attention:
         products(in, {output_gate, channels, step});
+        // Channels are multiplied through their taps.
+        scale(Slot::output_gate, traits_.multipliers.scan_in * traits_.multipliers.scan.front());
+        scale(Slot::step, traits_.multipliers.scan_in * traits_.multipliers.scan.back());
         short_conv(Slot::channels, Activation::silu);
         linear_scan(true);
         steps_.push_back(gate);
@@ -290,18 +297,20 @@ class Writer {
     if (facts(traits_.architecture).value_norm && has_keys) {
       steps_.push_back(backend::NormValues{.from = block.keys_are_values ? Slot::key : Slot::value, .eps = eps()});
     }
+    const Multipliers& multipliers = traits_.multipliers;
     const bool other_rope = traits_.window_rope && block.window != 0;
     if (traits_.query_norm != QueryNorm::none && !turned) {
       steps_.push_back(backend::NormHeads{.at = Slot::query, .weight = key(Role::query_norm), .eps = eps()});
       if (has_keys) steps_.push_back(backend::NormHeads{.at = Slot::key, .weight = key(Role::key_norm), .eps = eps()});
     }
-    backend::Attend step{.rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
-                         .rope = other_rope ? 1U : 0U,
-                         .pairs = traits_.rope_pairs,
-                         .window = block.window,
-                         .causal = traits_.causal,
-                         .scale = traits_.attention_scale,
-                         .cap = traits_.attention_cap};
+    backend::Attend step{
+        .rotary = other_rope ? traits_.window_rope->rotary : traits_.rotary,
+        .rope = other_rope ? 1U : 0U,
+        .pairs = traits_.rope_pairs,
+        .window = block.window,
+        .causal = traits_.causal,
+        .scale = traits_.attention_scale * multipliers.attention_in * multipliers.attention_in * multipliers.key,
+        .cap = traits_.attention_cap};
     if (!block.rope) step.rotary = 0;
     step.cache = block.cache;
     if (turned) {
@@ -320,7 +329,7 @@ class Writer {
 
   void finish_scan() {
     products(Slot::scanned, {{.matrix = key(Role::scan_output)}});
-    leave(Role::attention_post_norm);
+    leave(Role::attention_post_norm, std::nullopt, {.factor = traits_.multipliers.scan_out});
   }
 
   /// A narrow layer of the stream, gated by the input of this block. With several streams, all but the first get it.
@@ -358,7 +367,8 @@ class Writer {
     products(traits_.latent != 0 ? Slot::attended : Slot::query,
              {{.matrix = key(Role::attention_output), .bias = key(Role::attention_output_bias)}});
     leave(Role::attention_post_norm, Role::attention_post_norm_bias,
-          {.scale = traits_.laurel_rank != 0 ? 1 / std::sqrt(2.0F) : 1.0F});
+          {.factor = traits_.multipliers.attention_in * traits_.multipliers.attention_out,
+           .scale = traits_.laurel_rank != 0 ? 1 / std::sqrt(2.0F) : 1.0F});
   }
 
   /// Both read the stream, each through a norm of its own, and what they make is normed and added up.
@@ -387,6 +397,7 @@ class Writer {
   }
 
   void hide(Slot in) {
+    scale(in, traits_.multipliers.gate);  // and with it what the gate is multiplied with
     if (const double sparsity = traits_.block[block_].sparsity; sparsity != 0) {
       products(in, {{.matrix = key(Role::gate), .out = Slot::hidden}, {.matrix = key(Role::up), .out = Slot::up}});
       steps_.push_back(
@@ -400,7 +411,8 @@ class Writer {
 
   void finish_feed_forward() {
     products(Slot::hidden, {{.matrix = key(Role::down), .bias = key(Role::down_bias)}});
-    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias);
+    leave(Role::feed_forward_post_norm, Role::feed_forward_post_norm_bias,
+          {.factor = traits_.multipliers.down / traits_.multipliers.gate});
   }
 
   Product hidden_product(Role gate, Role up) const {

@@ -514,6 +514,17 @@ TEST(Fused, RefusesStatesThatFillNoRegisters) {
   expect_refused(mamba, "scan of channels with 65 states");
 }
 
+TEST(Fused, RefusesMultipliersOfScansByTheirStep) {
+  Traits traits = recurrent(Architecture::falcon_h1, Mixer::mamba2_beside_attention);
+  traits.multipliers.scan_in = 2;
+  try {
+    fused_text(traits);
+    ADD_FAILURE();
+  } catch (const UnsupportedError& error) {
+    EXPECT_NE(std::string(error.what()).find("does not run 'output_gate *= 2'"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Program, IsThatOfDeepseek) {
   Traits traits = small(Architecture::deepseek_v2);
   traits.query_low = 24;

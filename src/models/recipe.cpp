@@ -43,6 +43,30 @@ namespace {
 
 using files::StoredTensor;
 
+/// What the rows of a weight are multiplied by in GGUF files of falcon_h1.
+std::vector<RowFactor> factors_of(const Traits& traits, Role role, std::size_t rows) {
+  const Multipliers& by = traits.multipliers;
+  const kernels::LinearScanShape& scan = traits.recurrent.scan;
+  if (role == Role::channels) {
+    return {{scan.results(), by.scan_in * by.scan[1]},
+            {scan.groups * scan.keys, by.scan_in * by.scan[2]},
+            {scan.groups * scan.keys, by.scan_in * by.scan[3]}};
+  }
+  const std::pair<Role, float> factors[] = {{Role::token_embedding, traits.embedding_scale},
+                                            {Role::output, traits.logit_scale},
+                                            {Role::query, by.attention_in},
+                                            {Role::key, by.attention_in * by.key},
+                                            {Role::value, by.attention_in},
+                                            {Role::attention_output, by.attention_out},
+                                            {Role::output_gate, by.scan_in * by.scan.front()},
+                                            {Role::step, by.scan_in * by.scan.back()},
+                                            {Role::scan_output, by.scan_out},
+                                            {Role::gate, by.gate},
+                                            {Role::down, by.down}};
+  const auto* const found = std::ranges::find(factors, role, &std::pair<Role, float>::first);
+  return {{rows, found == std::end(factors) ? 1 : found->second}};
+}
+
 bool turns(Role role) {
   return role == Role::query || role == Role::query_bias || role == Role::key || role == Role::key_bias;
 }
@@ -101,6 +125,7 @@ class RecipeBuilder {
     check_whole(recipe, wanted);
     recipe.transform = transform_of(wanted, last);
     recipe.order = order_of(wanted.roles[0]);
+    if (target_.gguf && facts(traits_.architecture).multipliers) multiply(wanted, block, recipe);
     if (recipe.transform == RowTransform::to_sections || recipe.transform == RowTransform::to_groups) {
       recipe.heads = traits_.kv_heads;
       for (const Role role : wanted.roles) {
@@ -128,6 +153,17 @@ class RecipeBuilder {
       }
     }
     if (target_.gguf && recipe.use == TensorUse::vector) recipe.preferred = DType::float32;
+  }
+
+  void multiply(const LayoutTensor& wanted, std::size_t block, TensorRecipe& recipe) const {
+    std::vector<RowFactor> factors;
+    for (const Role role : wanted.roles) {
+      const std::vector<RowFactor> own = factors_of(traits_, role, extent_of(traits_, role, block).rows);
+      factors.insert(factors.end(), own.begin(), own.end());
+    }
+    if (std::ranges::all_of(factors, [](const RowFactor& one) { return one.factor == 1; })) return;
+    recipe.transform = RowTransform::scale;
+    recipe.factors = std::move(factors);
   }
 
   /// Vectors and transposed matrices cannot be cut: a part of one cannot become a tensor.

@@ -35,6 +35,13 @@ enum class RowTransform : std::uint8_t {
   weave,         ///< TensorRecipe::woven
   to_rates,      ///< -e^x: decay rates in GGUF
   to_log_rates,  ///< the inverse
+  scale,         ///< TensorRecipe::factors
+};
+
+/// Some rows and what they are multiplied by.
+struct RowFactor {
+  std::size_t rows = 0;
+  float factor = 1;
 };
 
 /// Heads that share keys stand together in folders; in GGUF files of qwen3_5 the first ones of all groups come first,
@@ -79,6 +86,7 @@ struct TensorRecipe {
   std::vector<std::size_t> group_rows = {};     ///< to_sections and to_groups: of each section in a group
   std::vector<WovenSlice> woven = {};           ///< weave: all there is of the target; `parts` are their tensors
   std::optional<HeadOrder> order = {};
+  std::vector<RowFactor> factors = {};  ///< scale: of all rows, in their order
   TensorUse use = TensorUse::matrix;
   std::size_t block = 0;   ///< of the decoder, for mixes that depend on depth
   std::size_t blocks = 0;  ///< in the whole decoder; 0: not a decoder

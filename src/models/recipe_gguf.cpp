@@ -121,7 +121,8 @@ void write_mixers(const Traits& traits, MetadataWriter& out) {
   const std::string_view prefix = facts(traits.architecture).mixer_prefix;
   const RecurrentTraits& recurrent = traits.recurrent;
   const kernels::LinearScanShape& scan = recurrent.scan;
-  const bool by_kv_heads = prefix == "conv" || prefix == "mamba";
+  const bool by_kv_heads = !prefix.empty() && prefix != "linear_attn" && attends(traits) &&
+                           (prefix == "conv" || std::ranges::count(attention_of_blocks(traits), false) != 0);
   if (by_kv_heads) {
     std::vector<std::int32_t> heads;
     for (const BlockTraits& block : traits.block) {
@@ -139,7 +140,7 @@ void write_mixers(const Traits& traits, MetadataWriter& out) {
   out.size("ssm.state_size", scan.keys);
   out.size("ssm.time_step_rank", per_channel ? recurrent.rank : scan.heads);
   if (!per_channel) out.size("ssm.group_count", scan.groups);
-  if (!scan.delta && recurrent.norm_groups != scan.groups && !per_channel)
+  if (!scan.delta && recurrent.norm_groups != scan.groups && recurrent.norm_groups != 0 && !per_channel)
     out.size(kNormGroupsKey, recurrent.norm_groups);
   if (prefix != "linear_attn") return;
   const std::vector<bool> attend = attention_of_blocks(traits);
@@ -239,7 +240,11 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
     out.add("expert_weights_norm", traits.norm_expert_weights);
   }
   if (traits.expert_scores == ExpertScores::sigmoid) out.size("expert_gating_func", 2);
-  if (row.states_routing) {
+  if (row.one_branch) {
+    out.add("expert_weights_scale", traits.expert_scale);
+    out.size("expert_shared_feed_forward_length", traits.shared_feed_forward);
+    out.size("expert_shared_count", traits.shared_feed_forward == 0 ? 0 : 1);
+  } else if (row.states_routing) {
     out.size("leading_dense_block_count", first_experts(traits));
     if (traits.expert_scores == ExpertScores::softmax) out.size("expert_gating_func", 1);
     out.size("expert_shared_count", traits.shared_feed_forward / width);
@@ -256,15 +261,16 @@ void write_experts(const Traits& traits, MetadataWriter& out) {
 }  // namespace
 
 std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dense) {
-  MetadataWriter out(facts(traits.architecture).gguf);
+  MetadataWriter out(gguf_name(traits));
   out.size("vocab_size", traits.vocabulary);
   out.size("context_length", traits.context);
   out.size("embedding_length", traits.width);
   out.size("block_count", traits.blocks);
-  const bool gemma = facts(traits.architecture).shared_caches;
+  const ArchitectureFacts& row = facts(traits.architecture);
+  const bool gemma = row.shared_caches, differ = gemma || row.one_branch;
   std::vector<std::size_t> widths;
   for (const BlockTraits& one : traits.block) {
-    widths.push_back(traits.experts_beside ? traits.shared_feed_forward : gemma ? one.feed_forward : dense);
+    widths.push_back(traits.experts_beside ? traits.shared_feed_forward : differ ? one.feed_forward : dense);
   }
   out.sizes("feed_forward_length", widths);
   out.size("attention.head_count", traits.heads);
@@ -319,6 +325,9 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.rope_scaling.kind == Kind::llama3 && row.gguf != "llama" && row.gguf != "granite") {
     refuse("with rope scaling of type llama3");
   }
+  if (row.multipliers && traits.tied_output && traits.embedding_scale != traits.logit_scale) {
+    refuse("whose output matrix is that of the embedding, with another multiplier");
+  }
   const Head& head = traits.head;
   if (!head.scores &&
       (head.activation != kernels::Activation::linear || head.result_activation != kernels::Activation::linear)) {
@@ -336,7 +345,8 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
   if (traits.recurrent.low_step > 0 || traits.recurrent.high_step < 1e30F) refuse("whose steps have limits");
 
   std::vector<std::string> notes;
-  if (!scan.delta && scan.groups > 1 && traits.recurrent.norm_groups != scan.groups) {
+  const std::size_t norms = traits.recurrent.norm_groups;
+  if (!scan.delta && scan.groups > 1 && norms != scan.groups && norms != 0) {
     notes.push_back("results of scans have one norm, which is stated, but llama.cpp takes one for each group of heads");
   }
   if (window != 0 && row.full_period == 0 && window < traits.context) {
@@ -373,11 +383,18 @@ std::vector<std::string> gguf_losses(const Traits& traits, const std::string& pa
     notes.push_back("llama.cpp only loads models with uncompressed queries that have 26 or 27 blocks");
   }
   const std::size_t with_experts = first_experts(traits), last = traits.blocks - 1;
-  if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
-                                  static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
+  if (row.one_branch) {
+    if (with_experts <= last && dense_feed_forward(traits) != 0) {
+      notes.push_back("llama.cpp cannot load a model of this architecture with both dense blocks and experts");
+    }
+  } else if (with_experts <= last && std::ranges::count(experts_of_blocks(traits), true) !=
+                                         static_cast<std::ptrdiff_t>(traits.blocks - with_experts)) {
     refuse("with dense blocks between those with experts");
   }
   if (with_experts != 0 && with_experts <= last && !row.states_routing) refuse("with dense blocks before experts");
+  if (row.multipliers && traits.multipliers != Multipliers()) {
+    notes.push_back("multipliers become part of the weights, as llama.cpp has them; the way back does not part them");
+  }
   if (!row.states_routing && traits.norm_expert_weights != row.norm_experts_in_gguf) {
     notes.push_back(traits.norm_expert_weights
                         ? "weights of the chosen experts sum to 1 here, which llama.cpp ignores for this architecture"
@@ -447,7 +464,7 @@ std::vector<float> gguf_rope_factors(const Traits& traits) {
 }
 
 std::vector<GgufMetadata> gguf_settings(const Traits& traits, const files::JsonFile& config, std::string title) {
-  std::vector<GgufMetadata> settings = {{"general.architecture", std::string(facts(traits.architecture).gguf)},
+  std::vector<GgufMetadata> settings = {{"general.architecture", std::string(gguf_name(traits))},
                                         {"general.type", "model"},
                                         {"general.name", std::move(title)}};
   const auto dense = config.root().find("intermediate_size");

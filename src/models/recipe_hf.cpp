@@ -229,6 +229,32 @@ std::string types_of(const Traits& traits, std::string_view recurrent) {
   return list_of(attention_of_blocks(traits), R"("full_attention")", fmt::format("\"{}\"", recurrent));
 }
 
+/// What each block of one branch is.
+std::string branches_of(const Traits& traits) {
+  std::string list = "[";
+  for (const BlockTraits& one : traits.block) {
+    list.append(list.size() == 1 ? "" : ", ")
+        .append(has_attention(one.mixer)  ? R"("full_attention")"
+                : is_recurrent(one.mixer) ? R"("linear_attention")"
+                : one.experts             ? R"("moe")"
+                                          : R"("mlp")");
+  }
+  return list + "]";
+}
+
+/// The multipliers are in the weights of a GGUF file, all but those that are 1.
+void write_falcon_h1(const Traits& traits, Object& config) {
+  config.size("mamba_d_ssm", traits.recurrent.scan.results());
+  config.flag("mamba_rms_norm", traits.recurrent.norm_groups != 0);
+  config.flag("mamba_norm_before_gate", false);
+  for (const char* key : {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier",
+                          "key_multiplier", "lm_head_multiplier", "ssm_in_multiplier", "ssm_out_multiplier"}) {
+    config.number(key, 1.0);
+  }
+  config.raw("mlp_multipliers", "[1.0, 1.0]");
+  config.raw("ssm_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0]");
+}
+
 /// Which blocks attend, and the sizes of those that do not.
 void write_mixers(const Traits& traits, Object& config) {
   const std::string_view prefix = facts(traits.architecture).mixer_prefix;
@@ -249,15 +275,27 @@ void write_mixers(const Traits& traits, Object& config) {
     if (traits.shared_feed_forward != 0) {
       config.size("shared_expert_intermediate_size", traits.shared_feed_forward);
     }
+  } else if (facts(traits.architecture).one_branch) {
+    config.raw("layers_block_type", branches_of(traits));
+    config.size("conv_kernel", recurrent.kernel);
+    config.size("mamba_num_heads", scan.heads);
+    config.size("n_groups", scan.groups);
+    config.size("ssm_state_size", scan.keys);
+    config.size("mamba_head_dim", scan.values);
+    config.flag("use_conv_bias", true);
   } else if (prefix == "mamba") {
-    config.raw("layer_types", types_of(traits, "mamba"));
-    config.text("position_embedding_type", traits.block.front().rope ? "rope" : "nope");
+    if (facts(traits.architecture).multipliers) {
+      write_falcon_h1(traits, config);
+    } else {
+      config.raw("layer_types", types_of(traits, "mamba"));
+      config.text("position_embedding_type", traits.block.front().rope ? "rope" : "nope");
+      config.size("shared_intermediate_size", traits.shared_feed_forward);
+    }
     config.size("mamba_d_conv", recurrent.kernel);
     config.size("mamba_n_heads", scan.heads);
     config.size("mamba_n_groups", scan.groups);
     config.size("mamba_d_state", scan.keys);
     config.size("mamba_d_head", scan.values);
-    config.size("shared_intermediate_size", traits.shared_feed_forward);
   }
 }
 
@@ -352,8 +390,14 @@ void write_experts(const Traits& traits, const ConfigExtras& extras, Object& con
   }
   if (!row.states_routing) return;
   config.size("n_routed_experts", traits.experts);
-  config.size("first_k_dense_replace", first_experts(traits));
-  config.size("n_shared_experts", traits.shared_feed_forward / width);
+  if (row.one_branch) {
+    const bool shares = traits.shared_feed_forward != 0;
+    config.size("n_shared_experts", shares ? 1 : 0);
+    if (shares) config.size("moe_shared_expert_intermediate_size", traits.shared_feed_forward);
+  } else {
+    config.size("first_k_dense_replace", first_experts(traits));
+    config.size("n_shared_experts", traits.shared_feed_forward / width);
+  }
   config.size("n_group", traits.expert_groups);
   config.size("topk_group", traits.expert_groups_used);
   config.number("routed_scaling_factor", traits.expert_scale);
@@ -467,7 +511,8 @@ void write_decoder(const Traits& traits, const ConfigExtras& extras, Object& con
   config.size("num_attention_heads", traits.heads);
   config.size("num_key_value_heads", traits.kv_heads);
   config.size("head_dim", traits.latent != 0 ? traits.rotary : traits.head_values);
-  config.size("intermediate_size", traits.block.front().feed_forward);
+  config.size("intermediate_size",
+              facts(traits.architecture).one_branch ? dense_feed_forward(traits) : traits.block.front().feed_forward);
   config.size("max_position_embeddings", traits.context);
   config.number(std::string(facts(traits.architecture).eps_key), traits.norm_eps);
   const std::string activation(name_in(kActivationNames, traits.activation, "silu"));
@@ -619,7 +664,10 @@ ModelRecipe folder_recipe(const files::TensorFile& file, bool with_tokenizer) {
   extras.dtype = restore_types(file, recipe);
   extras.attention_bias = tensors.find(Role::query_bias).has_value();
   const GgufFields fields(gguf, gguf.architecture());
-  if (attends(traits)) {  // others have no such layers and state 0
+  if (facts(traits.architecture).one_branch) {
+    const std::size_t dense = dense_feed_forward(traits);
+    extras.dense_feed_forward = dense != 0 ? dense : expert_feed_forward(traits);
+  } else if (attends(traits)) {  // others have no such layers and state 0
     extras.dense_feed_forward = fields.size("feed_forward_length", kMaxFeedForward, traits.block.front().feed_forward);
   }
   if (with_tokenizer) add_tokenizer(gguf, recipe, extras);

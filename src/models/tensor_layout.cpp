@@ -215,7 +215,8 @@ void list_woven_experts(const Naming& naming, std::size_t rows, Lister& list) {
 }
 
 void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
-  constexpr std::array kMatrices = {Role::gate, Role::up, Role::down};
+  const std::vector matrices =
+      traits.gated ? std::vector{Role::gate, Role::up, Role::down} : std::vector{Role::up, Role::down};
   if (traits.architecture == Architecture::mixtral && naming.stacked_experts && !naming.gguf) {
     list.add_named("mlp.gate.weight", {Role::router});
   } else {
@@ -236,14 +237,15 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
       list.add_named("shared_mlp.input_linear.weight", {Role::shared_gate, Role::shared_up});
       list.add_named("shared_mlp.output_linear.weight", {Role::shared_down});
     } else {
-      for (const Role role : {Role::shared_gate, Role::shared_up, Role::shared_down}) list.add(role);
+      if (traits.gated) list.add(Role::shared_gate);
+      for (const Role role : {Role::shared_up, Role::shared_down}) list.add(role);
     }
   }
   if (naming.gguf && naming.fused_experts) {
     list.add_stacked("ffn_gate_up_exps.weight", {Role::gate, Role::up});
     list.add_stacked("ffn_down_exps.weight", {Role::down});
   } else if (naming.gguf) {
-    for (const Role role : kMatrices) {
+    for (const Role role : matrices) {
       list.add_stacked(fmt::format("ffn_{}_exps.weight", feed_forward_name(role)), {role});
     }
     for (const Role role : {Role::gate_bias, Role::up_bias, Role::down_bias}) {
@@ -262,7 +264,7 @@ void list_experts(const Traits& traits, const Naming& naming, Lister& list) {
     list.add_stacked("mlp.experts.down_proj", {Role::down});
   } else {
     for (std::size_t expert = 0; expert < traits.experts; ++expert) {
-      for (const Role role : kMatrices) {
+      for (const Role role : matrices) {
         list.add_named(expert_name(traits, role, expert), {role}).first_expert = expert;
       }
     }

@@ -158,6 +158,24 @@ constexpr std::array kOtherNames = {
     OtherNames{Architecture::mamba, Role::token_embedding, "backbone.embeddings.weight", ""},
     OtherNames{Architecture::mamba, Role::output_norm, "backbone.norm_f.weight", ""},
     OtherNames{Architecture::mamba, Role::attention_norm, "norm.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::token_embedding, "backbone.embeddings.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::output_norm, "backbone.norm_f.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::attention_norm, "norm.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::query, "mixer.q_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::key, "mixer.k_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::value, "mixer.v_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::attention_output, "mixer.o_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::up, "mixer.up_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::down, "mixer.down_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::router, "mixer.gate.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::choice_bias, "mixer.gate.e_score_correction_bias", ""},
+    OtherNames{Architecture::nemotron_h, Role::shared_up, "mixer.shared_experts.up_proj.weight", ""},
+    OtherNames{Architecture::nemotron_h, Role::shared_down, "mixer.shared_experts.down_proj.weight", ""},
+    OtherNames{Architecture::falcon_h1, Role::output_norm, "model.final_layernorm.weight", ""},
+    OtherNames{Architecture::falcon_h1, Role::feed_forward_norm, "pre_ff_layernorm.weight", "ffn_norm"},
+    OtherNames{Architecture::falcon_h1, Role::gate, "feed_forward.gate_proj.weight", ""},
+    OtherNames{Architecture::falcon_h1, Role::up, "feed_forward.up_proj.weight", ""},
+    OtherNames{Architecture::falcon_h1, Role::down, "feed_forward.down_proj.weight", ""},
     OtherNames{Architecture::bert, Role::token_embedding, "bert.embeddings.word_embeddings.weight", ""},
     OtherNames{Architecture::bert, Role::position_embedding, "bert.embeddings.position_embeddings.weight", ""},
     OtherNames{Architecture::bert, Role::token_types, "bert.embeddings.token_type_embeddings.weight", ""},
@@ -281,7 +299,8 @@ std::string expert_name(const Traits& traits, Role role, std::size_t expert) {
     const int number = role == Role::gate ? 1 : role == Role::down ? 2 : 3;
     return fmt::format("{}.experts.{}.w{}.weight", prefix, expert, number);
   }
-  return fmt::format("mlp.experts.{}.{}_proj.weight", expert, feed_forward_name(role));
+  const std::string_view layer = traits.architecture == Architecture::nemotron_h ? "mixer" : "mlp";
+  return fmt::format("{}.experts.{}.{}_proj.weight", layer, expert, feed_forward_name(role));
 }
 
 }  // namespace imago::models

@@ -136,7 +136,8 @@ std::size_t first_experts(const Traits& traits) {
 }
 
 std::size_t dense_feed_forward(const Traits& traits) {
-  const auto found = std::ranges::find(traits.block, false, &BlockTraits::experts);
+  const auto found =
+      std::ranges::find_if(traits.block, [](const BlockTraits& one) { return !one.experts && one.feed_forward != 0; });
   return found == traits.block.end() ? 0 : found->feed_forward;
 }
 

@@ -3,6 +3,7 @@
 // What a decoder is: everything that tells one architecture from another, read from config.json or from the metadata
 // of a GGUF file. models/program.h turns it into the steps that backends run, which do not ask for an architecture.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -62,6 +63,8 @@ enum class Architecture : std::uint8_t {
   mamba,
   mamba2,
   granitemoehybrid,
+  nemotron_h,
+  falcon_h1,
   bert,
   nomic_bert,
   modernbert,
@@ -117,12 +120,12 @@ struct Head {
 /// How information passes from token to token in a block.
 enum class Mixer : std::uint8_t {
   attention,
-  short_conv,  ///< of lfm2: a short convolution between two gates
-  delta_rule,  ///< gated delta net
-  mamba,       ///< selective scan with a decay for each channel and value of its state
-  mamba2,      ///< and with one for each head
-  mamba2_beside_attention,
-  none,  ///< a feed-forward layer alone
+  short_conv,               ///< of lfm2: a short convolution between two gates
+  delta_rule,               ///< gated delta net
+  mamba,                    ///< selective scan with a decay for each channel and value of its state
+  mamba2,                   ///< and with one for each head
+  mamba2_beside_attention,  ///< both read the same norm
+  none,                     ///< a feed-forward layer alone
 };
 
 constexpr bool has_attention(Mixer mixer) noexcept {
@@ -156,6 +159,17 @@ struct RecurrentTraits {
   bool log_rates = false;       ///< Hugging Face folders hold the logarithms of the negated decay rates
 
   bool operator==(const RecurrentTraits&) const = default;
+};
+
+/// Numbers that inputs and results of the branches of falcon_h1 are multiplied by, as its folders state them; GGUF
+/// files have them in their weights.
+struct Multipliers {
+  float attention_in = 1, key = 1, attention_out = 1;
+  float scan_in = 1, scan_out = 1;
+  std::array<float, 5> scan = {1, 1, 1, 1, 1};  ///< of output gates, values, keys, queries and steps
+  float gate = 1, down = 1;
+
+  bool operator==(const Multipliers&) const = default;
 };
 
 struct Traits {
@@ -202,6 +216,7 @@ struct Traits {
   float logit_cap = 0;  ///< 0: none
   float embedding_scale = 1, residual_scale = 1;
   float logit_scale = 1;  ///< logits are multiplied by it
+  Multipliers multipliers;
 
   // Of the blocks with experts; backend/program.h says what each of it does.
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
@@ -259,7 +274,7 @@ std::vector<std::size_t> window_of_blocks(const Traits& traits);
 /// The blocks with experts, and the first of them; `blocks` if there is none.
 std::vector<bool> experts_of_blocks(const Traits& traits);
 std::size_t first_experts(const Traits& traits);
-/// The width of dense feed-forward layers, of the first one; 0 if all blocks have experts. And that of experts.
+/// The width of dense feed-forward layers, of the first one; 0 if there are none. And that of experts.
 std::size_t dense_feed_forward(const Traits& traits);
 std::size_t expert_feed_forward(const Traits& traits);
 /// REQUIRES: one entry for each of the blocks.

@@ -257,7 +257,8 @@ std::size_t size_or(const ConfigFields& config, std::string_view key, std::int64
 }
 
 std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
-  if (config.has("head_dim")) return config.size("head_dim", kMaxHeadValues);
+  const std::string_view key = config.either("head_dim", "attention_head_dim");
+  if (config.has(key)) return config.size(key, kMaxHeadValues);
   if (const std::size_t usual = defaults_of(traits.architecture).head_values; usual != 0) return usual;
   if (traits.width % traits.heads != 0) {
     config.fail(
@@ -289,8 +290,12 @@ std::size_t read_kv_heads(const ConfigFields& config, const Traits& traits) {
 void read_sizes(const ConfigFields& config, Traits& traits) {
   const ArchitectureFacts& row = facts(traits.architecture);
   const Defaults usual = defaults_of(traits.architecture);
-  traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
-  traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
+  if (row.one_branch) {
+    read_config_branches(config, traits);
+  } else {
+    traits.blocks = config.size("num_hidden_layers", kMaxBlocks);
+    traits.block.assign(traits.blocks, {.rope = !traits.learned_positions});
+  }
   traits.width = config.size("hidden_size", kMaxWidth);
   traits.heads = size_or(config, "num_attention_heads", kMaxHeads, usual.heads);
   traits.kv_heads = read_kv_heads(config, traits);
@@ -444,6 +449,9 @@ void read_multipliers(const ConfigFields& config, Traits& traits) {
     traits.residual_scale = static_cast<float>(config.multiplier("residual_multiplier", 1));
     traits.attention_scale = static_cast<float>(config.multiplier("attention_multiplier", 1));
     traits.logit_scale = static_cast<float>(1 / config.multiplier("logits_scaling", 1));
+  } else if (facts(traits.architecture).multipliers) {
+    traits.embedding_scale = static_cast<float>(config.multiplier("embedding_multiplier", 1));
+    traits.logit_scale = static_cast<float>(config.multiplier("lm_head_multiplier", 1));
   } else if (traits.architecture == Architecture::cohere2) {
     traits.logit_scale = static_cast<float>(config.multiplier("logit_scale", 0.0625));
   }

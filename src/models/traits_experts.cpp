@@ -42,7 +42,18 @@ std::vector<bool> config_blocks(const ConfigFields& config, const Traits& traits
   return flags;
 }
 
+/// Blocks of one branch have no feed-forward layer beside a mixer.
+void drop_beside_mixers(Traits& traits) {
+  if (!facts(traits.architecture).one_branch) return;
+  for (BlockTraits& block : traits.block) {
+    if (block.mixer != Mixer::none) block.feed_forward = 0;
+  }
+}
+
 std::size_t config_shared(const ConfigFields& config, std::size_t expert) {
+  if (config.has("moe_shared_expert_intermediate_size")) {
+    return config.size("moe_shared_expert_intermediate_size", kMaxFeedForward);
+  }
   if (const auto count = config.find("n_shared_experts")) {
     return expert * static_cast<std::size_t>(count->integral("n_shared_experts", 0, kMaxExperts));
   }
@@ -51,74 +62,12 @@ std::size_t config_shared(const ConfigFields& config, std::size_t expert) {
   return width ? static_cast<std::size_t>(width->integral(key, 0, kMaxFeedForward)) : 0;
 }
 
-}  // namespace
-
-std::string_view experts_key(const ConfigFields& config) {
-  for (const std::string_view key : {"num_experts", "n_routed_experts"}) {
-    if (config.has(key)) return key;
-  }
-  return "num_local_experts";
-}
-
-void set_feed_forward(Traits& traits, std::size_t width) {
-  for (BlockTraits& block : traits.block) block.feed_forward = width;
-}
-
-void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
-  const ArchitectureFacts& row = facts(traits.architecture);
-  if (traits.architecture == Architecture::falcon) {
-    return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
-  }
-  if (!row.experts) {
-    const std::string_view key = config.either("block_ff_dim", "intermediate_size");
-    const auto widths = config.find(key);
-    if (!widths || widths->kind() != files::JsonKind::array) {
-      return set_feed_forward(traits, config.size(key, kMaxFeedForward));
-    }
-    for_each_block(*widths, key, traits.blocks, [&](std::size_t block, const files::JsonValue& width) {
-      traits.block[block].feed_forward = static_cast<std::size_t>(width.integral(key, 1, kMaxFeedForward));
-    });
-    return;
-  }
-  traits.experts = config.size(experts_key(config), kMaxExperts);
-  traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
-  const std::vector<bool> blocks = config_blocks(config, traits);
-  const bool all = std::ranges::find(blocks, false) == blocks.end();
-  const std::size_t expert =
-      config.size(row.own_expert_width ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
-  set_widths(traits, blocks, all ? 0 : config.size("intermediate_size", kMaxFeedForward), expert);
-  traits.shared_feed_forward = config_shared(config, expert);
-  traits.expert_groups = config.size("n_group", kMaxExperts, 1);
-  traits.expert_groups_used = config.size("topk_group", kMaxExperts, traits.expert_groups);
-  traits.norm_expert_weights = config.flag("norm_topk_prob", row.norm_experts);
-  traits.expert_scale = static_cast<float>(config.positive("routed_scaling_factor", kMaxFactor, 1));
-}
-
-void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
-  const ArchitectureFacts& row = facts(traits.architecture);
-  traits.experts = fields.count("expert_count", kMaxExperts, 0);
-  if (!row.experts) {
-    if (traits.experts > 0 && !row.experts_beside) {
-      fields.refuse(fmt::format("experts in a model of architecture '{}' are not supported", row.gguf));
-    }
-    const auto widths = fields.sizes("feed_forward_length", kMaxFeedForward, traits.blocks);
-    for (std::size_t block = 0; block < traits.blocks; ++block) traits.block[block].feed_forward = widths[block];
-    return;
-  }
+/// What GGUF files say of experts besides their width.
+void read_gguf_experts(const GgufFields& fields, std::size_t expert, Traits& traits) {
+  if (traits.experts == 0) return;
+  if (fields.has("moe_latent_size")) fields.refuse("experts of another width than the model's are not supported");
   traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
-  if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));
-  const std::size_t dense = fields.size("feed_forward_length", kMaxFeedForward, 0);
-  std::size_t expert = fields.size("expert_feed_forward_length", kMaxFeedForward, 0);
-  if (expert == 0) {
-    expert = fields.size("feed_forward_length", kMaxFeedForward);
-    // Older files of this architecture state the size of all chosen experts together.
-    if (row.own_expert_width && traits.experts_used > 0)
-      expert = std::max<std::size_t>(1, expert / traits.experts_used);
-  }
-  const std::vector<bool> blocks =
-      all_but_first(fields.count("leading_dense_block_count", kMaxBlocks, 0), traits.blocks);
-  if (!blocks.front() && dense == 0) fields.fail(fmt::format("'{}' is missing", fields.full("feed_forward_length")));
-  set_widths(traits, blocks, dense, expert);
+  const ArchitectureFacts& row = facts(traits.architecture);
   traits.shared_feed_forward = fields.count("expert_shared_feed_forward_length", kMaxFeedForward, 0);
   if (traits.shared_feed_forward == 0) {
     traits.shared_feed_forward = expert * fields.count("expert_shared_count", kMaxExperts, 0);
@@ -140,6 +89,87 @@ void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
       fields.refuse(fmt::format("'{}' other than 1, softmax, and 2, sigmoid, is not supported",
                                 fields.full("expert_gating_func")));
   }
+}
+
+}  // namespace
+
+std::string_view experts_key(const ConfigFields& config) {
+  for (const std::string_view key : {"num_experts", "n_routed_experts"}) {
+    if (config.has(key)) return key;
+  }
+  return "num_local_experts";
+}
+
+void set_feed_forward(Traits& traits, std::size_t width) {
+  for (BlockTraits& block : traits.block) block.feed_forward = width;
+}
+
+void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  if (traits.architecture == Architecture::falcon) {
+    return set_feed_forward(traits, config.size("ffn_hidden_size", kMaxFeedForward, 4 * traits.width));
+  }
+  if (!row.experts || (row.one_branch && first_experts(traits) == traits.blocks)) {
+    const std::string_view key = config.either("block_ff_dim", "intermediate_size");
+    const auto widths = config.find(key);
+    if (widths && widths->kind() == files::JsonKind::array) {
+      for_each_block(*widths, key, traits.blocks, [&](std::size_t block, const files::JsonValue& width) {
+        traits.block[block].feed_forward = static_cast<std::size_t>(width.integral(key, 1, kMaxFeedForward));
+      });
+    } else {
+      set_feed_forward(traits, config.size(key, kMaxFeedForward));
+    }
+    return drop_beside_mixers(traits);
+  }
+  traits.experts = config.size(experts_key(config), kMaxExperts);
+  traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
+  const std::vector<bool> blocks = row.one_branch ? experts_of_blocks(traits) : config_blocks(config, traits);
+  const bool all = std::ranges::find(blocks, false) == blocks.end();
+  const std::size_t expert =
+      config.size(row.own_expert_width ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
+  set_widths(traits, blocks, all ? 0 : config.size("intermediate_size", kMaxFeedForward), expert);
+  drop_beside_mixers(traits);
+  if (config.has("moe_latent_size")) config.refuse("'moe_latent_size' (experts of another width) is not supported");
+  traits.shared_feed_forward = config_shared(config, expert);
+  traits.expert_groups = config.size("n_group", kMaxExperts, 1);
+  traits.expert_groups_used = config.size("topk_group", kMaxExperts, traits.expert_groups);
+  traits.norm_expert_weights = config.flag("norm_topk_prob", row.norm_experts);
+  traits.expert_scale = static_cast<float>(config.positive("routed_scaling_factor", kMaxFactor, 1));
+}
+
+void read_gguf_feed_forward(const GgufFields& fields, Traits& traits) {
+  const ArchitectureFacts& row = facts(traits.architecture);
+  traits.experts = fields.count("expert_count", kMaxExperts, 0);
+  if (!row.experts || row.one_branch) {
+    if (!row.experts && traits.experts > 0 && !row.experts_beside) {
+      fields.refuse(fmt::format("experts in a model of architecture '{}' are not supported", row.gguf));
+    }
+    const auto widths = row.one_branch ? fields.counts("feed_forward_length", kMaxFeedForward, traits.blocks)
+                                       : fields.sizes("feed_forward_length", kMaxFeedForward, traits.blocks);
+    for (std::size_t block = 0; block < traits.blocks; ++block) {
+      traits.block[block].feed_forward = widths[block];
+      traits.block[block].experts =
+          row.one_branch && traits.experts > 0 &&
+          fields.file().find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", block)) != nullptr;
+    }
+    if (row.one_branch) read_gguf_experts(fields, expert_feed_forward(traits), traits);
+    return;
+  }
+  traits.experts_used = fields.count("expert_used_count", kMaxExperts, 0);
+  if (traits.experts == 0) fields.fail(fmt::format("'{}' is missing or 0", fields.full("expert_count")));
+  const std::size_t dense = fields.size("feed_forward_length", kMaxFeedForward, 0);
+  std::size_t expert = fields.size("expert_feed_forward_length", kMaxFeedForward, 0);
+  if (expert == 0) {
+    expert = fields.size("feed_forward_length", kMaxFeedForward);
+    // Older files of this architecture state the size of all chosen experts together.
+    if (row.own_expert_width && traits.experts_used > 0)
+      expert = std::max<std::size_t>(1, expert / traits.experts_used);
+  }
+  const std::vector<bool> blocks =
+      all_but_first(fields.count("leading_dense_block_count", kMaxBlocks, 0), traits.blocks);
+  if (!blocks.front() && dense == 0) fields.fail(fmt::format("'{}' is missing", fields.full("feed_forward_length")));
+  set_widths(traits, blocks, dense, expert);
+  read_gguf_experts(fields, expert, traits);
 }
 
 }  // namespace imago::models

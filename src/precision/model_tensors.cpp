@@ -33,7 +33,7 @@ std::string architecture_of(const files::TensorFile& file) {
   }
   if (file.folder() == nullptr) return {};
   try {
-    return std::string(models::facts(models::read_traits(file).architecture).gguf);
+    return std::string(models::gguf_name(models::read_traits(file)));
   } catch (const Error&) {
     return {};
   }

@@ -433,6 +433,8 @@ void CpuPass::run(const ScaleStream& step) {
   }
 }
 
+void CpuPass::run(const Scale& step) { kernels::scale(values(step.at), step.factor); }
+
 void CpuPass::run(const Gate& step) {
   const std::span<float> at = values(step.at);
   kernels::activate_mul(step.activation, values(step.by), at, at);

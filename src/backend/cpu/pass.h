@@ -104,6 +104,7 @@ class CpuPass {
   void run(const NormValues& step);
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
+  void run(const Scale& step);
   void run(const SparseGate& step);
   void start_streams(const StartStreams& step);
   void run(const PredictStreams& step);

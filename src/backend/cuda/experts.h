@@ -7,6 +7,7 @@
 
 #include "backend/program.h"
 #include "device/cuda/stream.h"
+#include "kernels/cuda/expert_products.h"
 
 namespace imago::backend::cuda {
 
@@ -20,8 +21,21 @@ struct ChooseArgs {
 };
 void choose_experts(const Experts& experts, const ChooseArgs& args, imago::cuda::Stream& stream);
 
+/// Puts the rows of each expert together, a row being one token at one of its experts, and cuts them into tiles.
+struct ArrangeArgs {
+  const std::int32_t* chosen;  ///< [tokens][used]
+  std::size_t rows, used, experts;
+  kernels::cuda::ExpertTiles tiles;
+  kernels::cuda::ExpertTile* list;  ///< [tiles.most]
+  std::int32_t* tokens;             ///< [tiles.most · tiles.rows]: the token of each row of a tile; -1: there is none
+  std::int32_t* places;             ///< likewise: its place among the rows in the order of their experts
+  std::int32_t* row_of;             ///< [tokens][used]: this place
+};
+void arrange_experts(const ArrangeArgs& args, imago::cuda::Stream& stream);
+
 /// What the experts of each token have made, weighted: out[t] = Σ weights[t][i] · results[row_of[t][i]] over the `used`
-/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`.
+/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`. With `add`, out[t] +=
+/// factor · that.
 struct CombineArgs {
   const float* results;
   const std::int32_t* row_of;  ///< null: t · used + i
@@ -29,6 +43,8 @@ struct CombineArgs {
   const float* shared = nullptr;  ///< [tokens][width]; null: no expert is shared
   const float* shared_products = nullptr;
   float* out;
+  bool add = false;
+  float factor = 1;
   std::size_t tokens, used, width;
 };
 void combine_experts(const CombineArgs& args, imago::cuda::Stream& stream);

@@ -15,19 +15,18 @@ void Pass::multiply_heads(const WeightKey& weight, std::size_t heads, const floa
   const GpuMatrix& first = part_.matrix(weight).matrix;
   const ExpertTable& table = table_of(step, heads);
   if (tokens_ <= kernels::cuda::kMatVecTokens && table.format) {
-    kernels::cuda::multiply_experts(*table.format,
-                                    {.experts = table.experts.data(),
-                                     .chosen = nullptr,
-                                     .x = x,
-                                     .y = y,
-                                     .count = tokens_ * heads,
-                                     .share = 1,
-                                     .rows = first.rows(),
-                                     .cols = first.cols(),
-                                     .x_stride = x_stride,
-                                     .y_stride = y_stride,
-                                     .count_of_experts = heads},
-                                    stream_);
+    kernels::cuda::multiply_experts(
+        *table.format,
+        {.layer = {.experts = table.experts.data(), .rows = first.rows(), .cols = first.cols()},
+         .chosen = nullptr,
+         .count_of_experts = heads,
+         .x = x,
+         .y = y,
+         .x_stride = x_stride,
+         .y_stride = y_stride,
+         .count = tokens_ * heads,
+         .share = 1},
+        stream_);
     return;
   }
   const std::size_t cols = first.cols();

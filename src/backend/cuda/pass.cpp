@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/experts.h"
-
 namespace imago::backend::cuda {
 
 namespace {
@@ -22,11 +20,6 @@ bool grow(Array<T>& array, Device& device, std::size_t count) {
   if (count <= array.size()) return false;
   array.reserve(device, count);
   return true;
-}
-
-/// Whether gate and `up` are products of their own, which an activation joins afterwards.
-bool splits(const Product& product) {
-  return product.up && (product.up_bias || product.activation == kernels::Activation::clamped_swish);
 }
 
 }  // namespace
@@ -98,6 +91,13 @@ bool Pass::reserve(std::span<const Segment> segments, std::size_t tokens, std::s
   grow(int8_, device, kMatVecTokens * widest);
   grow(int8_scales_, device, kMatVecTokens * widest / kernels::cuda::kGroup);
   if (sizes.experts != 0) {
+    const std::size_t few_rows = kMatVecTokens * sizes.experts_used * padded_cols(sizes.feed_forward);
+    grow(expert_int8_, device, few_rows);
+    grow(expert_int8_scales_, device, few_rows / kernels::cuda::kGroup);
+    // Fewer tokens take smaller tiles, which may be more.
+    const std::size_t tile = kernels::cuda::expert_tiles(expert_rows, sizes.experts).rows;
+    grow(tiles_, device, expert_rows / kernels::cuda::kFewestTileRows + sizes.experts);
+    grow(tile_rows_, device, 2 * (expert_rows + sizes.experts * tile));
     grow(scores_, device, tokens * sizes.experts);
     grow(gathered_, device, expert_rows * sizes.width);
     grow(results_, device, (expert_rows + tokens) * sizes.width);
@@ -208,55 +208,6 @@ Activations Pass::normed(const std::optional<Norm>& norm, std::size_t first, std
   pending_ = {};
   return {
       .x = weight != nullptr ? args.y : x, .q = args.int8.q, .scales = args.int8.scales, .count = rows, .cols = width};
-}
-
-void Pass::multiply_hidden(const Product& product, std::size_t expert, std::size_t at, std::size_t cols,
-                           const Activations& in) {
-  float* const y = hidden_.data() + at;
-  if (!splits(product)) {
-    const GpuProduct one = product_of(product, y, expert);
-    return multiply({&one, 1}, in);
-  }
-  float* const up = up_.data() + at;
-  const auto bias_of = [&](const std::optional<WeightKey>& key) {
-    return key ? part_.vector(key->of_expert(expert)) : nullptr;
-  };
-  const GpuProduct both[2] = {{.matrix = &part_.matrix(product.matrix.of_expert(expert)).matrix,
-                               .y = y,
-                               .epilogue = {.bias = bias_of(product.bias)}},
-                              {.matrix = &part_.matrix(product.up->of_expert(expert)).matrix,
-                               .y = up,
-                               .epilogue = {.bias = bias_of(product.up_bias)}}};
-  multiply(both, in);
-  kernels::cuda::activate(product.activation, y, up, y, in.count, cols, {}, stream_);
-}
-
-const Pass::ExpertTable& Pass::table_of(const Product& product, std::size_t count) {
-  const auto [found, is_new] = tables_.try_emplace(product.matrix);
-  ExpertTable& table = found->second;
-  if (!is_new) return table;
-  std::vector<kernels::cuda::ExpertMatrices> experts;
-  const Format format = part_.matrix(product.matrix).matrix.format();
-  bool alike = true;
-  const auto matrix_of = [&](const WeightKey& key) -> const GpuMatrix& {
-    const GpuMatrix& matrix = part_.matrix(key).matrix;
-    alike = alike && matrix.format() == format;
-    return matrix;
-  };
-  const auto bias_of = [&](const std::optional<WeightKey>& key, std::size_t expert) {
-    return key ? part_.vector(key->of_expert(expert)) : nullptr;
-  };
-  for (std::size_t expert = 0; expert < count; ++expert) {
-    experts.push_back({.matrix = matrix_of(product.matrix.of_expert(expert)).planes(),
-                       .up = product.up ? matrix_of(product.up->of_expert(expert)).planes() : kernels::cuda::Planes{},
-                       .bias = bias_of(product.bias, expert),
-                       .up_bias = bias_of(product.up_bias, expert)});
-  }
-  if (!alike) return table;
-  table.format = format;
-  table.experts = Array<kernels::cuda::ExpertMatrices>(*part_.device, count);
-  part_.device->upload(std::as_bytes(std::span(experts)), table.experts.buffer(), 0);
-  return table;
 }
 
 bool Pass::records() {
@@ -472,101 +423,6 @@ void Pass::queue_output(std::size_t first, std::size_t rows) {
   if (adjust.cap != 0) {
     kernels::cuda::soft_cap(logits_.data(), adjust.cap, rows * part_.sizes().vocabulary, stream_);
   }
-}
-
-void Pass::arrange_rows(const Experts& experts) {
-  const std::size_t rows = tokens_ * experts.used;
-  const std::span<std::byte> bytes = host_rows_.bytes().first(rows * sizeof(std::int32_t));
-  stream_.copy_out(chosen_.data(), bytes);
-  stream_.wait();
-  auto* const host_tokens = reinterpret_cast<std::int32_t*>(host_rows_.bytes().data());
-  auto* const host_row_of = host_tokens + rows;
-  const std::span<std::size_t> chosen = sized(routing_.chosen, rows);
-  std::copy_n(host_tokens, rows, chosen.begin());
-  routing_.arrange(experts, tokens_);
-  for (std::size_t i = 0; i < rows; ++i) {
-    host_row_of[i] = static_cast<std::int32_t>(routing_.row_of[i]);
-    host_tokens[routing_.row_of[i]] = static_cast<std::int32_t>(i / experts.used);
-  }
-  stream_.copy_in(host_rows_.bytes().first(2 * rows * sizeof(std::int32_t)), rows_.data());
-}
-
-void Pass::run(const ExpertsBranch& step) {
-  const Experts& experts = step.experts;
-  const std::size_t width = part_.sizes().width, inner = sizes_->feed_forward, rows = tokens_ * experts.used;
-  // Routers decide much and cost little: float32, whatever the rest is computed in.
-  const Activations in = normed(step.norm, 0, tokens_, {&experts.hidden, 1}, true);
-  const auto run_router = [&](const WeightKey& router, const std::optional<WeightKey>& bias, float* to) {
-    const GpuProduct product{.matrix = &part_.matrix(router).matrix, .y = to, .epilogue = {.bias = part_.vector(bias)}};
-    kernels::cuda::multiply({&product, 1}, {.x = in.x, .count = tokens_, .cols = width}, Arithmetic::exact, *scratch_,
-                            stream_);
-  };
-  run_router(experts.router, experts.router_bias, scores_.data());
-  choose_experts(experts,
-                 {.products = scores_.data(),
-                  .choice_bias = part_.vector(experts.choice_bias),
-                  .chosen = chosen_.data(),
-                  .weights = expert_weights_.data(),
-                  .tokens = tokens_},
-                 stream_);
-  // The shared expert's results follow those of the others; its products do not wait for the host.
-  CombineArgs combined{.results = results_.data(),
-                       .row_of = nullptr,
-                       .weights = expert_weights_.data(),
-                       .out = branch_.data(),
-                       .tokens = tokens_,
-                       .used = experts.used,
-                       .width = width};
-  if (experts.shared) {
-    const SharedExpert& shared = *experts.shared;
-    float* const results = results_.data() + rows * width;
-    multiply_hidden(shared.hidden, 0, rows * inner, sizes_->shared_feed_forward, in);
-    const GpuProduct down = product_of(shared.down, results);
-    multiply({&down, 1}, {.x = hidden_.data() + rows * inner, .count = tokens_, .cols = sizes_->shared_feed_forward});
-    combined.shared = results;
-    if (shared.router) {
-      run_router(*shared.router, std::nullopt, scores_.data());
-      combined.shared_products = scores_.data();
-    }
-  }
-  const ExpertTable& hidden = table_of(experts.hidden, experts.count);
-  const ExpertTable& down = table_of(experts.down, experts.count);
-  if (tokens_ <= kMatVecTokens && hidden.format && down.format) {
-    kernels::cuda::ExpertProducts products{.experts = hidden.experts.data(),
-                                           .chosen = chosen_.data(),
-                                           .x = in.x,
-                                           .y = hidden_.data(),
-                                           .count = rows,
-                                           .share = experts.used,
-                                           .rows = inner,
-                                           .cols = width,
-                                           .activation = experts.hidden.activation,
-                                           .gated = experts.hidden.up.has_value()};
-    kernels::cuda::multiply_experts(*hidden.format, products, stream_);
-    products = {.experts = down.experts.data(),
-                .chosen = chosen_.data(),
-                .x = hidden_.data(),
-                .y = results_.data(),
-                .count = rows,
-                .share = 1,
-                .rows = width,
-                .cols = inner};
-    kernels::cuda::multiply_experts(*down.format, products, stream_);
-  } else {
-    arrange_rows(experts);
-    combined.row_of = rows_.data() + rows;
-    kernels::cuda::gather_rows(in.x, rows_.data(), rows, width, gathered_.data(), stream_);
-    for (std::size_t expert = 0; expert < experts.count; ++expert) {
-      const std::size_t first = routing_.firsts[expert], count = routing_.firsts[expert + 1] - first;
-      if (count == 0) continue;
-      multiply_hidden(experts.hidden, expert, first * inner, inner,
-                      {.x = gathered_.data() + first * width, .count = count, .cols = width});
-      const GpuProduct product = product_of(experts.down, results_.data() + first * width, expert);
-      multiply({&product, 1}, {.x = hidden_.data() + first * inner, .count = count, .cols = inner});
-    }
-  }
-  combine_experts(combined, stream_);
-  end_branch(step.post_norm, step.factor);
 }
 
 }  // namespace imago::backend::cuda

@@ -60,6 +60,9 @@ struct Part {
 
 kernels::cuda::TokenPlaces places_of(const Places& places, const PlaceGroup& group);
 
+/// Whether gate and `up` are products of their own, which an activation joins afterwards.
+bool splits(const Product& product) noexcept;
+
 /// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
 class Pass {
  public:
@@ -143,8 +146,6 @@ class Pass {
   void end_branch(const std::optional<Norm>& post_norm, float factor);
   /// Continues with these rows alone, which become the first.
   void keep(RowRange rows);
-  /// Puts the rows of each expert together, which the host does: a wait per block of a prompt.
-  void arrange_rows(const Experts& experts);
   /// A product with an expert, or the shared one, into hidden_ from `at` on.
   void multiply_hidden(const Product& product, std::size_t expert, std::size_t at, std::size_t cols,
                        const Activations& in);
@@ -154,6 +155,16 @@ class Pass {
     Array<kernels::cuda::ExpertMatrices> experts;
   };
   const ExpertTable& table_of(const Product& product, std::size_t count);
+  static kernels::cuda::ExpertLayer layer_of(const ExpertTable& table, const Product& product, std::size_t rows,
+                                             std::size_t cols);
+  // What the experts make of `in`, into results_: of up to kMatVecTokens tokens; of many, on tensor cores; and expert
+  // by expert, for other formats or where they differ. The last needs the host, and waits for it.
+  void multiply_few(const Experts& experts, const ExpertTable& hidden, const ExpertTable& down, const Activations& in);
+  void multiply_tiles(const Experts& experts, const ExpertTable& hidden, const ExpertTable& down,
+                      const Activations& in);
+  void multiply_one_by_one(const Experts& experts, const Activations& in);
+  /// Puts the rows of each expert together, on the host.
+  void arrange_rows(const Experts& experts);
   kernels::cuda::Int8Out int8() const noexcept { return {int8_.data(), int8_scales_.data()}; }
   /// Products with few tokens read int8 activations.
   bool few(std::size_t tokens) const noexcept;
@@ -200,8 +211,12 @@ class Pass {
   Array<float> results_;            // [rows][width], then [tokens][width] of the shared expert
   Array<std::int32_t> chosen_;      // [tokens][used]
   Array<float> expert_weights_;     // likewise
-  Array<std::int32_t> rows_;        // the token of each row, then the rows of each token
-  PinnedMemory host_rows_;          // likewise
+  Array<std::int32_t> rows_;        // the rows of each token; where the host arranges them, after the token of each row
+  PinnedMemory host_rows_;
+  Array<std::int8_t> expert_int8_;  // [rows][feed_forward], few tokens
+  Array<kernels::cuda::float2_pod> expert_int8_scales_;
+  Array<kernels::cuda::ExpertTile> tiles_;
+  Array<std::int32_t> tile_rows_;  // the token of each row of a tile, then its place among all rows
 };
 
 }  // namespace imago::backend::cuda

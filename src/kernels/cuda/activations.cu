@@ -20,15 +20,17 @@ __device__ __forceinline__ float value_of(const Activations& from, std::size_t t
 }
 
 /// 16 threads for the 128 columns of a token: each writes 16 bytes of a panel.
-__global__ void panels_kernel(Activations from, uint4* to, std::uint32_t capacity) {
+__global__ void panels_kernel(Activations from, const std::int32_t* sources, uint4* to, std::uint32_t capacity) {
   const std::uint32_t sixteenth = threadIdx.x % 16;
   const std::uint32_t token = blockIdx.y * (kThreads / 16) + threadIdx.x / 16;
   if (token >= capacity) return;
+  // A negative one is beyond the last row.
+  const std::size_t source = sources == nullptr ? token : static_cast<std::size_t>(sources[token]);
   std::uint32_t pairs[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::size_t column = static_cast<std::size_t>(blockIdx.x) * kChunk + panel_column(sixteenth * 8 + 2 * i);
-    pairs[i] = bfloat_pair(value_of(from, token, column), value_of(from, token, column + 1));
+    pairs[i] = bfloat_pair(value_of(from, source, column), value_of(from, source, column + 1));
   }
   const std::size_t panel = 2 * blockIdx.x + sixteenth / 8;
   to[(panel * capacity + token) * 8 + (sixteenth % 8 ^ token % 8)] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -133,9 +135,9 @@ void finish_gated(const GatedArgs& args, Stream& stream) {
 }
 
 void write_panels(const Activations& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
-                  CUstream_st* stream) {
+                  CUstream_st* stream, const std::int32_t* sources) {
   const dim3 grid(chunks, blocks(capacity, kThreads / 16));
-  panels_kernel<<<grid, kThreads, 0, stream>>>(from, reinterpret_cast<uint4*>(to), capacity);
+  panels_kernel<<<grid, kThreads, 0, stream>>>(from, sources, reinterpret_cast<uint4*>(to), capacity);
   imago::cuda::check_launch("activations in panels");
 }
 

@@ -33,8 +33,9 @@ void finish_gated(const GatedArgs& args, Stream& stream);
 // ---- for matmul
 
 /// Activations as ActivationPanels (matmul_tile.cuh): `capacity` tokens, zeros after the last; `chunks` of 128 columns.
+/// With `sources` [capacity], token i is row sources[i] of the activations; zeros where that is negative.
 void write_panels(const Activations& from, std::uint16_t* to, std::uint32_t capacity, std::uint32_t chunks,
-                  CUstream_st* stream);
+                  CUstream_st* stream, const std::int32_t* sources = nullptr);
 
 enum class Rounded : std::uint8_t { bfloat16, float16 };
 /// Activations in 16 bits, [count][stride], zeros after the last column. float16 saturates.

@@ -3,16 +3,136 @@
 #include <algorithm>
 #include <bit>
 
-#include "device/cuda/check.h"
 #include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/expert_products.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matvec_products.cuh"
 #include "kernels/cuda/scalar_ops.h"
+#include "kernels/cuda/warp_ops.cuh"
 
 namespace imago::kernels::cuda {
 
 namespace {
 
-constexpr unsigned kWarps = 8;  // of a block
+/// Rows of a block: a group of quantized results.
+constexpr unsigned kBlockRows = 32;
+constexpr unsigned kWarps = 16;
+/// A warp has their weights in flight at the same time.
+constexpr unsigned kWarpRows = kBlockRows / kWarps;
+
+/// Sums of a lane over its groups of columns, with the matrix and, where it is gated, with `up`.
+struct TwoSums {
+  float matrix = 0, up = 0;
+};
+
+// ---- float32 activations
+
+template <class Form>
+__device__ __forceinline__ float float_product(const Planes& planes, std::uint32_t row, std::uint32_t group,
+                                               const float* x) {
+  float weights[kGroup], sum = 0;
+  decode_group<Form>(planes, row, group, weights);
+  const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
+#pragma unroll  // the weights stay in registers
+  for (unsigned i = 0; i < kGroup; ++i) {
+    if (first + i < planes.cols) sum += weights[i] * __ldg(x + first + i);
+  }
+  return sum;
+}
+
+template <class Form>
+struct FloatInput {
+  const float* x;
+
+  __device__ __forceinline__ FloatInput(const ExpertProducts& a, std::size_t row)
+      : x(a.x + row * (a.x_stride == 0 ? a.layer.cols : a.x_stride)) {}
+
+  template <bool kGated>
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, const std::uint32_t (&rows)[kWarpRows],
+                                      std::uint32_t group, TwoSums (&sums)[kWarpRows]) const {
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      sums[r].matrix += float_product<Form>(expert.matrix, rows[r], group, x);
+      if constexpr (kGated) sums[r].up += float_product<Form>(expert.up, rows[r], group, x);
+    }
+  }
+};
+
+// ---- quantized activations
+
+/// Copies words with loads as wide as their number allows.
+template <int kWords>
+__device__ __forceinline__ void load_wide(const std::byte* from, std::uint32_t* to) {
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 v = __ldg(reinterpret_cast<const uint4*>(from) + i / 4);
+      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+  } else if constexpr (kWords == 2) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
+    to[0] = v.x, to[1] = v.y;
+  } else if constexpr (kWords == 1) {
+    to[0] = __ldg(reinterpret_cast<const std::uint32_t*>(from));
+  }
+}
+
+template <class Form>
+__device__ __forceinline__ GroupBytes<Form> load_group_wide(const Planes& p, std::uint32_t row, std::uint32_t group) {
+  using Codes = typename Form::Codes;
+  using Scales = typename Form::Scales;
+  GroupBytes<Form> g{};
+  const std::size_t at = static_cast<std::size_t>(row) * p.stride + group;
+  load_wide<Codes::kBytes / 4>(p.codes + at * Codes::kBytes, g.codes);
+  load_wide<Codes::kHighBytes / 4>(p.high + at * Codes::kHighBytes, g.high);
+  g.scales = load_scales<Scales>(p, ScaleTileRow(p.scale_tiles, row), group);
+  if constexpr (Scales::kRow) {
+    g.row_scale = __ldg(p.row_scales + static_cast<std::size_t>(row) * p.row_scale_count + (group >> p.scale_shift));
+  }
+  return g;
+}
+
+template <class Form>
+struct Int8Input {
+  const std::byte* q;
+  const float2* scales;
+
+  __device__ __forceinline__ Int8Input(const ExpertProducts& a, std::size_t row) {
+    const std::size_t groups = (a.layer.cols + kGroup - 1) / kGroup;
+    q = reinterpret_cast<const std::byte*>(a.q) + row * groups * kGroup;
+    scales = reinterpret_cast<const float2*>(a.scales) + row * groups;
+  }
+
+  template <bool kGated>
+  __device__ __forceinline__ void add(const ExpertMatrices& expert, const std::uint32_t (&rows)[kWarpRows],
+                                      std::uint32_t group, TwoSums (&sums)[kWarpRows]) const {
+    GroupBytes<Form> matrix[kWarpRows], up[kWarpRows];
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      matrix[r] = load_group_wide<Form>(expert.matrix, rows[r], group);
+      if constexpr (kGated) up[r] = load_group_wide<Form>(expert.up, rows[r], group);
+    }
+    std::uint32_t x[8];
+    load_wide<8>(q + group * kGroup, x);
+    const float2 s = __ldg(scales + group);
+#pragma unroll
+    for (unsigned r = 0; r < kWarpRows; ++r) {
+      sums[r].matrix += product(matrix[r], expert.matrix, x, s);
+      if constexpr (kGated) sums[r].up += product(up[r], expert.up, x, s);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ float product(const GroupBytes<Form>& g, const Planes& planes,
+                                                  const std::uint32_t (&x)[8], float2 s) {
+    std::uint32_t codes[8];
+    Form::Codes::words(g.codes, g.high, codes);
+    return int8_product(codes, x, s, GroupFactors<Form>(scales_of(g), Form::zero(planes)), false);
+  }
+};
+
+// ---- the kernel
 
 /// The sum over each `lanes` neighbouring lanes, a power of two.
 __device__ __forceinline__ float sum_of_lanes(float value, unsigned lanes) {
@@ -20,60 +140,83 @@ __device__ __forceinline__ float sum_of_lanes(float value, unsigned lanes) {
   return value;
 }
 
-/// A share of row · x: every group of columns that is `lane` after a multiple of `lanes`.
-template <class Form>
-__device__ __forceinline__ float share_of_row(const Planes& planes, std::uint32_t row, const float* x, unsigned lane,
-                                              unsigned lanes) {
-  float sum = 0;
-  for (std::uint32_t group = lane; group < planes.groups; group += lanes) {
-    float weights[kGroup];
-    decode_group<Form>(planes, row, group, weights);
-    const std::uint32_t first = group * static_cast<std::uint32_t>(kGroup);
-    if (first + kGroup <= planes.cols) {
-#pragma unroll
-      for (unsigned i = 0; i < kGroup; ++i) sum += weights[i] * __ldg(x + first + i);
-    } else {
-      for (unsigned i = 0; first + i < planes.cols; ++i) sum += weights[i] * __ldg(x + first + i);
-    }
-  }
-  return sum;
-}
-
-/// Grid: blocks of kWarps · 32 / lanes rows × rows of y. Short rows take `lanes` lanes of a warp, which has several.
-template <class Form>
-__global__ void __launch_bounds__(kWarps * 32) expert_rows(ExpertProducts a, unsigned lanes) {
-  const unsigned lane = threadIdx.x % lanes;
-  const std::uint32_t row = (blockIdx.x * (kWarps * 32) + threadIdx.x) / lanes;
+/// Grid: rows / (kBlockRows · 32 / lanes) × rows of the result. Short rows take `lanes` lanes of a warp, which has
+/// several then.
+template <class Form, template <class> class Input, bool kGated>
+__global__ void __launch_bounds__(kWarps * 32, 2) expert_rows(ExpertProducts a, unsigned lanes) {
+  __shared__ float results[kBlockRows];
+  let_next_in();
+  wait_for_previous();
+  const unsigned lane = threadIdx.x % lanes, first = threadIdx.x / lanes, apart = kWarps * 32 / lanes;
   const std::size_t i = blockIdx.y;
-  const bool inside = row < a.rows;
-  if (__ballot_sync(~0u, inside) == 0) return;  // whole warps: the lanes of a warp sum together
-  const ExpertMatrices& expert =
-      a.experts[a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i])];
-  const float* const x = a.x + i / a.share * (a.x_stride == 0 ? a.cols : a.x_stride);
-  float value = sum_of_lanes(inside ? share_of_row<Form>(expert.matrix, row, x, lane, lanes) : 0.0f, lanes);
-  if (inside && expert.bias != nullptr) value += expert.bias[row];
-  value = activation_of(a.activation, value);
-  if (a.gated) {
-    float up = sum_of_lanes(inside ? share_of_row<Form>(expert.up, row, x, lane, lanes) : 0.0f, lanes);
-    if (inside && expert.up_bias != nullptr) up += expert.up_bias[row];
-    value *= up_of(a.activation, up);
+  const std::size_t number = a.chosen == nullptr ? i % a.count_of_experts : static_cast<std::size_t>(a.chosen[i]);
+  const ExpertMatrices expert = a.layer.experts[number];
+  const Input<Form> input(a, i / a.share);
+  std::uint32_t rows[kWarpRows];  // those past the end repeat the last one
+#pragma unroll
+  for (unsigned r = 0; r < kWarpRows; ++r) {
+    rows[r] = min((blockIdx.x * kWarpRows + r) * apart + first, static_cast<std::uint32_t>(a.layer.rows) - 1);
   }
-  if (inside && lane == 0) a.y[i * (a.y_stride == 0 ? a.rows : a.y_stride) + row] = value;
+  TwoSums sums[kWarpRows];
+  for (std::uint32_t group = lane; group < expert.matrix.groups; group += lanes) {
+    input.template add<kGated>(expert, rows, group, sums);
+  }
+#pragma unroll
+  for (unsigned r = 0; r < kWarpRows; ++r) {
+    const std::uint32_t row = (blockIdx.x * kWarpRows + r) * apart + first;
+    float value = sum_of_lanes(sums[r].matrix, lanes);
+    const float up = kGated ? sum_of_lanes(sums[r].up, lanes) : 0.0f;
+    if (lane != 0) continue;
+    if (row < a.layer.rows) {
+      if (expert.bias != nullptr) value += expert.bias[row];
+      value = activation_of(a.layer.activation, value);
+      if constexpr (kGated) {
+        value *= up_of(a.layer.activation, up + (expert.up_bias != nullptr ? expert.up_bias[row] : 0.0f));
+      }
+      if (a.y != nullptr) a.y[i * (a.y_stride == 0 ? a.layer.rows : a.y_stride) + row] = value;
+    } else {
+      value = 0;
+    }
+    if (lanes == 32) results[r * kWarps + first] = value;
+  }
+  if (a.int8.q == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const bool active = lane < kBlockRows / 4;
+  float values[4] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) values[j] = active ? results[lane * 4 + j] : 0.0f;
+  const std::size_t to = i * gridDim.x * kBlockRows + blockIdx.x * kBlockRows + (active ? lane * 4 : 0);
+  store_quantized(values, active, a.int8.q + to, a.int8.scales + to / kGroup);
 }
 
 }  // namespace
 
-void multiply_experts(Format format, const ExpertProducts& products, imago::cuda::Stream& stream) {
-  if (products.count == 0 || products.rows == 0) return;
-  const auto lanes =
-      static_cast<unsigned>(std::min<std::size_t>(32, std::bit_ceil((products.cols + kGroup - 1) / kGroup)));
-  const std::size_t rows_of_block = kWarps * 32 / lanes;
-  const dim3 grid(static_cast<unsigned>((products.rows + rows_of_block - 1) / rows_of_block),
+bool takes_int8(Format format) {
+  return visit_form(format, []<class Form>(std::type_identity<Form>) { return Form::kCoded; });
+}
+
+void multiply_experts(Format format, const ExpertProducts& products, Stream& stream) {
+  static_assert(kBlockRows == kGroup);
+  const ExpertLayer& layer = products.layer;
+  if (products.count == 0 || layer.rows == 0) return;
+  // Quantized results need a whole group in a block.
+  const std::size_t groups = products.int8.q != nullptr ? 32 : (layer.cols + kGroup - 1) / kGroup;
+  const auto lanes = static_cast<unsigned>(std::min<std::size_t>(32, std::bit_ceil(groups)));
+  const std::size_t rows_of_block = kBlockRows * 32 / lanes;
+  const dim3 grid(static_cast<unsigned>((layer.rows + rows_of_block - 1) / rows_of_block),
                   static_cast<unsigned>(products.count));
+  const auto launch = [&](auto* kernel) {
+    launch_overlapped("products of experts", kernel, grid, kWarps * 32, 0, stream, products, lanes);
+  };
   visit_form(format, [&]<class Form>(std::type_identity<Form>) {
-    expert_rows<Form><<<grid, kWarps * 32, 0, stream.handle()>>>(products, lanes);
+    if constexpr (Form::kCoded) {
+      if (products.q != nullptr) {
+        return launch(layer.gated ? expert_rows<Form, Int8Input, true> : expert_rows<Form, Int8Input, false>);
+      }
+    }
+    launch(layer.gated ? expert_rows<Form, FloatInput, true> : expert_rows<Form, FloatInput, false>);
   });
-  imago::cuda::check_launch("products of experts");
 }
 
 }  // namespace imago::kernels::cuda

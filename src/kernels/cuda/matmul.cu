@@ -9,6 +9,7 @@
 #include "device/cuda/check.h"
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/cublas.h"
+#include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/matmul_decode.cuh"
 #include "kernels/cuda/matmul_tile.cuh"
 
@@ -63,6 +64,12 @@ MatMulPath choose_path(std::size_t tokens) {
   if (tokens <= 32) return MatMulPath::narrow;
   if (tokens <= 64) return MatMulPath::half;
   return tokens <= 128 || !has_hopper_kernels() ? MatMulPath::square : MatMulPath::wide;
+}
+
+/// The path for experts that get so many rows each, about: few should need a second tile.
+MatMulPath path_of_experts(std::size_t rows, std::size_t experts) {
+  const std::size_t each = (rows + experts - 1) / experts;
+  return choose_path(each + each / 4);
 }
 
 /// Splits of the columns: the last wave of blocks should keep the whole chip busy, and each block needs enough columns
@@ -277,6 +284,42 @@ void by_matvec(const GpuProduct& product, const Activations& x, Arithmetic arith
 }
 
 }  // namespace
+
+ExpertTiles expert_tiles(std::size_t rows, std::size_t experts) {
+  const std::uint32_t tile = shape_info(path_of_experts(rows, experts)).tokens;
+  return {.rows = tile, .most = static_cast<std::uint32_t>(rows / tile + std::min(rows, experts))};
+}
+
+bool takes_expert_tiles(Format format) { return is_packed(format); }
+
+void matmul_experts(Format format, const ExpertMatMul& products, ProductScratch& scratch, Stream& stream) {
+  const ExpertLayer& layer = products.layer;
+  const ExpertTiles& tiles = products.tiles;
+  if (tiles.most == 0 || layer.rows == 0) return;
+  Device& device = *stream.device();
+  imago::cuda::make_current(device);
+  const std::uint32_t capacity = tiles.most * tiles.rows, chunks = divide_up(layer.cols, kChunk);
+  imago::cuda::Array<std::uint16_t>& panels = scratch.state().matmul.panels;
+  panels.reserve(device, static_cast<std::size_t>(capacity) * chunks * kChunk);
+  write_panels({.x = products.x, .count = products.x_rows, .cols = layer.cols}, panels.data(), capacity, chunks,
+               stream.handle(), products.sources);
+  MatMulArgs args;
+  args.gated = layer.gated;
+  args.x = {panels.data(), capacity, capacity};
+  args.rows = static_cast<std::uint32_t>(layer.rows);
+  args.chunks = args.split_chunks = chunks;
+  args.y = products.y;
+  args.y_stride = layer.rows;
+  args.epilogue.activation = layer.activation;
+  args.experts = layer.experts;
+  args.tiles = products.list;
+  constexpr MatMulPath kPaths[] = {MatMulPath::narrow, MatMulPath::half, MatMulPath::square, MatMulPath::wide};
+  const auto* const path =
+      std::ranges::find_if(kPaths, [&](MatMulPath one) { return shape_info(one).tokens == tiles.rows; });
+  visit_form(format, [&]<class Form>(std::type_identity<Form>) {
+    if constexpr (kHasTensorDecoder<Form>) launch_matmul<Form>(args, shape_info(*path).shape, 1, stream.handle());
+  });
+}
 
 bool has_hopper_kernels() {
   static std::atomic<int> threads = 0;  // one answer for all devices: few machines have two kinds

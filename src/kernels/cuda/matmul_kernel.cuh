@@ -138,6 +138,7 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
 /// The product of a tile, with the tensor core instructions of the chip.
 template <class Decoder, int kN, int kAhead, int kBlocks>
 __global__ void __launch_bounds__(kMatMulThreads, kBlocks) matmul_kernel(const __grid_constant__ MatMulArgs args) {
+  if (args.experts != nullptr && args.tiles[blockIdx.x].expert < 0) return;
   extern __shared__ std::byte shared_memory[];
   // The swizzle depends on addresses: stages begin at a multiple of 1024 bytes.
   std::byte* const memory = shared_memory + (-__cvta_generic_to_shared(shared_memory) & 1023);

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/expert_products.h"
 #include "kernels/cuda/layout.h"
 
 namespace imago::kernels::cuda {
@@ -49,6 +50,9 @@ struct MatMulArgs {
   std::size_t y_stride = 0;
   GpuEpilogue epilogue;
   float* partial = nullptr;  // [weights, up if gated][split][token][row] sums; null: finished outputs go to y
+  // Products with experts: tile blockIdx.x of tokens takes matrices and biases of its own. y has rows without gaps.
+  const ExpertMatrices* experts = nullptr;  // null: `weights` and `up` for all
+  const ExpertTile* tiles = nullptr;
   std::uint32_t stages = 0;
 };
 
@@ -66,7 +70,12 @@ struct MatMulTile {
   /// First output row of this block.
   __device__ static std::uint32_t first_row(const MatMulArgs& a) { return blockIdx.y * (a.gated ? kRows / 2 : kRows); }
   /// The matrix and the row that row `r` of the tile comes from. Rows past the end repeat the last one.
-  __device__ static Planes planes(const MatMulArgs& a, int r) { return a.gated && r >= kRows / 2 ? a.up : a.weights; }
+  __device__ static Planes planes(const MatMulArgs& a, int r) {
+    const bool is_up = a.gated && r >= kRows / 2;
+    if (a.experts == nullptr) return is_up ? a.up : a.weights;
+    const ExpertMatrices& expert = a.experts[a.tiles[blockIdx.x].expert];
+    return is_up ? expert.up : expert.matrix;
+  }
   __device__ static std::uint32_t source_row(const MatMulArgs& a, int r) {
     const std::uint32_t row = first_row(a) + (a.gated ? r % (kRows / 2) : r);
     return row < a.rows ? row : a.rows - 1;
@@ -78,10 +87,19 @@ struct MatMulTile {
 template <class Tile>
 __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sums, int thread) {
   const std::uint32_t first_row = Tile::first_row(a);
-  const std::uint32_t first_token = blockIdx.x * Tile::kTokens;
   const std::uint32_t tile_rows = a.gated ? Tile::kRows / 2 : Tile::kRows;
   const std::uint32_t row_count = min(tile_rows, a.rows - first_row);
-  const std::uint32_t tokens = min(static_cast<std::uint32_t>(Tile::kTokens), a.x.tokens - first_token);
+  std::uint32_t first_token = blockIdx.x * Tile::kTokens;
+  std::uint32_t tokens = min(static_cast<std::uint32_t>(Tile::kTokens), a.x.tokens - first_token);
+  const float* bias = a.epilogue.bias;
+  const float* up_bias = nullptr;
+  if (a.experts != nullptr) {
+    const ExpertTile own = a.tiles[blockIdx.x];
+    first_token = static_cast<std::uint32_t>(own.first);
+    tokens = static_cast<std::uint32_t>(own.count);
+    bias = a.experts[own.expert].bias;
+    up_bias = a.experts[own.expert].up_bias;
+  }
   const std::size_t plane = static_cast<std::size_t>(a.x.tokens) * a.rows;
   float* const partial = a.partial == nullptr ? nullptr : a.partial + blockIdx.z * plane;
   for (std::uint32_t token = thread / 32; token < tokens; token += kConsumers / 32) {
@@ -95,9 +113,13 @@ __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sum
         continue;
       }
       float* const to = a.y + (first_token + token) * a.y_stride + row;
-      const float bias = a.epilogue.bias == nullptr ? 0.0f : a.epilogue.bias[row];
+      float factor = 1;
+      if (a.gated) {
+        const float up = from[tile_rows + r] + (up_bias == nullptr ? 0.0f : up_bias[row]);
+        factor = up_of(a.epilogue.activation, up);
+      }
       *to =
-          finished(from[r], bias, a.gated ? from[tile_rows + r] : 1.0f, a.epilogue.accumulate ? *to : 0.0f, a.epilogue);
+          finished(from[r], bias == nullptr ? 0.0f : bias[row], factor, a.epilogue.accumulate ? *to : 0.0f, a.epilogue);
     }
   }
 }

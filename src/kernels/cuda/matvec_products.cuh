@@ -144,6 +144,35 @@ struct GroupFactors {
   }
 };
 
+/// A group, or the half of one, times quantized activations, of which `s` has the scale and the sum.
+template <class Form, int kWords>
+__device__ __forceinline__ float int8_product(const std::uint32_t (&codes)[kWords], const std::uint32_t (&x)[kWords],
+                                              float2 s, const GroupFactors<Form>& factors, bool second_half) {
+  if constexpr (GroupFactors<Form>::kHalves == 1) {
+    std::int32_t dot = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) dot = dot4(codes[i], x[i], dot);
+    const float result = factors.scale[0] * s.x * static_cast<float>(dot);
+    // s.y is the sum of the whole group; the lane with the first half subtracts it.
+    const float sum = second_half ? 0.0f : s.y;
+    return GroupFactors<Form>::kShifts ? result - factors.shift[0] * sum : result;
+  } else {
+    float result = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::int32_t dot = 0, sum = 0;
+#pragma unroll
+      for (int i = 4 * half; i < 4 * half + 4; ++i) {
+        dot = dot4(codes[i], x[i], dot);
+        if constexpr (GroupFactors<Form>::kShifts) sum = dot4(0x01010101u, x[i], sum);
+      }
+      result += factors.scale[half] * static_cast<float>(dot);
+      if constexpr (GroupFactors<Form>::kShifts) result -= factors.shift[half] * static_cast<float>(sum);
+    }
+    return result * s.x;
+  }
+}
+
 /// Quantized activations; groups after the last column are zeros.
 template <class FormT, int kTokensT>
 struct Int8Products {
@@ -199,37 +228,8 @@ struct Int8Products {
           x[4 * p + 3] = v.w;
         }
         const float2 s = scales[(t * kGroups + i) * args.stride + (Vector::kHalf ? number / 2 : number)];
-        sums[t] += product(codes, x, s, factors, Vector::kHalf && number % 2 != 0);
+        sums[t] += int8_product(codes, x, s, factors, Vector::kHalf && number % 2 != 0);
       }
-    }
-  }
-
- private:
-  static __device__ __forceinline__ float product(const std::uint32_t (&codes)[Vector::kWords],
-                                                  const std::uint32_t (&x)[Vector::kWords], float2 s,
-                                                  const GroupFactors<Form>& factors, bool second_half) {
-    if constexpr (GroupFactors<Form>::kHalves == 1) {
-      std::int32_t dot = 0;
-#pragma unroll
-      for (int i = 0; i < Vector::kWords; ++i) dot = dot4(codes[i], x[i], dot);
-      const float result = factors.scale[0] * s.x * static_cast<float>(dot);
-      // s.y is the sum of the whole group; the lane with the first half subtracts it.
-      const float sum = second_half ? 0.0f : s.y;
-      return GroupFactors<Form>::kShifts ? result - factors.shift[0] * sum : result;
-    } else {
-      float result = 0;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        std::int32_t dot = 0, sum = 0;
-#pragma unroll
-        for (int i = 4 * half; i < 4 * half + 4; ++i) {
-          dot = dot4(codes[i], x[i], dot);
-          if constexpr (GroupFactors<Form>::kShifts) sum = dot4(0x01010101u, x[i], sum);
-        }
-        result += factors.scale[half] * static_cast<float>(dot);
-        if constexpr (GroupFactors<Form>::kShifts) result -= factors.shift[half] * static_cast<float>(sum);
-      }
-      return result * s.x;
     }
   }
 };

@@ -28,6 +28,11 @@ __device__ inline void copy_to_shared(std::uint32_t address, const float* from) 
   copy_async<4>(address, reinterpret_cast<const std::byte*>(from));
 }
 
+/// Both addresses are aligned to 16 bytes.
+__device__ inline void copy_four_to_shared(std::uint32_t address, const float* from) {
+  copy_async<16>(address, reinterpret_cast<const std::byte*>(from));
+}
+
 inline unsigned blocks_of(std::size_t count, std::size_t each) {
   return static_cast<unsigned>((count + each - 1) / each);
 }

@@ -15,15 +15,18 @@ __device__ inline float softplus_of(float x) { return fmaxf(x, 0.0f) + log1pf(ex
 
 // ---- linear scans
 
-/// Lanes that share a column of a state: each has the keys of every eighth vector of four, so that their loads of a row
+/// Lanes that share columns of a state: each has the keys of every eighth vector of four, so that their loads of a row
 /// of keys fall into different banks.
 inline constexpr unsigned kScanParts = 8;
-inline constexpr unsigned kScanThreads = kScanParts * kStateColumns;
+/// Columns of a thread: with one, loads of keys and queries from shared memory take longer than the arithmetic.
+inline constexpr unsigned kScanColumns = 2;
+inline constexpr unsigned kScanThreads = kScanParts * kStateColumns / kScanColumns;
 
 struct ScanLaunch {
   LinearScanWork work;
   const StateRun* runs;
   std::size_t stride, y_stride;  ///< of rows of channels and of results
+  bool is_aligned;               ///< keys, queries and values lie in whole vectors of four
   unsigned tiles;                ///< of kStateColumns columns, in a head. Blocks: for each run, each head, each tile
 };
 
@@ -56,32 +59,44 @@ IMAGO_HD HeadPlaces places_of_head(const LinearScanShape& shape, std::size_t hea
   return {all_values + all_keys + own, all_values + own, value};
 }
 
-/// Turns the raw sizes of a token's step and gate into what its update needs, by one warp. The lengths of keys and
-/// queries become factors of sums, so that the rows stay as they are.
+/// Turns the raw sizes of steps and gates into what updates need: a warp for four of the tokens of a stage, eight lanes
+/// for each. The lengths of keys and queries become factors of sums, so that the rows stay as they are.
 template <int kVectors, bool kDelta>
-__device__ inline void make_scan_scalars(const LinearScanWork& a, std::uint32_t row, float bias, float rate) {
+__device__ inline void make_scan_scalars(const LinearScanWork& a, std::uint32_t stage, unsigned count, float bias,
+                                         float rate) {
   using Stage = ScanStage<kVectors>;
   constexpr float kEps = 1e-6f;  // as in normalize_keys
-  const unsigned lane = threadIdx.x % 32;
+  const unsigned part = threadIdx.x % kScanParts, token = threadIdx.x / kScanParts;
+  if (threadIdx.x / 32 * (32 / kScanParts) >= count) return;  // whole warps
+  const std::uint32_t row = stage + 4 * min(token, count - 1) * Stage::kFloats;
   float key_squares = 0, query_squares = 0, both = 0;
-  for (unsigned i = 4 * lane; i < Stage::kKeys; i += 128) {
-    float k[4], q[4];
-    read_shared(row + 4 * i, k);
-    read_shared(row + 4 * (Stage::kQueryAt + i), q);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      key_squares = fmaf(k[j], k[j], key_squares);
-      query_squares = fmaf(q[j], q[j], query_squares);
-      both = fmaf(k[j], q[j], both);
+  for (int j = 0; j < kVectors; ++j) {
+    const unsigned at = 4 * (part + kScanParts * static_cast<unsigned>(j));
+    float k[4], q[4];
+    read_shared(row + 4 * at, k);
+    read_shared(row + 4 * (Stage::kQueryAt + at), q);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      key_squares = fmaf(k[i], k[i], key_squares);
+      query_squares = fmaf(q[i], q[i], query_squares);
+      both = fmaf(k[i], q[i], both);
     }
   }
-  both = warp_sum(both);
+#pragma unroll
+  for (unsigned step = 1; step < kScanParts; step *= 2) {
+    both += __shfl_xor_sync(~0u, both, step);
+    if constexpr (kDelta) {
+      key_squares += __shfl_xor_sync(~0u, key_squares, step);
+      query_squares += __shfl_xor_sync(~0u, query_squares, step);
+    }
+  }
+  if (part != 0 || token >= count) return;
   float of_key = 1, of_query = 1;
   if constexpr (kDelta) {
-    of_key = 1.0f / sqrtf(warp_sum(key_squares) + kEps);
-    of_query = 1.0f / sqrtf((warp_sum(query_squares) + kEps) * static_cast<float>(a.shape.keys));
+    of_key = 1.0f / sqrtf(key_squares + kEps);
+    of_query = 1.0f / sqrtf((query_squares + kEps) * static_cast<float>(a.shape.keys));
   }
-  if (lane != 0) return;
   const std::uint32_t scalars = row + 4 * Stage::kScalarsAt;
   const float step = fminf(a.high_step, fmaxf(a.low_step, softplus_of(read_shared(scalars) + bias)));
   const float decay = expf(step * rate);
@@ -94,6 +109,25 @@ __device__ inline void make_scan_scalars(const LinearScanWork& a, std::uint32_t 
   write_shared(scalars + 20, both * of_key * of_query);
 }
 
+/// What a thread has of a row of keys or queries.
+template <int kVectors>
+__device__ inline void read_row(std::uint32_t row, unsigned part, float (&to)[kVectors][4]) {
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) read_shared(row + 16 * (part + kScanParts * static_cast<unsigned>(j)), to[j]);
+}
+
+/// Σ of the products of a column of the state with a row, of this thread's keys.
+template <int kVectors>
+__device__ inline float dot_column(const float (&s)[kVectors][4], const float (&row)[kVectors][4]) {
+  float sums[4] = {};
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = fmaf(row[j][i], s[j][i], sums[i]);
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 /// S = decay · S + k ⊗ u with u = strength · (v - decay · Sᵀ k), and y = decay · Sᵀ q + (k · q) · u + skip · v with the
 /// old S: one pass over the state finds both sums.
 template <int kVectors, bool kDelta>
@@ -103,7 +137,7 @@ __global__ void __launch_bounds__(kScanThreads) linear_scan_kernel(const __grid_
   const std::uint32_t room = shared_address(memory);
   const LinearScanWork& a = launch.work;
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const unsigned part = threadIdx.x % kScanParts, column = threadIdx.x / kScanParts;
+  const unsigned part = threadIdx.x % kScanParts, column = threadIdx.x / kScanParts * kScanColumns;
   const unsigned units = static_cast<unsigned>(a.shape.heads) * launch.tiles, unit = blockIdx.x % units;
   const std::size_t head = unit / launch.tiles, first_column = unit % launch.tiles * kStateColumns;
   const unsigned keys = static_cast<unsigned>(a.shape.keys);
@@ -118,37 +152,47 @@ __global__ void __launch_bounds__(kScanThreads) linear_scan_kernel(const __grid_
   const StateRun run = launch.runs[blockIdx.x / units];
   const unsigned tokens = static_cast<unsigned>(run.tokens);
 
-  const auto row_of = [&](unsigned stage, unsigned t) {
-    return room + 4 * (stage % 2 * Stage::kTokens + t) * Stage::kFloats;
-  };
+  const auto stage_at = [&](unsigned stage) { return room + 4 * (stage % 2 * Stage::kTokens) * Stage::kFloats; };
   const auto fetch = [&](unsigned stage) {
     for (unsigned t = warp; t < Stage::kTokens && stage * Stage::kTokens + t < tokens; t += kScanThreads / 32) {
       const std::size_t token = static_cast<std::size_t>(run.first) + stage * Stage::kTokens + t;
       const float* const from = a.channels + token * launch.stride;
-      const std::uint32_t to = row_of(stage, t);
-      for (unsigned i = lane; i < keys; i += 32) {
-        copy_to_shared(to + 4 * i, from + places.key + i);
-        copy_to_shared(to + 4 * (Stage::kQueryAt + i), from + places.query + i);
+      const float* const value = from + places.value + first_column;
+      const std::uint32_t to = stage_at(stage) + 4 * t * Stage::kFloats;
+      if (launch.is_aligned) {
+        for (unsigned i = 4 * lane; i < keys; i += 128) {
+          copy_four_to_shared(to + 4 * i, from + places.key + i);
+          copy_four_to_shared(to + 4 * (Stage::kQueryAt + i), from + places.query + i);
+        }
+        if (4 * lane < width) copy_four_to_shared(to + 4 * (Stage::kValueAt + 4 * lane), value + 4 * lane);
+      } else {
+        for (unsigned i = lane; i < keys; i += 32) {
+          copy_to_shared(to + 4 * i, from + places.key + i);
+          copy_to_shared(to + 4 * (Stage::kQueryAt + i), from + places.query + i);
+        }
+        if (lane < width) copy_to_shared(to + 4 * (Stage::kValueAt + lane), value + lane);
       }
-      if (lane < width) copy_to_shared(to + 4 * (Stage::kValueAt + lane), from + places.value + first_column + lane);
       const std::uint32_t scalars = to + 4 * Stage::kScalarsAt;
       if (lane == 0) copy_to_shared(scalars, a.step + token * a.shape.heads + head);
       if (kDelta && lane == 1) copy_to_shared(scalars + 4, a.gate + token * a.shape.heads + head);
     }
     end_copies();
   };
-  // Where the first key of this thread is in a state; those of a vector follow `width` apart.
+  // Where the first key of the first column is in a state; those of a vector follow `width` apart.
   const std::size_t state_at = a.state_at + head * keys * a.shape.values + first_column * keys + column;
   const auto key_of = [&](int j, int i) { return 4 * (part + kScanParts * static_cast<unsigned>(j)) + i; };
 
   fetch(0);
-  float s[kVectors][4];
+  float s[kScanColumns][kVectors][4];
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool has = run.is_new == 0 && column < width && key_of(j, i) < keys;
-      s[j][i] = has ? run.state[state_at + key_of(j, i) * width] : 0.0f;
+#pragma unroll
+      for (unsigned c = 0; c < kScanColumns; ++c) {
+        const bool has = run.is_new == 0 && column + c < width && key_of(j, i) < keys;
+        s[c][j][i] = has ? run.state[state_at + key_of(j, i) * width + c] : 0.0f;
+      }
     }
   }
   const auto store = [&](float* to) {
@@ -156,59 +200,88 @@ __global__ void __launch_bounds__(kScanThreads) linear_scan_kernel(const __grid_
     for (int j = 0; j < kVectors; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (column < width && key_of(j, i) < keys) to[state_at + key_of(j, i) * width] = s[j][i];
+#pragma unroll
+        for (unsigned c = 0; c < kScanColumns; ++c) {
+          if (column + c < width && key_of(j, i) < keys) to[state_at + key_of(j, i) * width + c] = s[c][j][i];
+        }
       }
     }
   };
 
+  // Rows of the next token come while one is computed, where there are registers for them.
+  constexpr bool kAhead = kVectors <= 4;
+  // Of each four neighbouring parts one writes the results of one of the columns.
+  static_assert(kScanParts == 8 && kScanColumns == 2);
+  const unsigned own = part / 4;
+  const bool writes = part % 4 == 0 && column + own < width;
   float* y =
-      a.y + static_cast<std::size_t>(run.first) * launch.y_stride + head * a.shape.values + first_column + column;
+      a.y + static_cast<std::size_t>(run.first) * launch.y_stride + head * a.shape.values + first_column + column + own;
   for (unsigned stage = 0; stage * Stage::kTokens < tokens; ++stage) {
     wait_for_copies<0>();
     __syncthreads();  // this stage is there, and nobody reads the other one any more
     fetch(stage + 1);
     const unsigned first = stage * Stage::kTokens, count = min(Stage::kTokens, tokens - first);
-    for (unsigned t = warp; t < count; t += kScanThreads / 32) {
-      make_scan_scalars<kVectors, kDelta>(a, row_of(stage, t), bias, rate);
-    }
+    make_scan_scalars<kVectors, kDelta>(a, stage_at(stage), count, bias, rate);
     __syncthreads();
+    std::uint32_t row = stage_at(stage);
+    float k[kVectors][4], q[kVectors][4];
+    const auto read_rows = [&](float(&keys_to)[kVectors][4], float(&queries_to)[kVectors][4]) {
+      read_row(row, part, keys_to);
+      read_row(row + 4 * Stage::kQueryAt, part, queries_to);
+    };
+    if constexpr (kAhead) read_rows(k, q);
+#pragma unroll 2
     for (unsigned t = 0; t < count; ++t) {
-      const std::uint32_t row = row_of(stage, t);
-      float k[kVectors][4], found[4] = {}, seen[4] = {};
-#pragma unroll
-      for (int j = 0; j < kVectors; ++j) {
-        const unsigned at = 4 * (part + kScanParts * static_cast<unsigned>(j));
-        float q[4];
-        read_shared(row + 4 * at, k[j]);
-        read_shared(row + 4 * (Stage::kQueryAt + at), q);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (kDelta) found[i] = fmaf(k[j][i], s[j][i], found[i]);
-          seen[i] = fmaf(q[i], s[j][i], seen[i]);
-        }
-      }
       float scalars[4], more[4];
       read_shared(row + 4 * Stage::kScalarsAt, scalars);
       read_shared(row + 4 * Stage::kScalarsAt + 16, more);
+      const std::uint32_t values = row + 4 * (Stage::kValueAt + column);
+      const float value[kScanColumns] = {read_shared(values), read_shared(values + 4)};
+      if constexpr (!kAhead) read_rows(k, q);
+      if (t + 1 < count) row += 4 * Stage::kFloats;
+      float next_k[kVectors][4], next_q[kVectors][4];
+      if constexpr (kAhead) read_rows(next_k, next_q);
+
       const float decay = scalars[0], strength = scalars[1];
-      const float value = read_shared(row + 4 * (Stage::kValueAt + column));
-      float all_found = (found[0] + found[1]) + (found[2] + found[3]);
-      float all_seen = (seen[0] + seen[1]) + (seen[2] + seen[3]);
+      float found[kScanColumns] = {}, update[kScanColumns];
+      if constexpr (kDelta) {
 #pragma unroll
-      for (unsigned step = 1; step < kScanParts; step *= 2) {
-        if constexpr (kDelta) all_found += __shfl_xor_sync(~0u, all_found, step);
-        all_seen += __shfl_xor_sync(~0u, all_seen, step);
+        for (unsigned c = 0; c < kScanColumns; ++c) found[c] = dot_column(s[c], k);
+#pragma unroll
+        for (unsigned step = 1; step < kScanParts; step *= 2) {
+#pragma unroll
+          for (unsigned c = 0; c < kScanColumns; ++c) found[c] += __shfl_xor_sync(~0u, found[c], step);
+        }
       }
-      const float update = strength * (kDelta ? value - scalars[2] * all_found : value);
-      const float of_key = update * scalars[3];
+      // Each half of the parts sums up its own column.
+      const float seen[kScanColumns] = {dot_column(s[0], q), dot_column(s[1], q)};
+      float own_seen = own == 0 ? seen[0] : seen[1];
+      own_seen += __shfl_xor_sync(~0u, own == 0 ? seen[1] : seen[0], 4);
+      own_seen += __shfl_xor_sync(~0u, own_seen, 2);
+      own_seen += __shfl_xor_sync(~0u, own_seen, 1);
 #pragma unroll
-      for (int j = 0; j < kVectors; ++j) {
+      for (unsigned c = 0; c < kScanColumns; ++c) {
+        update[c] = strength * (kDelta ? value[c] - scalars[2] * found[c] : value[c]);
+        const float of_key = update[c] * scalars[3];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[j][i] = fmaf(k[j][i], of_key, decay * s[j][i]);
+        for (int j = 0; j < kVectors; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) s[c][j][i] = fmaf(k[j][i], of_key, decay * s[c][j][i]);
+        }
       }
-      if (part == 0 && column < width) *y = fmaf(more[0], all_seen, fmaf(more[1], update, skip * value));
+      if (writes) {
+        *y = fmaf(more[0], own_seen,
+                  fmaf(more[1], own == 0 ? update[0] : update[1], skip * (own == 0 ? value[0] : value[1])));
+      }
       y += launch.y_stride;
       if (first + t + 1 == static_cast<unsigned>(run.kept_tokens)) store(run.kept);
+      if constexpr (kAhead) {
+#pragma unroll
+        for (int j = 0; j < kVectors; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) k[j][i] = next_k[j][i], q[j][i] = next_q[j][i];
+        }
+      }
     }
   }
   store(run.state);
@@ -216,8 +289,11 @@ __global__ void __launch_bounds__(kScanThreads) linear_scan_kernel(const __grid_
 
 template <class Launch>
 void launch_linear_scan(const LinearScanWork& work, const StateRuns& runs, Launch&& launch) {
-  const ScanLaunch all{work, runs.runs, work.shape.channels(), work.shape.results(),
-                       blocks_of(work.shape.values, kStateColumns)};
+  const std::size_t stride = work.shape.channels();
+  const bool is_aligned = work.shape.keys % 4 == 0 && work.shape.values % 4 == 0 && stride % 4 == 0 &&
+                          reinterpret_cast<std::uintptr_t>(work.channels) % 16 == 0;
+  const ScanLaunch all{
+      work, runs.runs, stride, work.shape.results(), is_aligned, blocks_of(work.shape.values, kStateColumns)};
   const auto with = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
     launch("linear_scan", work.shape.delta ? linear_scan_kernel<kVectors, true> : linear_scan_kernel<kVectors, false>,
            static_cast<unsigned>(runs.count * work.shape.heads) * all.tiles, kScanThreads, ScanStage<kVectors>::kBytes,
@@ -323,6 +399,50 @@ __global__ void __launch_bounds__(kChannelThreads) channel_scan_kernel(const __g
   };
 
   float* y = a.y + static_cast<std::size_t>(run.first) * a.channels + channel;
+  // Some tokens from a row on. Their sums over the parts end in one part each, if there are as many tokens as parts.
+  const auto take = [&]<unsigned kTokens>(std::integral_constant<unsigned, kTokens>, std::uint32_t row) {
+    float x[kTokens], step[kTokens], sum[kTokens] = {};
+#pragma unroll
+    for (unsigned t = 0; t < kTokens; ++t) {
+      x[t] = read_shared(row + 4 * (t * Stage::kFloats + column));
+      step[t] = read_shared(row + 4 * (t * Stage::kFloats + Stage::kStepAt + column));
+    }
+#pragma unroll
+    for (int i = 0; i < kStates; i += 4) {
+      float in[kTokens][4], out[kTokens][4];
+#pragma unroll
+      for (unsigned t = 0; t < kTokens; ++t) {
+        const std::uint32_t at = row + 4 * (t * Stage::kFloats + part * kStates + i);
+        read_shared(at + 4 * Stage::kInAt, in[t]);
+        read_shared(at + 4 * Stage::kOutAt, out[t]);
+      }
+#pragma unroll
+      for (unsigned t = 0; t < kTokens; ++t) {
+        const float input = step[t] * x[t];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          h[i + j] = fmaf(power_of_2(step[t] * rate[i + j]), h[i + j], input * in[t][j]);
+          sum[t] = fmaf(h[i + j], out[t][j], sum[t]);
+        }
+      }
+    }
+    if constexpr (kTokens == 1) {
+#pragma unroll
+      for (unsigned lanes = 1; lanes < kChannelParts; lanes *= 2) sum[0] += __shfl_xor_sync(~0u, sum[0], lanes);
+      if (part == 0 && is_inside) *y = fmaf(skip, x[0], sum[0]);
+    } else {
+      static_assert(kTokens == 4 && kChannelParts == 4);
+      const bool upper = part >= 2, odd = part % 2 != 0;
+      float first = upper ? sum[2] : sum[0], second = upper ? sum[3] : sum[1];
+      first += __shfl_xor_sync(~0u, upper ? sum[0] : sum[2], 2);
+      second += __shfl_xor_sync(~0u, upper ? sum[1] : sum[3], 2);
+      float own = odd ? second : first;
+      own += __shfl_xor_sync(~0u, odd ? first : second, 1);
+      const float own_x = upper ? (odd ? x[3] : x[2]) : (odd ? x[1] : x[0]);
+      if (is_inside) y[part * a.channels] = fmaf(skip, own_x, own);
+    }
+    y += kTokens * a.channels;
+  };
   for (unsigned stage = 0; stage * kChannelTokens < tokens; ++stage) {
     wait_for_copies<0>();
     __syncthreads();
@@ -333,29 +453,17 @@ __global__ void __launch_bounds__(kChannelThreads) channel_scan_kernel(const __g
       write_shared(at, softplus_of(read_shared(at) + bias));
     }
     __syncthreads();
-    for (unsigned t = 0; t < count; ++t) {
-      const std::uint32_t row = row_of(stage, t);
-      const float x = read_shared(row + 4 * column), step = read_shared(row + 4 * (Stage::kStepAt + column));
-      const float input = step * x;
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kStates; i += 4) {
-        float in[4], out[4];
-        read_shared(row + 4 * (Stage::kInAt + part * kStates + i), in);
-        read_shared(row + 4 * (Stage::kOutAt + part * kStates + i), out);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          h[i + j] = fmaf(power_of_2(step * rate[i + j]), h[i + j], input * in[j]);
-          sum = fmaf(h[i + j], out[j], sum);
-        }
+    const unsigned kept = static_cast<unsigned>(run.kept_tokens) - first;  // of this stage, if it is among them
+    for (unsigned t = 0; t < count;) {
+      // Four at a time, so that their loads and exponentials overlap, unless states are kept between them.
+      const bool together = t + 4 <= count && (kept <= t || kept >= t + 4);
+      if (together) {
+        take(std::integral_constant<unsigned, 4>(), row_of(stage, t));
+      } else {
+        take(std::integral_constant<unsigned, 1>(), row_of(stage, t));
       }
-#pragma unroll
-      for (unsigned step_mask = 1; step_mask < kChannelParts; step_mask *= 2) {
-        sum += __shfl_xor_sync(~0u, sum, step_mask);
-      }
-      if (part == 0 && is_inside) *y = fmaf(skip, x, sum);
-      y += a.channels;
-      if (first + t + 1 == static_cast<unsigned>(run.kept_tokens)) store(run.kept);
+      t += together ? 4 : 1;
+      if (t == kept) store(run.kept);
     }
   }
   store(run.state);
