@@ -60,6 +60,9 @@ struct Part {
 
 kernels::cuda::TokenPlaces places_of(const Places& places, const PlaceGroup& group);
 
+/// Whether gate and `up` are products of their own, which an activation joins afterwards.
+bool splits(const Product& product) noexcept;
+
 /// Memory of a pass, and the pass itself. Buffers grow to the largest batch and are then used again. Not thread-safe.
 class Pass {
  public:
