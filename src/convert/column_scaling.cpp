@@ -3,10 +3,12 @@
 //
 // | what feeds | the matrices | exceptions |
 // |---|---|---|
-// | the norm before attention | query, key, value; gate, up where they share it | not with post-norms alone (olmo2) |
+// | the norm before attention | query, key, value; gate, up or a scan that share it | not where others read it |
 // | the norm before the feed-forward layer | gate, up | not with experts, whose router reads it too |
 // | the rows of up | down | gated layers without experts |
 // | the rows of value | attention_output | heads that share values share factors |
+//
+// Norms alone after a layer (olmo2) feed nothing of this, and norms that folders store minus one cannot be divided.
 
 #include <fmt/format.h>
 
@@ -52,12 +54,15 @@ class ColumnScaler {
     const models::ArchitectureFacts& row = models::facts(traits_.architecture);
     // Folders of gemma store norm weights minus one, which multiplication does not preserve; those with the rows of
     // queries, keys and values mixed have no rows of one role to be divided.
-    const bool has_norms = traits_.pre_norms && (naming_.gguf || !(row.norms_around_zero || row.grouped_qkv));
+    const bool around_zero = row.norms_around_zero || row.mixer_prefix == "linear_attn";
+    const bool has_norms = traits_.pre_norms && (naming_.gguf || !(around_zero || row.grouped_qkv));
+    // Compressed keys, a gate in the rows of the queries, a narrow layer beside attention.
+    const bool others_read = traits_.latent != 0 || traits_.attention_gate || traits_.laurel_rank != 0;
     const std::vector first = traits_.gated ? std::vector{Role::gate, Role::up} : std::vector{Role::up};
     std::size_t scaled = 0;
     for (std::size_t block = 0; block < traits_.blocks; ++block) {
       find_places(block);
-      if (has_norms) {
+      if (has_norms && !others_read && models::has_attention(traits_.block[block].mixer)) {
         std::vector consumers = {Role::query, Role::key, Role::value};
         if (traits_.block[block].mixer == models::Mixer::mamba2_beside_attention)
           consumers.push_back(Role::output_gate);

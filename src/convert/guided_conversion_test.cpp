@@ -36,19 +36,15 @@ Calibration make_calibration(const std::string& model) {
   calibration.windows = 1;
   calibration.context = 64;
   unsigned seed = 1;
-  std::map<std::string, models::NamedMatrices> matrices;
+  std::map<std::string, std::pair<models::NamedMatrices, std::size_t>> matrices;
   const auto note = [&](const models::LayoutTensor& tensor, std::size_t block) {
     const models::NamedMatrices named = models::matrices_of(traits, tensor, block);
-    if (!named.name.empty()) matrices[tensor.name] = named;
+    const std::size_t columns = models::extent_of(traits, tensor.roles.front(), block).cols;
+    if (!named.name.empty()) matrices[tensor.name] = {named, columns};
   };
   models::for_each_tensor(traits, models::usual_naming(traits, true), note);
-  for (const auto& [tensor, named] : matrices) {
-    const std::size_t cols = models::extent_of(traits, models::Role::query).cols;
-    const bool hidden = tensor.find("ffn_down") != std::string::npos;
-    const bool heads = tensor.find("attn_output") != std::string::npos;
-    const std::size_t columns = hidden  ? traits.block.front().feed_forward
-                                : heads ? traits.heads * traits.head_values
-                                        : cols;
+  for (const auto& [tensor, matrix] : matrices) {
+    const auto& [named, columns] = matrix;
     for (std::size_t expert = 0; expert < named.experts; ++expert) {
       const auto statistics = std::make_shared<InputStatistics>();
       statistics->rows = 64;
@@ -251,6 +247,34 @@ TEST_F(GuidedConversion, ScaledColumnsKeepTheFunction) {
     expect_same_products(before, after, Role::feed_forward_norm, Role::gate, block, largest_change);
   }
   EXPECT_GT(largest_change, 0.1);  // something was scaled
+}
+
+// Latent attention, a gate beside the queries, a narrow layer beside attention: they read the norm as well. And norms
+// that folders store minus one cannot be divided.
+TEST_F(GuidedConversion, NormsThatOthersReadKeepTheirColumns) {
+  using models::Role;
+  for (const std::string name : {"deepseek_v2_lite_bf16", "qwen3_5_bf16", "gemma3n_bf16"}) {
+    if (!testing::find_torch_model(name)) GTEST_SKIP() << testing::missing_torch_model(name);
+    for (const bool gguf : {true, false}) {
+      ConvertOptions wanted =
+          options(model(name), gguf ? Format(BlockFormat::q8_0) : Format(DType::int8), Rounding::scaled);
+      if (!gguf) wanted.granularity = Granularity::row;
+      const std::string target = file(gguf ? "out.gguf" : "folder");
+      convert_model(model(name), target, wanted);
+      const ScaledModel before(model(name)), after(target);
+      std::vector<Role> roles = {Role::attention_norm};
+      if (!gguf && name == "qwen3_5_bf16") roles.push_back(Role::feed_forward_norm);
+      for (std::size_t block = 0; block < before.traits().blocks; ++block) {
+        for (const Role role : roles) {
+          const std::vector<float> kept = before.weights(role, block);
+          const float offset = before.traits().norm_offset - after.traits().norm_offset;
+          const std::vector<float> norm = after.weights(role, block);
+          ASSERT_EQ(norm.size(), kept.size());
+          for (std::size_t i = 0; i < norm.size(); ++i) ASSERT_NEAR(norm[i], kept[i] + offset, 1e-6) << name << block;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(GuidedConversion, ScaledColumnsKeepTheFunctionOfAScanBesideAttention) {

@@ -34,8 +34,8 @@ struct ArrangeArgs {
 void arrange_experts(const ArrangeArgs& args, imago::cuda::Stream& stream);
 
 /// What the experts of each token have made, weighted: out[t] = Σ weights[t][i] · results[row_of[t][i]] over the `used`
-/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`. With `add`, out[t] +=
-/// factor · that.
+/// experts of a token, + shared[t], times sigmoid(shared_products[t]) where given. Rows of `width`. With `add`, out[t]
+/// += factor · that.
 struct CombineArgs {
   const float* results;
   const std::int32_t* row_of;  ///< null: t · used + i
