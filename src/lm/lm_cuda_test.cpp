@@ -562,7 +562,8 @@ TEST_P(StatesOnGpu, AreSavedAndRestoredHereAndOnTheHost) {
 
 INSTANTIATE_TEST_SUITE_P(All, StatesOnGpu,
                          ::testing::Values("lfm2_bf16", "mamba_bf16", "mamba2_bf16", "qwen3_5_moe_bf16",
-                                           "qwen3_next_bf16", "granite_hybrid_bf16"),
+                                           "qwen3_next_bf16", "granite_hybrid_bf16", "falcon_h1_bf16",
+                                           "nemotron_h_bf16"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_F(SequenceOnGpu, ThreadsTakeTurns) {

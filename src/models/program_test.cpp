@@ -497,6 +497,25 @@ TEST(Fused, AttentionTakesItsGateAlongAndSharesTheNormOfAScan) {
                 kScanOutput + kFeedForward);
 }
 
+TEST(Fused, FactorsOnTheWayToAScanAndOfANormAreLaunches) {
+  Traits traits = recurrent(Architecture::llama, Mixer::mamba2_beside_attention);
+  traits.recurrent.norm_groups = 0;
+  traits.multipliers.scan_in = 0.5f;
+  traits.multipliers.gate = 0.25f;
+  const std::string fused = fused_text(traits);
+  EXPECT_NE(fused.find("key + key_bias -> key, value + value_bias -> value\n"
+                       "output_gate *= 0.5\n"
+                       "step *= 0.5\n"
+                       "silu(taps * channels + taps_bias) -> channels\n"),
+            std::string::npos)
+      << fused;
+  EXPECT_NE(
+      fused.find("rms norm stream by feed_forward_norm -> normed | normed *= 0.25 | products normed: silu(gate) * "
+                 "up -> hidden\n"),
+      std::string::npos)
+      << fused;
+}
+
 TEST(Fused, RefusesStatesThatFillNoRegisters) {
   const auto expect_refused = [](const Traits& traits, const std::string& step) {
     try {
@@ -512,17 +531,6 @@ TEST(Fused, RefusesStatesThatFillNoRegisters) {
   Traits mamba = recurrent(Architecture::mamba, Mixer::mamba);
   mamba.recurrent.scan.keys = 65;
   expect_refused(mamba, "scan of channels with 65 states");
-}
-
-TEST(Fused, RefusesMultipliersOfScansByTheirStep) {
-  Traits traits = recurrent(Architecture::falcon_h1, Mixer::mamba2_beside_attention);
-  traits.multipliers.scan_in = 2;
-  try {
-    fused_text(traits);
-    ADD_FAILURE();
-  } catch (const UnsupportedError& error) {
-    EXPECT_NE(std::string(error.what()).find("does not run 'output_gate *= 2'"), std::string::npos) << error.what();
-  }
 }
 
 TEST(Program, IsThatOfDeepseek) {

@@ -676,6 +676,24 @@ TEST(Recipe, WhatGgufCannotSay) {
                "26 or 27 blocks");
 }
 
+// llama.cpp's converter leaves the key out where transformers 5 has saved the folder.
+TEST(Recipe, DeepseekV3IsKnownByItsBiases) {
+  const std::optional<std::string> folder = testing::find_torch_model("deepseek_v3_bf16");
+  if (!folder) GTEST_SKIP() << testing::missing_torch_model("deepseek_v3_bf16");
+  const TensorFile source = TensorFile::open(*folder);
+  ModelRecipe recipe = make_recipe(source, FileForm::gguf);
+  ASSERT_EQ(std::erase_if(recipe.gguf_metadata,
+                          [](const GgufMetadata& entry) { return entry.key == "deepseek2.expert_gating_func"; }),
+            1u);
+  const testing::TempDir temp;
+  const std::string path = (temp.path() / "m.gguf").string();
+  write_gguf(recipe, path);
+  const Traits traits = read_traits(TensorFile::open(path));
+  EXPECT_EQ(traits.architecture, Architecture::deepseek_v3);
+  EXPECT_EQ(traits.expert_scores, ExpertScores::sigmoid);
+  EXPECT_TRUE(traits.two_judge_group);
+}
+
 // llama.cpp caps the logits of gemma4 at 30 where the file does not say that it has no cap.
 TEST(Recipe, NoCapIsStated) {
   const Traits traits = config_traits(files::JsonFile::parse(

@@ -27,8 +27,13 @@ Architecture read_architecture(const GgufFile& file) {
                                        name, known_gguf_architectures()));
   }
   const GgufFields fields(file, name);
-  if (row->architecture == Architecture::deepseek_v2) {  // the first of two; they differ in the choice of experts
-    return fields.count("expert_gating_func", 255, 1) == 2 ? Architecture::deepseek_v3 : row->architecture;
+  if (row->architecture == Architecture::deepseek_v2) {
+    // The first of two, which differ in the choice of experts: only the second has biases for it. transformers 5 saves
+    // that one without the setting that llama.cpp's converter makes the key of.
+    const bool biased = std::ranges::any_of(
+        file.tensors(), [](const GgufTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); });
+    const bool sigmoid = fields.count("expert_gating_func", 255, biased ? 2 : 1) == 2;
+    return sigmoid ? Architecture::deepseek_v3 : row->architecture;
   }
   if (row->architecture == Architecture::olmo2 && fields.count("attention.sliding_window", kMaxContext, 0) > 0) {
     return Architecture::olmo3;

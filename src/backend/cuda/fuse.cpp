@@ -89,9 +89,18 @@ class Fuser {
         norm != nullptr && norm->in == norm->out && (norm->in == Slot::stream || norm->in == Slot::query_low)) {
       return *take<Norm>();
     }
+    // What products have left for a scan, in place.
+    if (const auto* const step = peek<Scale>();
+        step != nullptr && (step->at == Slot::output_gate || step->at == Slot::step)) {
+      return *take<Scale>();
+    }
     const std::optional<Norm> norm = stream_norm();
     if (peek<Experts>() != nullptr) return experts(norm);
-    return stream_products(norm, std::nullopt);
+    const auto* const scale =
+        norm && peek<Scale>() != nullptr && peek<Scale>()->at == Slot::normed ? take<Scale>() : nullptr;
+    StreamProducts made = stream_products(norm, std::nullopt);
+    if (scale != nullptr) made.scale = *scale;
+    return made;
   }
 
   /// Where the product that ends a branch reads.
@@ -127,7 +136,7 @@ class Fuser {
       if (!fits) refuse();
     }
     ++at_;
-    return {norm, products->list};
+    return {.norm = norm, .products = products->list};
   }
 
   /// Attention beside a scan reads the norm that the scan has read: its products join those, if the stream is still the
@@ -137,10 +146,10 @@ class Fuser {
     if (products == nullptr || products->in != Slot::normed) return false;
     const auto last = std::find_if(fused.rbegin(), fused.rend(), [](const FusedStep& step) {
       return !std::holds_alternative<SlotProducts>(step) && !std::holds_alternative<Convolve>(step) &&
-             !std::holds_alternative<Scan>(step);
+             !std::holds_alternative<Scan>(step) && !std::holds_alternative<Scale>(step);
     });
     auto* const before = last == fused.rend() ? nullptr : std::get_if<StreamProducts>(&*last);
-    if (before == nullptr || !before->norm) refuse();
+    if (before == nullptr || !before->norm || before->scale) refuse();
     for (const Product& product : products->list) {
       const bool is_attention = product.out == Slot::query || product.out == Slot::key || product.out == Slot::value;
       if (!is_attention || std::ranges::find(before->products, product.out, &Product::out) != before->products.end())
@@ -231,7 +240,8 @@ class Fuser {
     if (!reads_attention()) {
       StreamProducts beside = stream_products(stream_norm(), Slot::hidden);
       auto* const before = fused.empty() ? nullptr : std::get_if<StreamProducts>(&fused.back());
-      if (before != nullptr && before->norm && beside.norm && before->norm->weight == beside.norm->weight) {
+      if (before != nullptr && before->norm && !before->scale && beside.norm &&
+          before->norm->weight == beside.norm->weight) {
         before->products.insert(before->products.end(), beside.products.begin(), beside.products.end());
       } else {
         fused.push_back(std::move(beside));
@@ -284,7 +294,7 @@ std::string joined(std::initializer_list<std::optional<Step>> steps) {
 }
 
 std::string text_of(const StreamProducts& step) {
-  return joined({step.norm, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
+  return joined({step.norm, step.scale, Products{step.norm ? Slot::normed : Slot::stream, step.products}});
 }
 std::string text_of(const SlotProducts& step) { return joined({Products{step.in, step.products}}); }
 std::string text_of(const PlaceAndAttend& step) {

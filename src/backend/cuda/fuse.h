@@ -18,7 +18,8 @@ namespace imago::backend::cuda {
 /// rounding to int8 are one launch; the products are another.
 struct StreamProducts {
   std::optional<Norm> norm = {};
-  std::vector<Product> products;
+  std::optional<Scale> scale = {};  ///< of what the norm makes, in a launch of its own
+  std::vector<Product> products = {};
 };
 
 /// Products of what a step of the block has left in a slot, which others read.
@@ -71,7 +72,7 @@ struct ExpertsBranch {
 
 /// Norms among them work in place; that of the stream adds what the branch before has left along the way.
 using FusedStep = std::variant<StreamProducts, SlotProducts, PlaceAndAttend, Convolve, Scan, FinishBranch,
-                               ExpertsBranch, Norm, LatentAttend, TakeLayerInput, ScaleStream>;
+                               ExpertsBranch, Norm, LatentAttend, TakeLayerInput, ScaleStream, Scale>;
 
 /// Whether a token's results depend on those before it.
 bool passes_tokens(const FusedStep& step) noexcept;

@@ -239,7 +239,12 @@ void Pass::multiply(std::span<const GpuProduct> products, const Activations& in)
 }
 
 void Pass::run(const StreamProducts& step) {
-  const Activations in = normed(step.norm, 0, tokens_, step.products);
+  Activations in = normed(step.norm, 0, tokens_, step.products, step.scale.has_value());
+  if (step.scale) {
+    kernels::cuda::scale(normed_.data(), step.scale->factor, tokens_ * in.cols, stream_);
+    in.q = nullptr;  // of the values before
+    in.scales = nullptr;
+  }
   first_ = 0;
   is_convolved_ = false;
   std::vector<GpuProduct> products;

@@ -138,6 +138,7 @@ class Pass {
   void run(const LatentAttend& step);
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
+  void run(const Scale& step);
   /// Products with a matrix for each head: the first values of rows of x, [tokens][heads] `x_stride` apart, into rows
   /// of y.
   void multiply_heads(const WeightKey& weight, std::size_t heads, const float* x, std::size_t x_stride, float* y,

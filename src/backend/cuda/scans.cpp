@@ -22,6 +22,10 @@ void Pass::run(const Convolve& step) {
   is_convolved_ = is_channels;
 }
 
+void Pass::run(const Scale& step) {
+  kernels::cuda::scale(buffer(step.at), step.factor, tokens_ * sizes_->of(step.at), stream_);
+}
+
 void Pass::run(const Scan& step) {
   if (const auto* const linear = std::get_if<LinearScan>(&step.scan)) {
     kernels::cuda::linear_scan({.shape = linear->shape,
