@@ -16,7 +16,7 @@ struct InspectCommand {
 /// How a language model would run on this machine.
 struct Outlook {
   std::uint64_t needed_bytes = 0, available_bytes = 0;
-  std::size_t tokens = 0;        ///< of a text, whose cache counts
+  std::size_t tokens = 0;        ///< length of a text, whose cache counts
   double tokens_per_second = 0;  ///< at most: each token reads all weights that it is multiplied with, and the cache
 
   bool fits() const noexcept { return needed_bytes <= available_bytes; }

@@ -118,7 +118,7 @@ Body parse_body(std::string_view text) {
   const auto refuse = [](const std::string& problem) {
     throw ApiError(400, "invalid_request_error", "the body is not valid JSON: " + problem);
   };
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the objects that are open
   const auto watch = [&](int depth, Body::parse_event_t event, Body& parsed) {
     if (depth > kDeepest) refuse(fmt::format("it is nested more than {} deep", kDeepest));
     if (event == Body::parse_event_t::object_start) keys.emplace_back();

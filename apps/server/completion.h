@@ -46,7 +46,7 @@ class ReasoningFilter {
 /// How prompts are to be continued.
 struct CompletionOptions {
   GenerateOptions generate = {};
-  std::size_t choices = 1;  ///< of each prompt
+  std::size_t choices = 1;  ///< answers to each prompt
   bool reuse_prefix = true;
   bool separates_reasoning = false;
   bool starts_in_reasoning = false;

@@ -180,7 +180,7 @@ class Connection final : public httplib::Stream {
   std::unique_ptr<SSL, FreeTls> tls_;
   const bool uses_tls_;
   std::array<char, 4096> buffer_{};
-  std::size_t begin_ = 0, end_ = 0;  // of what was received and not read
+  std::size_t begin_ = 0, end_ = 0;  // what was received and not read
   Clock::time_point deadline_ = Clock::time_point::max();
   std::size_t header_left_ = 0;
   bool reads_header_ = false, too_long_header_ = false, late_ = false;

@@ -69,7 +69,7 @@ class ServedModel {
 };
 
 struct ModelsOptions {
-  std::string path = {};        ///< of the model that is always loaded; empty: none
+  std::string path = {};        ///< path of the model that is always loaded; empty: none
   std::string name = {};        ///< that it has
   std::string folder = {};      ///< whose GGUF files and model folders can be asked for by name; empty: none
   std::size_t most_loaded = 2;  ///< besides the one of `path`
@@ -86,7 +86,7 @@ class Models {
   struct Listed {
     std::string name;
     std::shared_ptr<ServedModel> loaded;  ///< null: not now
-    std::uint64_t file_bytes = 0;         ///< of one that is not loaded
+    std::uint64_t file_bytes = 0;         ///< size of one that is not loaded
     std::int64_t modified = 0;            ///< its file or folder, in seconds since 1970
   };
 

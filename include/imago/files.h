@@ -39,7 +39,7 @@ void save_network(const Network& network, const std::string& path);
 /// How tensors become layers.
 struct ImportOptions {
   std::optional<DType> dtype = std::nullopt;  ///< decoders: of attention and SwiGLU; the others keep their own
-  int heads = 1;                              ///< of attention that is found by its shapes alone
+  int heads = 1;                              ///< heads of attention that is found by its shapes alone
   /// Tensors, by their place in the order of their names, and the types of the layers they begin.
   std::vector<std::pair<std::size_t, LayerType>> hints = {};
   bool eager = false;  ///< as in LoadOptions
@@ -102,22 +102,22 @@ struct LanguageSummary {
   bool generates = true;     ///< else it makes embeddings only
   std::size_t blocks = 0, width = 0, vocabulary = 0, context = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: none
-  std::uint64_t active_parameters = 0;        ///< of the matrices that one token is multiplied with
-  std::uint64_t step_bytes = 0;               ///< of those matrices as they are stored: what a token has to read
-  std::uint64_t cache_bytes = 0;              ///< of keys and values in float16, for each token of a text
+  std::uint64_t active_parameters = 0;        ///< weights that one token is multiplied with
+  std::uint64_t step_bytes = 0;               ///< size of those matrices as they are stored: what a token has to read
+  std::uint64_t cache_bytes = 0;              ///< keys and values in float16, for each token of a text
 };
 
 /// What a model file says about itself.
 struct ModelSummary {
   FileForm form = FileForm::checkpoint;
-  std::string architecture;      ///< of a language model, as the file names it; empty for other files
+  std::string architecture;      ///< what a language model's file names; empty for other files
   std::uint64_t parameters = 0;  ///< of an architecture: the weights that its layers would have
   std::uint64_t bytes = 0;       ///< of all tensors, without the rest of the file
   std::uint64_t file_bytes = 0;
   std::vector<std::pair<std::string, std::string>> metadata;  ///< in the order of the file; values are JSON texts
   std::vector<TensorSummary> tensors;                         ///< in the order of the file
   std::vector<std::string> notes;                             ///< harmless oddities, a sentence each
-  std::optional<LanguageSummary> language;                    ///< of files that name an architecture
+  std::optional<LanguageSummary> language;                    ///< for files that name an architecture
 
   /// 8 · bytes / parameters; 0 without weights in the file.
   double bits_per_weight() const noexcept;

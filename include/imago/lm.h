@@ -205,16 +205,16 @@ class LanguageModel {
   ~LanguageModel();
 
   std::string_view architecture() const noexcept;
-  std::string_view type() const noexcept;  ///< of most of its weights: "q4_k"; valid until the next morph
+  std::string_view type() const noexcept;  ///< the type of most of its weights: "q4_k"; valid until the next morph
   std::size_t vocabulary() const noexcept;
   std::size_t context() const noexcept;        ///< positions it was made for
   std::size_t max_positions() const noexcept;  ///< that sequences can have
   /// False for encoders and models without an output matrix: they make embeddings, and no sequence can be begun.
   bool generates() const noexcept;
-  Pooling pooling() const noexcept;  ///< of its embeddings, as the file asks for; the mean if it does not
+  Pooling pooling() const noexcept;  ///< how rows become an embedding, as the file asks for; the mean if it does not
   std::size_t embedding_width() const noexcept;
   std::uint64_t parameters() const noexcept;
-  std::uint64_t bytes() const noexcept;  ///< of its run forms, in the memory of the host and of its device
+  std::uint64_t bytes() const noexcept;  ///< size of its run forms, in the memory of the host and of its device
   /// What the options asked for and did not get: which rows fit no block of the type, and what they are instead.
   std::span<const std::string> notes() const noexcept;
   /// Null for a folder without tokenizer.

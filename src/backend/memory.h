@@ -23,7 +23,7 @@ struct DecoderBytes {
 
 struct DevicePlan {
   std::size_t first_block = 0;  ///< on the device; all from there on are
-  std::uint64_t bytes = 0;      ///< of all that
+  std::uint64_t bytes = 0;      ///< their sum
 
   bool embeds() const noexcept { return first_block == 0; }  ///< the token embedding is on the device too
 };

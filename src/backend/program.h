@@ -34,7 +34,7 @@ enum class Role : std::uint8_t {
   head_norm,
   head_output,  ///< [results, head_hidden]
   head_output_bias,
-  // of a block
+  // inside a block
   attention_norm,
   attention_norm_bias,
   attention_post_norm,
@@ -95,11 +95,11 @@ enum class Role : std::uint8_t {
   layer_output,           ///< [width, layer_values]
   layer_post_norm,
   block_scale,         ///< one number
-  router_norm,         ///< of what a router reads where experts read something else
+  router_norm,         ///< norm of a router's input where experts read something else
   expert_scale,        ///< [experts], on the weights of the chosen ones
-  dense_post_norm,     ///< of a dense layer beside experts
-  experts_norm,        ///< of what experts beside a dense layer read
-  experts_post_norm,   ///< of what they make
+  dense_post_norm,     ///< norm after a dense layer beside experts
+  experts_norm,        ///< norm of the input of experts beside a dense layer
+  experts_post_norm,   ///< norm of their results
   stream_projection,   ///< [width, width] of each stream but the first, in no block
   stream_merge,        ///< likewise
   stream_router,       ///< [streams, width]
@@ -179,7 +179,8 @@ struct Norm {
 /// stream, and stream i of the others is matrix i - 1 times it, scaled to its root mean square.
 struct StartStreams {
   std::size_t count = 0;
-  WeightKey projection;  ///< of the first of the other streams; those of others differ in the number of the expert
+  WeightKey
+      projection;  ///< projection of the first of the other streams; those of others differ in the number of the expert
 };
 
 /// Before the first block: stream = scale · row of the token in `table`, + row of its position in `positions`, + row of
@@ -190,7 +191,7 @@ struct Embed {
   float scale = 1;
   std::optional<LayerInputs> layers = {};
   std::optional<StartStreams> streams = {};
-  std::optional<Norm> norm = {};  ///< of the stream in place
+  std::optional<Norm> norm = {};  ///< applied to the stream in place
 };
 
 /// out = activation(matrix · in + bias), with `up` also · (up · in + up_bias).
@@ -281,7 +282,7 @@ struct Attend {
   std::optional<WeightKey> sinks = {};
   /// Norms of the heads of queries and keys after the rotation; both or none.
   std::optional<WeightKey> query_norm = {}, key_norm = {};
-  float eps = 0;  ///< of those norms
+  float eps = 0;  ///< eps of those norms
   /// Queries are multiplied by 1 + growth · ln(1 + floor(position / growth_period)); 0: they are not.
   float growth = 0;
   std::size_t growth_period = 1;
@@ -299,11 +300,11 @@ struct LatentAttend {
   float scale = 1;
   WeightKey norm = {};
   float eps = 0;
-  WeightKey key_up = {}, value_up = {};  ///< of head 0; others differ in the number of the expert only
+  WeightKey key_up = {}, value_up = {};  ///< head 0; other heads differ in the number of the expert only
 };
 
-// Steps that pass states from token to token. A sequence has `Block::state` values for those of a block, each step some
-// of them from `state` on; before the first token they are zeros. kernels/ops_args.h has the formulas.
+// Steps that pass states from token to token. The states of a block are `Block::state` values per sequence, zeros
+// before the first token; those of a step begin at its `state`. kernels/ops_args.h has the formulas.
 
 /// channels → out, which is the channels themselves or `scanned`.
 struct ShortConv {
@@ -394,8 +395,8 @@ using Step = std::variant<Norm, Products, NormHeads, Attend, Experts, Add, Adjus
 struct Sizes {
   std::size_t width = 0, heads = 0, kv_heads = 0, head_values = 0, feed_forward = 0, vocabulary = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
-  std::size_t shared_feed_forward = 0;        ///< of the expert that all tokens share; 0: there is none
-  std::size_t query_values = 0;               ///< of a head of queries; 0: head_values
+  std::size_t shared_feed_forward = 0;        ///< rows of the expert that all tokens share; 0: there is none
+  std::size_t query_values = 0;               ///< values of a head of queries; 0: head_values
   std::size_t query_low = 0, attended = 0;    ///< attended: not 0 where the cache holds no values
   std::size_t channels = 0, input_gate = 0, output_gate = 0, step = 0, step_low = 0, scanned = 0;
   std::size_t layer_inputs = 0, layer_values = 0;  ///< 0: blocks have no inputs besides the stream
@@ -417,7 +418,7 @@ struct Block {
 };
 
 struct Program {
-  Sizes sizes;  ///< of the output, and the largest of any block
+  Sizes sizes;  ///< sizes of the output, and the largest of any block
   Embed embed;
   std::vector<Block> blocks;
   std::vector<Step> output;  ///< from the stream to the logits; without a product there are none

@@ -57,14 +57,14 @@ class Cache {
 /// Consecutive tokens of one sequence in a batch.
 struct Segment {
   Cache* cache = nullptr;
-  std::span<const std::uint32_t> pages = kernels::kOnePage;  ///< of the sequence; room for all of its tokens
+  std::span<const std::uint32_t> pages = kernels::kOnePage;  ///< pages of the sequence, with room for all of its tokens
   std::size_t past = 0;                                      ///< tokens in the pages before them
   std::size_t tokens = 0;                                    ///< in the batch, after those of the segments before
   /// The slot of its states, which those of `past` tokens are in; it does not matter what is there if that is 0.
   std::uint32_t state = 0;
   std::size_t kept_tokens = 0;              ///< after so many of the tokens, states are copied; 0: they are not
   std::uint32_t kept_state = 0;             ///< to this slot
-  std::size_t second_text = kNoSecondText;  ///< of a pair: the position where it begins
+  std::size_t second_text = kNoSecondText;  ///< the position where the second text of a pair begins
 };
 
 /// Calls each(offset in a memory of pages, offset in a file, bytes) for the rows of the first `tokens` tokens of a
@@ -203,9 +203,10 @@ class Runner {
   /// In a batch of up to so many tokens, each of another sequence, a sequence gets bit for bit what it gets alone; with
   /// kernels::kAnyBatch in any batch. 0: not even the same batch is promised to give the same again.
   virtual std::size_t alike() const = 0;
-  virtual std::uint64_t bytes() const noexcept = 0;                ///< of its matrices as products read them
-  virtual std::uint64_t bytes(const WeightKey& matrix) const = 0;  ///< of one of them, or of the rows of the embedding
-  virtual std::uint64_t step_bytes() const = 0;                    ///< what a step of one token reads of them
+  virtual std::uint64_t bytes() const noexcept = 0;  ///< size of its matrices as products read them
+  virtual std::uint64_t bytes(
+      const WeightKey& matrix) const = 0;        ///< size of one of them, or of the rows of the embedding
+  virtual std::uint64_t step_bytes() const = 0;  ///< what a step of one token reads of them
 
   /// Pages of `rows` tokens, and slots for the states of so many sequences. Throws DeviceError if they do not fit,
   /// saying how many tokens would; std::bad_alloc on the host.

@@ -123,7 +123,7 @@ class WeightStore {
   }
 
   std::size_t copies_;
-  // Of each block: by role, then of each role in kCopied by expert.
+  // For each block by role, then for each role in kCopied by expert.
   std::vector<std::optional<Matrix>> matrices_;
   std::vector<std::optional<Vector>> vectors_;
 };

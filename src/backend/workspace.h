@@ -41,8 +41,8 @@ struct Workspace {
   LineVector<float> up;                         ///< as hidden
   std::vector<kernels::KeyRange> ranges;
   std::vector<kernels::Product> products;
-  LineVector<float> scores;             ///< of the router, [tokens][experts]
-  LineVector<float> gathered, results;  ///< of experts, [rows][width]
+  LineVector<float> scores;             ///< results of the router, [tokens][experts]
+  LineVector<float> gathered, results;  ///< inputs and results of experts, [rows][width]
   LineVector<float> latent;             ///< queries of latent attention, [tokens][heads][rank + rotary]
   Routing routing;
 };

@@ -91,7 +91,7 @@ std::vector<std::string> beyond_layers(const models::Traits& traits) {
   return list;
 }
 
-/// Of a model that imago knows. Throws UnsupportedError, with all that stands in the way.
+/// Imports a model that imago knows. Throws UnsupportedError, with all that stands in the way.
 ImportSizes sizes_of(const models::Traits& traits, const std::string& path) {
   std::string beyond;
   for (const std::string& what : beyond_layers(traits)) beyond += (beyond.empty() ? "" : ", ") + what;

@@ -44,7 +44,7 @@ namespace {
 
 constexpr std::string_view kMark = "train state 1";
 
-/// Of the three types of values in such a file.
+/// One of the three types of values in such a file.
 template <class T>
 constexpr SafetensorsType kTypeOf = std::is_same_v<T, float>    ? SafetensorsType::f32
                                     : std::is_same_v<T, double> ? SafetensorsType::f64

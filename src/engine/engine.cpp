@@ -138,14 +138,14 @@ struct Engine::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool stepping = false, exclusive = false;
-  std::uint64_t rounds = 0;  // of the thread
+  std::uint64_t rounds = 0;  // rounds of the thread so far
   bool asleep = false;       // it waits for the bell
   std::size_t exclusive_waiting = 0;
   bool stopping = false, draining = false;
   std::vector<std::unique_ptr<engine::Task>> inbox;
   struct Known {
     EngineState state;
-    std::vector<Clock::time_point> submitted;  // of the running ones
+    std::vector<Clock::time_point> submitted;  // when the running ones were submitted
   } known;
   std::uint64_t refused = 0;
   std::mutex embedding;  // one text at a time: the pages of all others can be had

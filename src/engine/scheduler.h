@@ -22,11 +22,11 @@ namespace imago::engine {
 
 struct Limits {
   std::size_t context = 0;        ///< tokens of a request
-  std::size_t page_tokens = 64;   ///< of a page
+  std::size_t page_tokens = 64;   ///< tokens in a page
   std::size_t pages = 0;          ///< at least one request of `context` tokens has room
   std::size_t parallel = 1;       ///< requests that run
   std::size_t states = 0;         ///< slots of states, more than run; 0: the model has none
-  std::size_t prompt_tokens = 0;  ///< of a step
+  std::size_t prompt_tokens = 0;  ///< most prompt tokens of a step
   bool prefix_cache = true;
 };
 
@@ -113,7 +113,7 @@ class Scheduler {
   EngineState counts_;
   Waker waker_;
 
-  // Of the step; kept for their memory.
+  // Lists of the current step, kept for their memory.
   std::vector<Part> parts_;
   std::vector<StepSegment> segments_;
   std::vector<TokenId> ids_, chosen_;

@@ -23,7 +23,7 @@ struct StepSegment {
 };
 
 struct Step {
-  std::span<const TokenId> ids;           ///< of all segments, one after the other
+  std::span<const TokenId> ids;           ///< tokens of all segments, one after the other
   std::span<const StepSegment> segments;  ///< those of answers first
   std::span<const std::uint32_t> rows;    ///< tokens of the step that others will follow, ascending
   std::span<float> logits = {};           ///< [rows][vocabulary], unless tokens are chosen

@@ -54,10 +54,10 @@ class PublishedWeights {
 
   /// What the constructor checks against each other.
   struct Parts {
-    std::string name;  ///< of the matrix
+    std::string name;  ///< name of the matrix
     Layout layout = Layout::bytes;
     Codes codes = Codes::integer;
-    int bits = 8;            ///< of integers
+    int bits = 8;            ///< bits of an integer code
     bool is_signed = false;  ///< integers in two's complement
     std::size_t rows = 0, cols = 0;
     StoredTensor weight, scale;
@@ -65,7 +65,7 @@ class PublishedWeights {
     std::optional<StoredTensor> groups = {};         ///< the group of each column
     std::optional<StoredTensor> multiplier = {};     ///< one number for the whole matrix
     std::optional<StoredTensor> divisor = {};        ///< likewise
-    std::size_t block_rows = 128, block_cols = 128;  ///< of scales of blocks
+    std::size_t block_rows = 128, block_cols = 128;  ///< the block that shares a scale
     int zero_bias = 0;                               ///< added to zero points
   };
   /// Throws FormatError, naming the tensor, if a part has another type or shape than the others ask for.
@@ -73,7 +73,7 @@ class PublishedWeights {
 
   std::size_t rows() const noexcept { return parts_.rows; }
   std::size_t cols() const noexcept { return parts_.cols; }
-  /// Of scales and all else beside the codes.
+  /// Size of scales and all else beside the codes.
   std::uint64_t bytes_beside() const noexcept;
 
   /// The type of ours in which all weights have the same values. None: scales of groups that it does not have. Throws
@@ -88,7 +88,7 @@ class PublishedWeights {
   void check() const;
 
  private:
-  /// Of all rows, decoded when they are first asked for.
+  /// Values of all rows, decoded when they are first asked for.
   struct Scales {
     std::vector<float> scales;                   // [scale rows][groups]
     std::vector<std::int16_t> zeros;             // likewise; empty: all `zero`

@@ -193,7 +193,7 @@ struct AttentionArgs {
 struct ShortConvArgs {
   static constexpr const char* kName = "short_conv";
   const float* x;
-  float* y;  // of token t at y + (t - first_result) · stride; may be x if all are wanted
+  float* y;  // token t is at y + (t - first_result) · stride; may be x if all are wanted
   const float* taps;
   const float* bias;  // null: zeros
   float* state;
@@ -230,9 +230,9 @@ struct LinearScanArgs {
   const float* k;
   const float* v;  // [values]
   std::size_t stride;
-  float* y;  // of token t at y + (t - first_result) · y_stride
+  float* y;  // token t is at y + (t - first_result) · y_stride
   std::size_t y_stride;
-  const float* decay;  // of token t at decay + t · scalar_stride
+  const float* decay;  // token t is at decay + t · scalar_stride
   const float* strength;
   std::size_t scalar_stride;
   std::size_t tokens, first_result, keys;
@@ -249,8 +249,8 @@ struct ChannelScanArgs {
   static constexpr const char* kName = "channel_scan";
   const float* x;  // [channels], of token t at x + t · stride
   const float* step;
-  float* y;            // of token t at y + (t - first_result) · stride
-  std::size_t stride;  // of rates and state too
+  float* y;            // token t is at y + (t - first_result) · stride
+  std::size_t stride;  // also between the channels of rates and state
   const float* b;      // [states], of token t at b + t · b_stride
   const float* r;      // likewise
   std::size_t b_stride;

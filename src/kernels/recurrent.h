@@ -24,7 +24,7 @@ void step_sizes(std::span<const float> x, std::span<const float> bias, std::span
 /// The heads of a linear scan. Those of one group share queries and keys.
 struct LinearScanShape {
   std::size_t heads = 0, groups = 0;
-  std::size_t keys = 0, values = 0;  ///< of a head
+  std::size_t keys = 0, values = 0;  ///< values of a head
   bool delta = false;                ///< by the delta rule
   /// Head h is of group h % groups, as in GGUF files of qwen3_5; else of group h / (heads / groups).
   bool tiled = false;

@@ -45,7 +45,7 @@ struct LayerValues {
 /// call reuses it, so that memory is allocated only when shapes change.
 struct LayerState : LayerValues<float> {
   LayerType ran_as = {};             ///< the type of the layer at the last forward
-  LayerValues<double> wide;          ///< of forwards over doubles
+  LayerValues<double> wide;          ///< what forwards over doubles keep
   Tensor<float> rounded;             ///< the input of a forward over doubles, where the layer computes in float32
   Tensor<float> grad_input;          ///< the result of backward
   bool needs_grad_input = true;      ///< false: nobody will read it, and backward may leave it as it is

@@ -26,7 +26,7 @@ struct AttentionDims {
   double rope_base, eps;
 
   std::size_t projected() const noexcept { return queries + 2 * keys; }
-  /// Of all matrices; the biases follow them.
+  /// Weights of all matrices; the biases follow them.
   std::size_t matrix_values() const noexcept { return (projected() + queries) * width; }
   std::size_t group() const noexcept { return heads / kv_heads; }
 };
@@ -51,7 +51,7 @@ struct SwiGluParts {
   kernels::Activation function;  ///< of the gate: silu or relu2
   bool normed;                   ///< an RMS norm before `down`
 
-  /// Of all matrices; the biases follow them.
+  /// Weights of all matrices; the biases follow them.
   std::size_t matrix_values() const noexcept { return 3 * width * inner; }
 };
 SwiGluParts swiglu_parts(const LayerConfig& config);

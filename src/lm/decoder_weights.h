@@ -36,8 +36,8 @@ struct LaidOutGroup {
 };
 
 struct DecoderWeights {
-  std::string path;                   ///< of the file; empty: there is none that the matrices could be made from again
-  std::optional<Format> loaded_type;  ///< that the options asked for
+  std::string path;  ///< path of the file; empty: there is none that the matrices could be made from again
+  std::optional<Format> loaded_type;     ///< that the options asked for
   std::shared_ptr<MatrixSource> source;  ///< null if its bytes are memory, too much to keep: it is opened again
   models::Traits traits;
   std::shared_ptr<const backend::Program> program;

@@ -25,8 +25,8 @@ struct KvCache {
           std::size_t states = 1);
 
   std::size_t page_rows = 0;                           ///< tokens of a page
-  std::vector<kernels::CacheShape> shapes;             ///< of a page, one per block
-  std::vector<std::size_t> state_values;               ///< of a sequence, one per block
+  std::vector<kernels::CacheShape> shapes;             ///< the shape of a page, one per block
+  std::vector<std::size_t> state_values;               ///< values of a sequence, one per block
   std::vector<std::unique_ptr<backend::Cache>> parts;  ///< one per runner
   std::vector<std::size_t> part_ends;                  ///< the block after the last of each part
 
@@ -47,7 +47,7 @@ struct Segment {
   std::uint32_t state = 0;  ///< as in backend::Segment
   std::size_t kept_tokens = 0;
   std::uint32_t kept_state = 0;
-  std::size_t second_text = backend::kNoSecondText;  ///< of a pair: the position where it begins
+  std::size_t second_text = backend::kNoSecondText;  ///< the position where the second text of a pair begins
 };
 
 /// Runs the ids of a batch through all blocks and fills the caches after `past`; segments and ropes of the batch are

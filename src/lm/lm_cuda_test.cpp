@@ -194,7 +194,7 @@ TEST_P(TorchModelOnGpu, PartsAreTheWhole) {
     EXPECT_LE(largest_difference(all_logits(model, ids_, {.cache = CacheKind::float32, .batch = 7}), wanted), tolerance)
         << layers << " layers, batches of 7";
     EXPECT_LE(largest_difference(logits_by_steps(model, ids_, CacheKind::float32), wanted), tolerance) << layers;
-    // Of a prompt only the last row is read, and of its batches but the last none. (Batches of up to 8 are steps.)
+    // Only the last row of a prompt is read, and none of its batches but the last. (Batches of up to 8 are steps.)
     for (const std::size_t batch : {ids_.size(), std::size_t{5}, std::size_t{12}}) {
       Sequence prompt(model, {.context = ids_.size(), .cache = CacheKind::float32, .batch = batch});
       EXPECT_LE(largest_difference(copy_of(prompt.append(ids_)),

@@ -18,7 +18,7 @@ std::vector<TokenId> window_tokens(std::string_view text, const Tokenizer& token
 
 /// Some neighbouring positions of a window.
 struct ScoredPiece {
-  std::span<const std::span<float>> logits;  ///< of each model, [targets][vocabulary]; free to be overwritten
+  std::span<const std::span<float>> logits;  ///< one per model, [targets][vocabulary]; free to be overwritten
   std::span<const TokenId> targets;          ///< the token that follows each position
 };
 

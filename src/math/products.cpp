@@ -277,7 +277,7 @@ void convolve_backward_weights(const ConvolutionExtents& e, std::span<const floa
   check(e, x.size(), grad_w.size(), grad_y.size());
   if (is_empty(e)) return;
   const Split parts = split(e, e.filters, kPartialValues / grad_w.size());
-  thread_local std::vector<float> memory;  // of the calling thread; other threads compute
+  thread_local std::vector<float> memory;  // belongs to the calling thread; other threads compute
   const std::span<float> partial = sized(memory, parts.samples * grad_w.size());
   compute(backend, whole(ConvolutionKind::backward_weights, e, x.data(), partial.data(), grad_y.data()), parts,
           grad_w.size());

@@ -21,7 +21,7 @@ enum class Windows : std::uint8_t { none, always, if_asked };  // if_asked: `use
 
 struct ArchitectureFacts {
   Architecture architecture;
-  std::string_view model_type;              ///< of config.json
+  std::string_view model_type;              ///< as config.json states it
   std::string_view class_name;              ///< in `architectures` of config.json
   std::string_view gguf;                    ///< `general.architecture`; mistral and mixtral are "llama" there
   std::string_view gguf_with_experts = {};  ///< where models with experts have another name there
@@ -59,9 +59,9 @@ struct ArchitectureFacts {
   bool adjacent_in_gguf = false;  ///< GGUF has the rows of q and k reordered so that neighbours turn together
   bool tied_by_default = false;   ///< what a config.json without `tie_word_embeddings` means
   bool adjacent = false;          ///< neighbours turn together, in folders too
-  double rotary_share = 1;        ///< of a config.json without `partial_rotary_factor`
+  double rotary_share = 1;        ///< what a config.json without `partial_rotary_factor` means
   bool yarn_truncates = true;     ///< what a GGUF file with yarn means that does not say; llama.cpp rounds in any case
-  double rope_base = 1e4;         ///< of a config.json without `rope_theta`; 0: learned positions
+  double rope_base = 1e4;         ///< what a config.json without `rope_theta` means; 0: learned positions
 
   Windows windows = Windows::none;
   bool lists_layer_types = false;  ///< config.json says in `layer_types` which blocks have a window
@@ -69,10 +69,10 @@ struct ArchitectureFacts {
   std::size_t no_rope_period = 0;  ///< the last of so many blocks does not rotate unless a file says so; 0: all do
   bool full_first = false;         ///< it is the first of so many instead
   std::string_view window_key = "sliding_window";
-  std::size_t usual_window = 0;    ///< of a config.json that does not state it
+  std::size_t usual_window = 0;    ///< what a config.json that does not state it means
   bool full_without_rope = false;  ///< blocks without a window do not rotate where others have one
   bool two_ropes = false;          ///< blocks with a window turn in another way than those that see everything
-  double window_rope_base = 0;     ///< of the blocks with a window, in files that do not state it; 0: as the others
+  double window_rope_base = 0;     ///< for blocks with a window, in files that do not state it; 0: as the others
 
   // Names in folders that differ from those of llama; single tensors that do are listed in tensor_layout.cpp.
   std::string_view block_prefix = "model.layers.";

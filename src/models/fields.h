@@ -118,7 +118,7 @@ class GgufFields final : public Fields {
   /// Also of an array of equal numbers: some files state sizes for each block. Throws UnsupportedError if blocks
   /// differ.
   std::size_t read_size(std::string_view key, std::int64_t high) const override;
-  /// Of an array. REQUIRES: the key has one.
+  /// The length of an array. REQUIRES: the key has one.
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t high) const;
   double read_number(std::string_view key) const override;
   bool read_flag(std::string_view key) const override;

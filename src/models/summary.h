@@ -15,9 +15,9 @@ struct Summary {
   bool generates = true;
   std::size_t blocks = 0, width = 0, vocabulary = 0, context = 0;
   std::size_t experts = 0, experts_used = 0;  ///< 0: none
-  std::uint64_t active_parameters = 0;        ///< of the matrices that one token is multiplied with
-  std::uint64_t step_bytes = 0;               ///< of those matrices, as they are stored
-  std::uint64_t cache_bytes = 0;              ///< of keys and values in float16, for each token of a text
+  std::uint64_t active_parameters = 0;        ///< weights that one token is multiplied with
+  std::uint64_t step_bytes = 0;               ///< size of those matrices as they are stored
+  std::uint64_t cache_bytes = 0;              ///< keys and values in float16, for each token of a text
 };
 
 /// Throws as read_traits and DecoderTensors.

@@ -22,8 +22,8 @@ struct LayoutTensor {
   std::vector<Role> roles;
   std::size_t first_expert = 0, experts = 1;
   bool transposed = false;  ///< it holds [columns][rows], that for each expert
-  std::size_t groups = 1;   ///< of rows, each with rows of every role: one for each head of keys, or for each row
-  bool key_values = false;  ///< of each head the transpose of key_up, then value_up
+  std::size_t groups = 1;  ///< groups of rows, each with rows of every role: one for each head of keys, or for each row
+  bool key_values = false;  ///< for each head the transpose of key_up, then value_up
   bool optional = false;
 };
 

@@ -112,7 +112,7 @@ struct Head {
   std::size_t hidden = 0;   ///< rows of the dense matrix; 0: none
   bool norm = false;
   kernels::Activation activation = kernels::Activation::linear, result_activation = kernels::Activation::linear;
-  bool scores = false;  ///< of the text, for classifiers; else it is another embedding
+  bool scores = false;  ///< results are scores of the text, for classifiers; else another embedding
 
   bool operator==(const Head&) const = default;
 };
@@ -120,7 +120,7 @@ struct Head {
 /// How information passes from token to token in a block.
 enum class Mixer : std::uint8_t {
   attention,
-  short_conv,               ///< of lfm2: a short convolution between two gates
+  short_conv,               ///< a short convolution between two gates, as in lfm2
   delta_rule,               ///< gated delta net
   mamba,                    ///< selective scan with a decay for each channel and value of its state
   mamba2,                   ///< and with one for each head
@@ -138,7 +138,7 @@ struct BlockTraits {
   Mixer mixer = Mixer::attention;
   bool rope = true;
   std::size_t window = 0;                     ///< keys a token sees; 0: all before it
-  std::size_t feed_forward = 0;               ///< of an expert where there are experts
+  std::size_t feed_forward = 0;               ///< its width; that of one expert where there are experts
   bool experts = false;                       ///< else one dense feed-forward layer
   std::size_t head_values = 0, kv_heads = 0;  ///< 0: those of the model
   bool keys_are_values = false;               ///< values are the keys before their norm
@@ -152,10 +152,10 @@ struct BlockTraits {
 /// Sizes of the blocks whose mixer is not attention.
 struct RecurrentTraits {
   std::size_t kernel = 0;         ///< tokens that a short convolution sees
-  kernels::LinearScanShape scan;  ///< of mamba: as many heads as channels, of one value each
+  kernels::LinearScanShape scan;  ///< mamba has as many heads as channels, with one value each
   std::size_t rank = 0;           ///< mamba: of the sizes of steps before they are spread over the channels
   float low_step = 0, high_step = std::numeric_limits<float>::infinity();
-  std::size_t norm_groups = 1;  ///< of the results of a scan, each with a norm of its own; 0: they have no norm
+  std::size_t norm_groups = 1;  ///< groups of a scan's results, each with a norm of its own; 0: they have no norm
   bool log_rates = false;       ///< Hugging Face folders hold the logarithms of the negated decay rates
 
   bool operator==(const RecurrentTraits&) const = default;
@@ -200,14 +200,14 @@ struct Traits {
   std::size_t rotary = 0;  ///< values of a head that turn, even
   kernels::RopePairs rope_pairs = kernels::RopePairs::halves;
   RopeScaling rope_scaling;         ///< none in GGUF files with Role::rope_factors, which hold its outcome
-  std::optional<Rope> window_rope;  ///< of the blocks with a window, where they turn in another way
+  std::optional<Rope> window_rope;  ///< for blocks with a window, where they turn in another way
   double query_growth = 0;          ///< queries grow by 1 + it · ln(1 + position / the original context, rounded down)
 
   std::vector<BlockTraits> block;  ///< one per block
 
-  // Of latent attention; backend/program.h says what it is. Heads of queries have head_values, `rotary` of them turn.
+  // Latent attention; backend/program.h says what it is. Heads of queries have head_values, `rotary` of them turn.
   std::size_t latent = 0;         ///< values of compressed keys and values; 0: plain attention
-  std::size_t latent_values = 0;  ///< of a head's results
+  std::size_t latent_values = 0;  ///< values of a head's results
   std::size_t query_low = 0;      ///< values of compressed queries; 0: they are not compressed
 
   float attention_scale = 1;  ///< on q · k
@@ -218,7 +218,7 @@ struct Traits {
   float logit_scale = 1;  ///< logits are multiplied by it
   Multipliers multipliers;
 
-  // Of the blocks with experts; backend/program.h says what each of it does.
+  // The blocks with experts; backend/program.h says what each of it does.
   std::size_t experts = 0, experts_used = 0;  ///< 0: no experts
   ExpertScores expert_scores = ExpertScores::softmax;
   bool choice_bias = false;
@@ -226,7 +226,7 @@ struct Traits {
   bool two_judge_group = false;
   bool norm_expert_weights = true;  ///< weights of the chosen experts sum to 1
   float expert_scale = 1;
-  std::size_t shared_feed_forward = 0;  ///< of the expert that all tokens share; 0: there is none
+  std::size_t shared_feed_forward = 0;  ///< width of the expert that all tokens share; 0: there is none
   bool shared_router = false;           ///< which weighs it
   bool experts_beside = false;          ///< the shared expert is a dense layer: each side has norms of its own
 
@@ -240,7 +240,7 @@ struct Traits {
   bool tied_output = false;  ///< logits by the token embedding
   bool has_output = true;    ///< false: no logits, what blocks make is the result
 
-  // Of encoders, and of decoders that make embeddings.
+  // Encoders, and decoders that make embeddings.
   bool causal = true;           ///< a token sees those before it; else all of its text
   bool embedding_norm = false;  ///< after the sum of embeddings
   bool sum_norms = false;       ///< norms come after the residual sums, and there are no others

@@ -268,7 +268,7 @@ std::size_t read_head_values(const ConfigFields& config, const Traits& traits) {
   return traits.width / traits.heads;
 }
 
-/// Of models without attention.
+/// Checks models without attention.
 void read_scan_sizes(const ConfigFields& config, Traits& traits) {
   constexpr std::size_t kContext = std::size_t{1} << 20;  // as converters have it: a state has no end
   traits.blocks = config.size("num_hidden_layers", kMaxBlocks);

@@ -32,7 +32,7 @@ inline constexpr std::int64_t kMaxExperts = 4096;
 inline constexpr std::int64_t kMaxStreams = 64;
 inline constexpr std::int64_t kMaxTokenTypes = 256;
 inline constexpr std::int64_t kMaxClasses = 1 << 16;
-inline constexpr double kMinPositive = 1e-30;  // of what must be above 0: inverses and squares stay finite
+inline constexpr double kMinPositive = 1e-30;  // for what must be above 0: inverses and squares stay finite
 inline constexpr double kMaxEps = 1;
 inline constexpr double kMaxRopeBase = 1e15;
 inline constexpr double kMaxFactor = 1e6;  // multipliers, soft caps, rope factors; their inverses too
@@ -67,8 +67,8 @@ Traits gguf_traits(const GgufFile& file);
 // Keys of GGUF files that only imago writes and reads: llama.cpp has none for these.
 inline constexpr std::string_view kModelTypeKey = "imago.model_type";       // "mistral", which GGUF calls llama
 inline constexpr std::string_view kNormGroupsKey = "ssm.norm_group_count";  // after the architecture; usual: all groups
-inline constexpr std::string_view kActivationKey = "hidden_activation";     // of modern-bert, in llama.cpp too
-inline constexpr std::string_view kOwnPrefix = "imago";                     // of kHasOutput
+inline constexpr std::string_view kActivationKey = "hidden_activation";     // what llama.cpp reads for modern-bert, too
+inline constexpr std::string_view kOwnPrefix = "imago";                     // the prefix of kHasOutput
 inline constexpr std::string_view kHasOutput = "has_output";  // false: there are no logits, and no matrix is tied
 inline constexpr std::string_view kLlama3Prefix = "imago.rope_llama3";  // what rope_freqs.weight was made of
 /// `tokenizer.ggml.model` of a file without a tokenizer, as llama.cpp has it.

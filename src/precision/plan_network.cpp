@@ -71,7 +71,7 @@ class NetworkPlanner final : public Planner {
     if (types_.empty()) {
       for (const DTypeInfo& info : kDTypes) types_.emplace_back(info.id);
     }
-    // Of equal costs the allocation takes the first, so the smallest comes first.
+    // The allocation takes the first of equal costs, so the smallest comes first.
     std::ranges::stable_sort(types_, [](Format a, Format b) { return a.bits() < b.bits(); });
     for (const LayerTypes::Entry& entry : layers_.all()) {
       tensors_.push_back({entry.path, entry.layer->weights->count()});

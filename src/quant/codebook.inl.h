@@ -70,7 +70,7 @@ struct CodebookUse {
 struct Iq1Digits {
   static constexpr int kBase = 3, kTrials = 7;
   static constexpr float kLevels[kBase] = {-8, 0, 8};
-  static constexpr float kOffset = 128;  ///< of the bytes in the codebook
+  static constexpr float kOffset = 128;  ///< offset of the bytes in the codebook
   static constexpr float trial(int i) noexcept {
     constexpr float kSteps[kTrials] = {12, 14.5f, 10, 17.5f, 8, 21, 26};
     return kSteps[i];
@@ -146,7 +146,7 @@ inline NearestEntry nearest_entry(const Floats* a, const Floats* w) noexcept {
   for (int half = 0; half < 2; ++half) {
     Floats* const sums = halves[half];
     sums[0] = splat(0.0f);
-    int count = 1;  // of the sums over the digits so far
+    int count = 1;  // sums over the digits so far
     for (int i = half * kHalfWeights; i < (half + 1) * kHalfWeights; ++i) {
       for (int digit = Digits::kBase - 1; digit >= 0; --digit) {
         const Floats e = a[i] - splat(Digits::kLevels[digit]);

@@ -219,7 +219,7 @@ void give(const std::uint32_t (&values)[kCount]) {
 }
 inline const std::uint32_t (&taken())[4] { return Block::now().warp().taken[Block::thread() % kLanes]; }
 
-/// Of m16n8k32: what lane `lane` has of a · b.
+/// What lane `lane` has of a · b after m16n8k32.
 template <bool kSignedA, bool kSignedB>
 void product_of_lane(const Warp& w, unsigned lane, std::uint32_t (&c)[4]) {
   const auto byte = [](std::uint32_t word, unsigned i, bool is_signed) -> std::int32_t {

@@ -65,7 +65,7 @@ struct ActivationMemory {
   }
 };
 
-/// Of activations: plain weights take none; else kernels find it, or make it themselves.
+/// Quantized activations: plain weights take none; else kernels find them, or make them themselves.
 enum class Int8Form { none, is_there, is_made };
 
 std::string name_of(const PackedSample& m) {

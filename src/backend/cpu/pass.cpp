@@ -51,7 +51,7 @@ struct SegmentAttention {
     const std::size_t query_values = sizes.of(Slot::query), key_values = sizes.of(Slot::key);
     const std::size_t begin = std::clamp(all_read.first, first, first + segment.tokens);
     const std::size_t end = std::clamp(all_read.first + all_read.count, begin, first + segment.tokens);
-    const RowRange read = {begin - first, end - begin};  // of the segment
+    const RowRange read = {begin - first, end - begin};  // the part of the segment
     const std::size_t place = begin == end ? 0 : begin - all_read.first;
     const std::span<float> queries = q.subspan(place * query_values, read.count * query_values);
     const std::span<float> keys = k.subspan(first * key_values, segment.tokens * key_values);

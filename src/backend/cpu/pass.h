@@ -126,13 +126,13 @@ class CpuPass {
   void pass_states(std::size_t at, std::size_t values, bool all_results, Run&& run);
 
   const CpuRunner& runner_;
-  const Sizes* sizes_;  // of the block at hand, or of the output
+  const Sizes* sizes_;  // sizes of the current block, or of the output
   Workspace& work_;
   const std::optional<std::size_t> singles_;
   const std::size_t tokens_;
-  RowRange live_;            // of the stream, that steps work on
+  RowRange live_;            // rows of the stream that steps work on
   RowRange read_;            // those of the live rows that later steps need
-  std::span<float> logits_;  // of the live rows; empty: the output is not computed
+  std::span<float> logits_;  // logits of the live rows; empty: the output is not computed
 
   // For attention.
   std::size_t block_ = 0;

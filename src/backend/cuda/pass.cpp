@@ -166,7 +166,7 @@ float* Pass::buffer(Slot slot) const noexcept {
     case Slot::dense_hidden:
     case Slot::up:
     case Slot::laurel_low:
-    case Slot::streams: break;  // of steps that fuse() refuses
+    case Slot::streams: break;  // fuse() refuses steps with these
   }
   return nullptr;
 }

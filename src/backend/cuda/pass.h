@@ -177,9 +177,9 @@ class Pass {
   ProductScratch* scratch_ = &prompt_scratch_;
   std::size_t tokens_ = 0, room_ = 0;
   std::size_t first_token_ = 0;         // the token of the batch that rows begin with
-  const Sizes* sizes_ = nullptr;        // of the block at hand
+  const Sizes* sizes_ = nullptr;        // sizes of the current block
   std::size_t index_ = 0;               // its number in the runner
-  std::span<const PlaceGroup> groups_;  // of the batch
+  std::span<const PlaceGroup> groups_;  // groups of the batch
   Pending pending_;
   Activations attention_;  // results of the last attention
 
@@ -192,7 +192,7 @@ class Pass {
   std::size_t first_ = 0;  // the row of the first token in slots that were filled before rows were dropped
   Array<float> channels_, convolved_, input_gate_, output_gate_, step_, step_low_, scanned_;  // [tokens][of the slot]
   bool is_convolved_ = false;  // the channels are those that a convolution has made: it does not work in place
-  Array<std::int8_t> int8_;    // of the widest activations, few tokens
+  Array<std::int8_t> int8_;    // quantized activations of few tokens, the widest ones
   Array<kernels::cuda::float2_pod> int8_scales_;
   Array<float> logits_;  // [rows][vocabulary]
   Array<std::byte> attention_scratch_;

@@ -52,10 +52,10 @@ class DeviceCache final : public Cache {
 
   std::vector<kernels::CacheShape> shapes_;
   std::size_t first_block_;
-  std::vector<std::size_t> offsets_;  // of keys and values of each block, and one more: all bytes
+  std::vector<std::size_t> offsets_;  // where keys and values of each block begin; the last one is the number of bytes
   Buffer data_;
   std::vector<std::size_t> state_values_;
-  std::vector<std::size_t> state_offsets_;  // of the slots of each block, and one more: all bytes
+  std::vector<std::size_t> state_offsets_;  // where the slots of each block begin; the last one is the number of bytes
   Buffer states_;
   Stream copies_;
 };
@@ -70,7 +70,7 @@ struct PlaceGroup {
   bool separate = false;    ///< each token is of another sequence
   bool paged = false;       ///< some sequence has another page than number 0
 
-  /// Of a page of keys, or of values, in a block with these sizes.
+  /// The shape of a page of keys, or of values, in a block with these sizes.
   kernels::CacheShape shape_in(const Sizes& sizes) const noexcept {
     return {.type = type, .heads = sizes.kv_heads, .rows = page_rows, .head_values = sizes.head_values};
   }
@@ -111,7 +111,7 @@ class Places {
 
   std::shared_ptr<Device> device_;
   bool has_states_;
-  std::size_t most_tokens_ = 0;  // of a sequence
+  std::size_t most_tokens_ = 0;  // most tokens of a sequence
   std::size_t blocks_ = 0, sequences_ = 0, tokens_ = 0, page_numbers_ = 0;
   PinnedMemory pinned_;
   Array<std::byte> memory_;

@@ -175,7 +175,7 @@ inline Ints load_fields(const std::byte* packed, int first) noexcept {
   std::uint64_t word = 0;
   __builtin_memcpy(&word, packed + first * kBits / 8, 2 * kBits);
   word = __builtin_bswap64(word);
-  // Of the 64 bits, the first 8 lanes shift the upper half and the last 8 the lower; fewer bits all lie in the upper.
+  // The first 8 lanes shift the upper half and the last 8 the lower; fewer bits all lie in the upper.
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i first_bit = _mm512_mullo_epi32(lane, _mm512_set1_epi32(kBits));
   const __m512i half = _mm512_xor_si512(_mm512_srli_epi32(first_bit, 5), _mm512_set1_epi32(1));

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32 * kPlaceWarps) place_heads(PlaceWork a) {
   __shared__ float room[kPlaceWarps][kMost];
   wait_for_previous();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // Of a token: its queries, its keys, its values.
+  // A token has its queries, its keys, its values.
   const unsigned slots = a.heads + (a.k == nullptr ? 0 : 2 * a.kv_heads);
   const std::size_t index = blockIdx.x * std::size_t{kPlaceWarps} + warp;
   if (index >= std::size_t{a.tokens} * slots) return;

@@ -263,7 +263,7 @@ __device__ __forceinline__ void attend_to_keys(const DecodeWork& a, DecodeState<
                                                unsigned next, unsigned stop, unsigned g, unsigned c) {
   const unsigned head_values = a.rows.head_values;
   constexpr bool kEarly = kLoadsAhead<kSupers, kType>;
-  // Of the keys that are loaded here: with kEarly the next ones.
+  // Belongs to the keys that are loaded here: with kEarly the next ones.
   const auto window = window_of_keys<kPaged>(a.rows, pages, kEarly ? next : key, stop);
   const ValueRows rows(values, window, key, stop, c);
 

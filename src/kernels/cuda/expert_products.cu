@@ -15,7 +15,7 @@ namespace imago::kernels::cuda {
 
 namespace {
 
-/// Rows of a block: a group of quantized results.
+/// Rows of a block, one group of quantized results.
 constexpr unsigned kBlockRows = 32;
 constexpr unsigned kWarps = 16;
 /// A warp has their weights in flight at the same time.
@@ -61,31 +61,15 @@ struct FloatInput {
 
 // ---- quantized activations
 
-/// Copies words with loads as wide as their number allows.
-template <int kWords>
-__device__ __forceinline__ void load_wide(const std::byte* from, std::uint32_t* to) {
-  if constexpr (kWords % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4) {
-      const uint4 v = __ldg(reinterpret_cast<const uint4*>(from) + i / 4);
-      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-    }
-  } else if constexpr (kWords == 2) {
-    const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
-    to[0] = v.x, to[1] = v.y;
-  } else if constexpr (kWords == 1) {
-    to[0] = __ldg(reinterpret_cast<const std::uint32_t*>(from));
-  }
-}
-
 template <class Form>
-__device__ __forceinline__ GroupBytes<Form> load_group_wide(const Planes& p, std::uint32_t row, std::uint32_t group) {
+__device__ __forceinline__ GroupBytes<Form> load_aligned_group(const Planes& p, std::uint32_t row,
+                                                               std::uint32_t group) {
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
   GroupBytes<Form> g{};
   const std::size_t at = static_cast<std::size_t>(row) * p.stride + group;
-  load_wide<Codes::kBytes / 4>(p.codes + at * Codes::kBytes, g.codes);
-  load_wide<Codes::kHighBytes / 4>(p.high + at * Codes::kHighBytes, g.high);
+  load_words<Codes::kBytes / 4>(g.codes, p.codes + at * Codes::kBytes);
+  load_words<Codes::kHighBytes / 4>(g.high, p.high + at * Codes::kHighBytes);
   g.scales = load_scales<Scales>(p, ScaleTileRow(p.scale_tiles, row), group);
   if constexpr (Scales::kRow) {
     g.row_scale = __ldg(p.row_scales + static_cast<std::size_t>(row) * p.row_scale_count + (group >> p.scale_shift));
@@ -110,11 +94,11 @@ struct Int8Input {
     GroupBytes<Form> matrix[kWarpRows], up[kWarpRows];
 #pragma unroll
     for (unsigned r = 0; r < kWarpRows; ++r) {
-      matrix[r] = load_group_wide<Form>(expert.matrix, rows[r], group);
-      if constexpr (kGated) up[r] = load_group_wide<Form>(expert.up, rows[r], group);
+      matrix[r] = load_aligned_group<Form>(expert.matrix, rows[r], group);
+      if constexpr (kGated) up[r] = load_aligned_group<Form>(expert.up, rows[r], group);
     }
     std::uint32_t x[8];
-    load_wide<8>(q + group * kGroup, x);
+    load_words<8>(x, q + group * kGroup);
     const float2 s = __ldg(scales + group);
 #pragma unroll
     for (unsigned r = 0; r < kWarpRows; ++r) {

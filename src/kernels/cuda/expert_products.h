@@ -40,7 +40,7 @@ struct ExpertProducts {
   std::size_t count_of_experts = 1;    ///< not read unless chosen is null
   const float* x = nullptr;            ///< [count / share][cols]
   const std::int8_t* q = nullptr;      ///< the same quantized, like Activations::q; null: products are in float32
-  const float2_pod* scales = nullptr;  ///< of q
+  const float2_pod* scales = nullptr;  ///< scales of q
   float* y = nullptr;                  ///< [count][rows]
   Int8Out int8 = {};
   std::size_t x_stride = 0, y_stride = 0;  ///< from a row of floats to the next; 0: cols, rows

@@ -11,7 +11,7 @@ namespace imago::kernels::cuda {
 
 namespace {
 
-constexpr unsigned kWarps = 4;  // of a block
+constexpr unsigned kWarps = 4;  // warps of a block
 
 struct LatentWork {
   const float* rows;

@@ -98,7 +98,7 @@ struct Sample {
   }
 };
 
-/// Of those that the cases below have.
+/// The largest sizes that the cases below have.
 double activation(Activation function, double x) {
   if (function == Activation::silu) return x / (1 + std::exp(-x));
   return function == Activation::relu ? std::max(x, 0.0) : x;

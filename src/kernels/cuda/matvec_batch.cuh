@@ -33,7 +33,7 @@ class BatchLane {
   using Codes = typename Form::Codes;
   using Scales = typename Form::Scales;
   static_assert(Scales::kParts == 1);
-  /// Of a block. With one tile of a tile row for each warp there is room for a second block.
+  /// Warps of a block. With one tile of a tile row for each warp there is room for a second block.
   static constexpr std::uint32_t kWarps = kSingle ? kTileWarps : 2 * kTileWarps;
   /// Tiles of a tile row whose activations fit into the registers of a warp.
   static constexpr int kMostTiles = kSingle ? 1 : std::max(1, 4 / S::kAcross);
@@ -74,7 +74,7 @@ class BatchLane {
                                                    const WarpPlace& place) {
     const std::uint32_t groups = args.products[0].planes.groups, token = lane_ / 4;
     const std::uint32_t tiles = place.tiles(split);
-    float2 scales[kXSubTiles][2];  // of groups 2c and 2c + 1
+    float2 scales[kXSubTiles][2];  // for groups 2c and 2c + 1
 #pragma unroll
     for (int i = 0; i < kXSubTiles; ++i) {
       const std::uint32_t tile = i / S::kAcross, column = tile * split.column_warps + place.column;
@@ -115,7 +115,7 @@ class BatchLane {
   }
 
  private:
-  /// Of the two words of a group that this lane takes.
+  /// Dot products with the two words of a group that this lane takes.
   __device__ __forceinline__ int first_word() const { return static_cast<int>(lane_ % 4 * 2); }
 
   __device__ __forceinline__ void load_words(const MatVecArgs& args, std::size_t group, bool is_there,
@@ -138,7 +138,7 @@ class BatchLane {
       }
     }
   }
-  /// Of the lane's token, for a group of sub-tile number i of the warp.
+  /// The scale of the lane's token, for a group of sub-tile number i of the warp.
   __device__ __forceinline__ std::uint32_t entry_at(int i, std::uint32_t g) const {
     return entries_ + i * kSubTileXBytes + (g * kBatchTokens + lane_ / 4) * kEntryBytes;
   }

@@ -231,7 +231,7 @@ class TileScales {
     }
   }
 
-  /// Of the tiles of the warp in a tile row, those of this one are read next.
+  /// The tile whose activations are read next, among those of the warp in a tile row.
   __device__ __forceinline__ void go_to(std::uint32_t tile) {
     if constexpr (kGrouped) now_ = tile == end_tile_ ? end_ : whole_;
   }
@@ -464,7 +464,7 @@ class TileLane {
   std::uint32_t codes_at_, other_at_, high_at_;  // in a stage
   TileScales<Form, kGrouped, S> scales_;
   std::uint32_t x_[S::kAcross][8];
-  std::uint32_t x_scales_[S::kAcross][2][kXWords];  // of groups 2c and 2c + 1
+  std::uint32_t x_scales_[S::kAcross][2][kXWords];  // for groups 2c and 2c + 1
 };
 
 }  // namespace imago::kernels::cuda

@@ -21,7 +21,7 @@ namespace {
 // The functions of a code type or block type T; none where it has no such product. Apart, because a file with other
 // integer products needs only those.
 
-/// Of a type with panels: each takes the layout that the scales of the matrix call for.
+/// The kernels of a type with panels: each takes the layout that the scales of the matrix call for.
 template <class T>
 struct PanelFunctions {
   static constexpr bool kOneLayout = std::is_same_v<PanelLayoutOf<T, true>, PanelLayoutOf<T>>;

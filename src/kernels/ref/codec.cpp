@@ -52,7 +52,7 @@ constexpr int field_shift(std::size_t i) noexcept {
   return 8 - kBits * (static_cast<int>(i % kPerByte) + 1);
 }
 
-/// Of weight i, for encoding and decoding alike.
+/// The scale of weight i, for encoding and decoding alike.
 template <class Args>
 float zero_point(const Args& a, std::size_t i) noexcept {
   return a.zero_points == nullptr ? 0.0f : a.zero_points[(a.first + i) / a.group];

@@ -108,7 +108,7 @@ __device__ double figure_of(const Type& type, const float* weights, std::size_t 
   return largest_of(count, [&](std::size_t i) { return is_unsigned ? weights[i] : fabsf(weights[i]); });
 }
 
-/// Of each group: [scale, zero point].
+/// [scale, zero point] for each group.
 void derive_scales(const Rounding& a, const Type& type, const Groups& groups, double* scales, Stream& stream) {
   const float* const master = a.master;
   double* const partials = a.partials;  // of each chunk: its figure, and -min w of unsigned types
