@@ -712,6 +712,18 @@ TEST(Recipe, NoCapIsStated) {
   EXPECT_EQ(gguf_traits(file).logit_cap, 0);
 }
 
+TEST(Recipe, NemotronStatesBothKindsOfNorms) {
+  const Traits traits = config_traits(files::JsonFile::parse(
+      R"({"model_type": "nemotron_h", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+          "hybrid_override_pattern": "M-*", "intermediate_size": 96, "vocab_size": 9, "max_position_embeddings": 128,
+          "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "conv_kernel": 4})",
+      "config.json"));
+  for (const char* key : {"nemotron_h.attention.layer_norm_epsilon", "nemotron_h.attention.layer_norm_rms_epsilon"}) {
+    const std::vector<GgufMetadata> metadata = traits_metadata(traits, 96);
+    EXPECT_NE(std::ranges::find(metadata, key, &GgufMetadata::key), metadata.end()) << key;
+  }
+}
+
 /// Fields that the small models do not have, through metadata and config and back.
 TEST(Recipe, SettingsGoThereAndBack) {
   const char* const configs[] = {
