@@ -513,13 +513,13 @@ void read_dense(std::span<const files::DenseModule> modules, Traits& traits) {
     }
     inputs = config.size("out_features", kMaxFeedForward);
     const std::string name = config.text("activation_function", "torch.nn.modules.activation.Tanh");
-    constexpr std::pair<std::string_view, kernels::Activation> kNames[] = {
+    constexpr std::pair<std::string_view, kernels::Activation> kModuleActivations[] = {
         {"Identity", kernels::Activation::linear}, {"Tanh", kernels::Activation::tanh},
         {"ReLU", kernels::Activation::relu},       {"Sigmoid", kernels::Activation::sigmoid},
         {"GELU", kernels::Activation::gelu_erf},   {"SiLU", kernels::Activation::silu}};
-    const auto* const known = std::ranges::find(kNames, std::string_view(name).substr(name.rfind('.') + 1),
+    const auto* const known = std::ranges::find(kModuleActivations, std::string_view(name).substr(name.rfind('.') + 1),
                                                 &std::pair<std::string_view, kernels::Activation>::first);
-    if (known == std::end(kNames)) {
+    if (known == std::end(kModuleActivations)) {
       config.refuse(fmt::format(
           "activation_function '{}' is not supported; known are Identity, Tanh, ReLU, Sigmoid, GELU and SiLU", name));
     }
