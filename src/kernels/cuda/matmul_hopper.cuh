@@ -215,10 +215,10 @@ __device__ __forceinline__ void multiply_panel(const Planes& planes, float (&sum
   products_end();
 }
 
-template <class Decoder, int kN, int kAhead>
+template <class Decoder, class Tile, int kAhead>
 __device__ __forceinline__ void consume(const MatMulArgs& args, std::byte* memory, Pipeline& pipeline,
                                         std::uint32_t first, std::uint32_t last) {
-  using Tile = MatMulTile<kN>;
+  constexpr int kN = Tile::kTokens;
   const int thread = threadIdx.x;
   const int lane = thread % 32;
   const int t = lane % 4;
@@ -278,7 +278,7 @@ __device__ __forceinline__ void consume(const MatMulArgs& args, std::byte* memor
 template <int kBlocks>
 inline constexpr int kConsumerRegisters = kBlocks == 1 ? 240 : 104;
 
-template <class Decoder, int kN, int kAhead, int kBlocks>
+template <class Decoder, class Tile, int kAhead, int kBlocks>
 __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memory) {
   __shared__ Pipeline pipeline;
   if (threadIdx.x == 0) {
@@ -293,10 +293,10 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
   const std::uint32_t last = min(first + args.split_chunks, args.chunks);
   if (threadIdx.x >= kConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == kConsumers) produce<MatMulTile<kN>>(args, memory, pipeline, first, last);
+    if (threadIdx.x == kConsumers) produce<Tile>(args, memory, pipeline, first, last);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters<kBlocks>));
-    consume<Decoder, kN, kAhead>(args, memory, pipeline, first, last);
+    consume<Decoder, Tile, kAhead>(args, memory, pipeline, first, last);
   }
 }
 

@@ -56,9 +56,9 @@ __device__ __forceinline__ void load_stage(const MatMulArgs& a, std::byte* memor
   end_copies();
 }
 
-template <class Decoder, int kN>
+template <class Decoder, class Tile>
 __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memory) {
-  using Tile = MatMulTile<kN>;
+  constexpr int kN = Tile::kTokens;
   constexpr int kPairs = kN / 32;  // of 8 tokens: two such tiles are loaded at once
   const int lane = threadIdx.x % 32;
   const int t = lane % 4;
@@ -136,16 +136,19 @@ __device__ __forceinline__ void run_tile(const MatMulArgs& args, std::byte* memo
 }  // namespace mma
 
 /// The product of a tile, with the tensor core instructions of the chip.
-template <class Decoder, int kN, int kAhead, int kBlocks>
+template <class Decoder, class Tile, int kAhead, int kBlocks>
 __global__ void __launch_bounds__(kMatMulThreads, kBlocks) matmul_kernel(const __grid_constant__ MatMulArgs args) {
-  if (args.experts != nullptr && args.tiles[blockIdx.x].expert < 0) return;
+  if constexpr (Tile::kExperts) {
+    if (args.tiles[blockIdx.x].expert < 0) return;
+  }
   extern __shared__ std::byte shared_memory[];
   // The swizzle depends on addresses: stages begin at a multiple of 1024 bytes.
   std::byte* const memory = shared_memory + (-__cvta_generic_to_shared(shared_memory) & 1023);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  hopper::run_tile<Decoder, kN, kAhead, kBlocks>(args, memory);
+  hopper::run_tile<Decoder, Tile, kAhead, kBlocks>(args, memory);
 #else
-  if constexpr (kN <= 128) mma::run_tile<Decoder, kN>(args, memory);  // wider tiles are launched on Hopper only
+  if constexpr (Tile::kTokens <= 128)
+    mma::run_tile<Decoder, Tile>(args, memory);  // wider tiles are launched on Hopper only
 #endif
 }
 
@@ -169,15 +172,14 @@ SharedMemory shared_memory_of(int blocks, int device) {
           static_cast<std::size_t>(std::max(stages * Tile::kStageBytes, Tile::kSumBytes)) + 1024};
 }
 
-template <class Form, int kN, int kAhead, int kBlocks>
-void launch_shape(MatMulArgs args, std::uint32_t splits, cudaStream_t stream) {
+template <class Form, class Tile, int kAhead, int kBlocks>
+void launch_tile(MatMulArgs args, std::uint32_t splits, cudaStream_t stream) {
   using imago::cuda::check;
-  using Tile = MatMulTile<kN>;
   constexpr int kDevices = 16;  // attributes are queried once for each
   static std::mutex mutex;
   static SharedMemory known[kDevices] = {};
   static int threads[kDevices] = {};
-  const auto kernel = matmul_kernel<TensorDecoder<Form>, kN, kAhead, kBlocks>;
+  const auto kernel = matmul_kernel<TensorDecoder<Form>, Tile, kAhead, kBlocks>;
   int device = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   const int slot = device % kDevices;
@@ -195,10 +197,16 @@ void launch_shape(MatMulArgs args, std::uint32_t splits, cudaStream_t stream) {
   }
   args.stages = known[slot].stages;
   const auto divide_up = [](std::uint32_t all, std::uint32_t of) { return (all + of - 1) / of; };
-  const dim3 grid(divide_up(args.x.tokens, kN), divide_up(args.rows, args.gated ? Tile::kRows / 2 : Tile::kRows),
-                  splits);
+  const dim3 grid(divide_up(args.x.tokens, Tile::kTokens),
+                  divide_up(args.rows, args.gated ? Tile::kRows / 2 : Tile::kRows), splits);
   kernel<<<grid, threads[slot], known[slot].bytes, stream>>>(args);
   imago::cuda::check_launch("product by tensor cores");
+}
+
+template <class Form, int kN, int kAhead, int kBlocks>
+void launch_shape(const MatMulArgs& args, std::uint32_t splits, cudaStream_t stream) {
+  if (args.experts != nullptr) return launch_tile<Form, MatMulTile<kN, true>, kAhead, kBlocks>(args, splits, stream);
+  launch_tile<Form, MatMulTile<kN, false>, kAhead, kBlocks>(args, splits, stream);
 }
 
 template <class Form>

@@ -56,9 +56,11 @@ struct MatMulArgs {
   std::uint32_t stages = 0;
 };
 
-/// What one block computes: kRows rows (gated: half of each matrix) by kTokens tokens.
-template <int kN>
+/// What one block computes: kRows rows (gated: half of each matrix) by kTokens tokens. kExpertsT: with an expert, which
+/// costs registers that other products need.
+template <int kN, bool kExpertsT>
 struct MatMulTile {
+  static constexpr bool kExperts = kExpertsT;
   static constexpr int kRows = 128;
   static constexpr int kTokens = kN;
   static constexpr int kStageBytes = kN * kChunk * 2;
@@ -72,9 +74,12 @@ struct MatMulTile {
   /// The matrix and the row that row `r` of the tile comes from. Rows past the end repeat the last one.
   __device__ static Planes planes(const MatMulArgs& a, int r) {
     const bool is_up = a.gated && r >= kRows / 2;
-    if (a.experts == nullptr) return is_up ? a.up : a.weights;
-    const ExpertMatrices& expert = a.experts[a.tiles[blockIdx.x].expert];
-    return is_up ? expert.up : expert.matrix;
+    if constexpr (kExperts) {
+      const ExpertMatrices& expert = a.experts[a.tiles[blockIdx.x].expert];
+      return is_up ? expert.up : expert.matrix;
+    } else {
+      return is_up ? a.up : a.weights;
+    }
   }
   __device__ static std::uint32_t source_row(const MatMulArgs& a, int r) {
     const std::uint32_t row = first_row(a) + (a.gated ? r % (kRows / 2) : r);
@@ -93,7 +98,7 @@ __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sum
   std::uint32_t tokens = min(static_cast<std::uint32_t>(Tile::kTokens), a.x.tokens - first_token);
   const float* bias = a.epilogue.bias;
   const float* up_bias = nullptr;
-  if (a.experts != nullptr) {
+  if constexpr (Tile::kExperts) {
     const ExpertTile own = a.tiles[blockIdx.x];
     first_token = static_cast<std::uint32_t>(own.first);
     tokens = static_cast<std::uint32_t>(own.count);
@@ -113,10 +118,10 @@ __device__ __forceinline__ void store_tile(const MatMulArgs& a, const float* sum
         continue;
       }
       float* const to = a.y + (first_token + token) * a.y_stride + row;
-      float factor = 1;
-      if (a.gated) {
-        const float up = from[tile_rows + r] + (up_bias == nullptr ? 0.0f : up_bias[row]);
-        factor = up_of(a.epilogue.activation, up);
+      float factor = a.gated ? from[tile_rows + r] : 1.0f;
+      if constexpr (Tile::kExperts) {
+        if (up_bias != nullptr) factor += up_bias[row];
+        if (a.gated) factor = up_of(a.epilogue.activation, factor);
       }
       *to =
           finished(from[r], bias == nullptr ? 0.0f : bias[row], factor, a.epilogue.accumulate ? *to : 0.0f, a.epilogue);
