@@ -27,8 +27,9 @@ std::size_t window_head_values(const Traits& traits) {
   return found == traits.block.end() || found->head_values == 0 ? traits.head_values : found->head_values;
 }
 
-void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
-  if (!attends(traits)) return;
+namespace {
+
+void check_attention(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
   for (std::size_t block = 0; block < traits.blocks; ++block) {
     const std::size_t kv_heads = kv_heads_of(traits, block);
     if (kv_heads <= traits.heads && traits.heads % kv_heads == 0) continue;
@@ -46,6 +47,9 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
     fields.fail(fmt::format("{} values of a head turn in blocks with a window; it must be an even number from 2 to {}",
                             windows_turn, window_head_values(traits)));
   }
+}
+
+void check_experts(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
   if (traits.experts_used > traits.experts || (traits.experts > 0 && traits.experts_used == 0)) {
     fields.fail(fmt::format("{} is {}; it must be from 1 to {} = {}", keys.experts_used, traits.experts_used,
                             keys.experts, traits.experts));
@@ -64,6 +68,13 @@ void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& k
     fields.fail(fmt::format("{} is {}, and {} groups of {} experts are chosen from", keys.experts_used,
                             traits.experts_used, groups_used, traits.experts / groups));
   }
+}
+
+}  // namespace
+
+void check_traits(const Traits& traits, const Fields& fields, const TraitKeys& keys) {
+  if (attends(traits)) check_attention(traits, fields, keys);
+  check_experts(traits, fields, keys);
 }
 
 bool attends(const Traits& traits) {

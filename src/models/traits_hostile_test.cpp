@@ -55,6 +55,34 @@ TEST(HostileConfig, TheConfigsToChangeAreGood) {
   }
 }
 
+TEST(HostileConfig, ExpertsOfModelsWithoutAttentionAreChecked) {
+  json config = {{"model_type", "nemotron_h"},
+                 {"hidden_size", 64},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 16},
+                 {"intermediate_size", 128},
+                 {"layers_block_type", {"linear_attention", "moe"}},
+                 {"conv_kernel", 4},
+                 {"mamba_num_heads", 8},
+                 {"mamba_head_dim", 16},
+                 {"n_groups", 2},
+                 {"ssm_state_size", 16},
+                 {"mamba_hidden_act", "silu"},
+                 {"mlp_hidden_act", "relu2"},
+                 {"n_routed_experts", 4},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 32},
+                 {"moe_shared_expert_intermediate_size", 48},
+                 {"layer_norm_epsilon", 1e-5},
+                 {"max_position_embeddings", 128},
+                 {"vocab_size", 100}};
+  EXPECT_EQ(problem_of(config.dump()), "no error");
+  config["num_experts_per_tok"] = 5;
+  EXPECT_EQ(problem_of(config.dump()),
+            "format: config.json: at byte 0: num_experts_per_tok is 5; it must be from 1 to n_routed_experts = 4");
+}
+
 TEST(HostileConfig, Case53) {
   const std::vector<Case> cases = {
       {"llama", {{"model_type", nullptr}}, "format: config.json: at byte 0: 'model_type' is missing"},
