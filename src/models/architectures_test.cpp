@@ -70,11 +70,14 @@ TEST(Architectures, AreTestedWithModelsThatThereAre) {
   EXPECT_GE(named, architectures().size());
 }
 
-TEST(Architectures, ReadmeHasTheirNumber) {
-  std::ifstream page(IMAGO_TEST_DATA "/../../README.md");
-  const std::string text(std::istreambuf_iterator<char>(page), {});
-  EXPECT_NE(text.find(fmt::format("| {} architectures from GGUF files", architectures().size())), std::string::npos)
-      << architectures().size();
+TEST(Architectures, PagesHaveTheirNumber) {
+  const auto has = [](const std::string& name, const std::string& line) {
+    std::ifstream page(IMAGO_TEST_DATA "/../../" + name);
+    const std::string text(std::istreambuf_iterator<char>(page), {});
+    EXPECT_NE(text.find(line), std::string::npos) << name << ": " << line;
+  };
+  has("README.md", fmt::format("| {} architectures from GGUF files", architectures().size()));
+  has("docs/comparison.md", fmt::format("| runs language models | {} architectures |", architectures().size()));
 }
 
 }  // namespace
