@@ -337,6 +337,15 @@ void write_special(const Traits& traits, const ConfigExtras& extras, JsonObject&
   if (facts(architecture).parallel == Parallel::stated) config.flag("use_parallel_residual", traits.parallel);
 }
 
+/// The blocks without experts from `first` on: "1, 3".
+std::string dense_blocks_after(const Traits& traits, std::size_t first) {
+  std::string numbers;
+  for (std::size_t block = first; block < traits.blocks; ++block) {
+    if (!traits.block[block].experts) numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", block);
+  }
+  return numbers;
+}
+
 void write_experts(const Traits& traits, const ConfigExtras& extras, JsonObject& config) {
   const ArchitectureFacts& row = facts(traits.architecture);
   const std::size_t width = expert_feed_forward(traits);
@@ -350,10 +359,13 @@ void write_experts(const Traits& traits, const ConfigExtras& extras, JsonObject&
   } else {
     config.size("intermediate_size", width);
   }
+  const std::string dense = dense_blocks_after(traits, row.states_routing ? first_experts(traits) : 0);
+  if (!row.one_branch && (traits.architecture == Architecture::qwen3_moe || !dense.empty())) {
+    config.raw("mlp_only_layers", fmt::format("[{}]", dense));
+  }
   if (traits.architecture == Architecture::qwen3_moe) {
     config.size("num_experts", traits.experts);
     config.size("decoder_sparse_step", 1);
-    config.raw("mlp_only_layers", "[]");
   } else if (traits.architecture == Architecture::olmoe) {
     config.size("num_experts", traits.experts);
   }

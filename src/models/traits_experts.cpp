@@ -125,6 +125,7 @@ void read_config_feed_forward(const ConfigFields& config, Traits& traits) {
   traits.experts_used = config.size("num_experts_per_tok", kMaxExperts);
   const std::vector<bool> blocks = row.one_branch ? experts_of_blocks(traits) : config_blocks(config, traits);
   const bool all = std::ranges::find(blocks, false) == blocks.end();
+  if (std::ranges::find(blocks, true) == blocks.end()) config.refuse("a mixture of experts of which no block has any");
   const std::size_t expert =
       config.size(row.own_expert_width ? "moe_intermediate_size" : "intermediate_size", kMaxFeedForward);
   set_widths(traits, blocks, all ? 0 : config.size("intermediate_size", kMaxFeedForward), expert);

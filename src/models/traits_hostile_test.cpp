@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "imago/error.h"
+#include "models/recipe_parts.h"
 #include "models/traits_reading.h"
 #include "testing/temp_dir.h"
 
@@ -53,6 +54,18 @@ TEST(HostileConfig, TheConfigsToChangeAreGood) {
                            "smollm3", "mixtral", "gpt2"}) {
     EXPECT_EQ(problem_of(good_config(type).dump()), "no error") << type;
   }
+}
+
+TEST(HostileConfig, DenseBlocksBetweenExpertsAreWritten) {
+  json config = good_config("qwen3_moe");
+  config["num_hidden_layers"] = 4;
+  config["decoder_sparse_step"] = 2;
+  const Traits traits = config_traits(files::JsonFile::parse(config.dump(), "config.json"));
+  const std::string written = config_text(traits, {.dense_feed_forward = 96});
+  EXPECT_EQ(json::parse(written).at("mlp_only_layers"), json({0, 2}));
+  EXPECT_EQ(config_traits(files::JsonFile::parse(written, "config.json")), traits);
+  config["decoder_sparse_step"] = 5;
+  EXPECT_NE(problem_of(config.dump()).find("unsupported: "), std::string::npos) << problem_of(config.dump());
 }
 
 TEST(HostileConfig, ExpertsOfModelsWithoutAttentionAreChecked) {
