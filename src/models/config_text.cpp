@@ -211,17 +211,22 @@ std::string branches_of(const Traits& traits) {
   return list + "]";
 }
 
-/// The multipliers are in the weights of a GGUF file, all but those that are 1.
 void write_falcon_h1(const Traits& traits, JsonObject& config) {
+  const Multipliers& by = traits.multipliers;
   config.size("mamba_d_ssm", traits.recurrent.scan.results());
   config.flag("mamba_rms_norm", traits.recurrent.norm_groups != 0);
   config.flag("mamba_norm_before_gate", false);
-  for (const char* key : {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier",
-                          "key_multiplier", "lm_head_multiplier", "ssm_in_multiplier", "ssm_out_multiplier"}) {
-    config.number(key, 1.0);
-  }
-  config.raw("mlp_multipliers", "[1.0, 1.0]");
-  config.raw("ssm_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0]");
+  config.number("embedding_multiplier", traits.embedding_scale);
+  config.number("lm_head_multiplier", traits.logit_scale);
+  config.number("attention_in_multiplier", by.attention_in);
+  config.number("attention_out_multiplier", by.attention_out);
+  config.number("key_multiplier", by.key);
+  config.number("ssm_in_multiplier", by.scan_in);
+  config.number("ssm_out_multiplier", by.scan_out);
+  config.raw("mlp_multipliers", fmt::format("[{}, {}]", files::format_number(by.gate), files::format_number(by.down)));
+  std::string scan;
+  for (const float factor : by.scan) scan += (scan.empty() ? "" : ", ") + files::format_number(factor);
+  config.raw("ssm_multipliers", fmt::format("[{}]", scan));
 }
 
 /// Which blocks attend, and the sizes of those that do not.
