@@ -143,11 +143,11 @@ void read_config_rope(const ConfigFields& config, Traits& traits) {
   traits.rotary = main.rotary;
   traits.rope_scaling = main.scaling;
   traits.attention_scale *= scale_growth(main.scaling);
+  const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
   if (of_windows) {
-    traits.window_rope = read_rope(config, of_windows, traits, row.window_rope_base, window_head_values(traits));
+    traits.window_rope = read_rope(config, of_windows, traits, base, window_head_values(traits));
   } else if (row.two_ropes) {
     // Scaling is for the blocks that see all of a long text.
-    const double base = row.window_rope_base == 0 ? main.base : row.window_rope_base;
     traits.window_rope = {
         config.positive(config.either("rope_local_base_freq", "local_rope_theta"), kMaxRopeBase, base),
         std::min(main.rotary, window_head_values(traits)),

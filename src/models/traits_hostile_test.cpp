@@ -56,6 +56,17 @@ TEST(HostileConfig, TheConfigsToChangeAreGood) {
   }
 }
 
+TEST(HostileConfig, WindowsWithoutARopeBaseTurnAsOtherBlocks) {
+  json config = good_config("olmo3");
+  config["sliding_window"] = 8;
+  config.erase("rope_theta");
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e5}}},
+                               {"sliding_attention", {{"rope_type", "default"}}}};
+  const Traits traits = config_traits(files::JsonFile::parse(config.dump(), "config.json"));
+  EXPECT_EQ(traits.rope_base, 5e5);
+  EXPECT_EQ(traits.window_rope, std::nullopt);
+}
+
 TEST(HostileConfig, DenseBlocksBetweenExpertsAreWritten) {
   json config = good_config("qwen3_moe");
   config["num_hidden_layers"] = 4;
