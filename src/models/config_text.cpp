@@ -229,6 +229,15 @@ void write_falcon_h1(const Traits& traits, JsonObject& config) {
   config.raw("ssm_multipliers", fmt::format("[{}]", scan));
 }
 
+/// Nothing where steps have no limits, as in most files.
+void write_step_limits(const RecurrentTraits& recurrent, JsonObject& config) {
+  const bool ends = std::isfinite(recurrent.high_step);
+  if (recurrent.low_step <= 0 && !ends) return;
+  config.raw("time_step_limit",
+             fmt::format("[{}, {}]", files::format_number(recurrent.low_step),
+                         ends ? files::format_number(recurrent.high_step) : R"({"__float__": "Infinity"})"));
+}
+
 /// Which blocks attend, and the sizes of those that do not.
 void write_mixers(const Traits& traits, JsonObject& config) {
   const std::string_view prefix = facts(traits.architecture).mixer_prefix;
@@ -271,6 +280,7 @@ void write_mixers(const Traits& traits, JsonObject& config) {
     config.size("mamba_d_state", scan.keys);
     config.size("mamba_d_head", scan.values);
   }
+  write_step_limits(recurrent, config);
 }
 
 /// Models without attention.
@@ -293,6 +303,7 @@ void write_scans(const Traits& traits, JsonObject& config) {
     config.size("head_dim", recurrent.scan.values);
     config.size("expand", recurrent.scan.results() / traits.width);
   }
+  write_step_limits(recurrent, config);
 }
 
 void write_special(const Traits& traits, const ConfigExtras& extras, JsonObject& config) {
