@@ -83,16 +83,23 @@ void write_rope(const Traits& traits, JsonObject& config) {
   // transformers 4 reads `rope_theta` and `rope_scaling`, 5 prefers one object.
   if (main.scaling.kind != Kind::none && main.scaling.kind != Kind::proportional) config.raw("rope_scaling", rope);
   config.number("rope_theta", main.base);
-  if (traits.latent == 0 && (row.rotary_share != 1 || main.rotary != traits.head_values)) {
+  const bool partial = traits.latent == 0 && (row.rotary_share != 1 || main.rotary != traits.head_values);
+  if (partial) {
     config.number("partial_rotary_factor", share_of(main.rotary, traits.head_values));
   }
   if (row.two_ropes) {
     const Rope windows = traits.window_rope.value_or(main);
     if (row.norms_around_zero) config.number("rope_local_base_freq", windows.base);
+    const auto own = [&](const Rope& of, std::size_t head_values) {
+      JsonObject object = rope_object(traits, of, head_values);
+      if (of.scaling.kind != Kind::proportional && (partial || of.rotary != head_values)) {
+        object.number("partial_rotary_factor", share_of(of.rotary, head_values));
+      }
+      return object.json(files::JsonStyle::compact);
+    };
     JsonObject both;
-    both.raw("full_attention", rope);
-    both.raw("sliding_attention",
-             rope_object(traits, windows, window_head_values(traits)).json(files::JsonStyle::compact));
+    both.raw("full_attention", own(main, traits.head_values));
+    both.raw("sliding_attention", own(windows, window_head_values(traits)));
     config.raw("rope_parameters", both.json(files::JsonStyle::compact));
   } else {
     config.raw("rope_parameters", rope);
