@@ -497,7 +497,7 @@ std::string config_text(const Traits& traits, const ConfigExtras& extras) {
   id("pad_token_id", extras.padding);
   if (traits.architecture == Architecture::gpt2) {
     write_gpt2(traits, config);
-  } else if (!attends(traits)) {
+  } else if (traits.architecture == Architecture::mamba || traits.architecture == Architecture::mamba2) {
     write_scans(traits, config);
   } else {
     write_decoder(traits, extras, config);

@@ -299,7 +299,7 @@ std::vector<GgufMetadata> traits_metadata(const Traits& traits, std::size_t dens
              traits.norm_eps);
   // llama.cpp does not load the model without it, and reads it for blocks that predict further tokens only.
   if (traits.architecture == Architecture::nemotron_h) out.number("attention.layer_norm_epsilon", traits.norm_eps);
-  if (!attends(traits)) return out.take();
+  if (traits.heads == 0) return out.take();
   write_rope(traits, out);
   write_windows(traits, out);
   write_multipliers(traits, out);
