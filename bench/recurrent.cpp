@@ -56,7 +56,7 @@ class RandomModel {
     Sequence sequence(*model_, {.context = kPrompt + kGenerated});
     return seconds_of([&] { sequence.append(ids(kPrompt)); });
   }
-  /// Of each token after `before` others.
+  /// Seconds for each token after `before` others.
   double token_seconds(std::size_t before) {
     Sequence sequence(*model_, {.context = kPrompt + kGenerated});
     sequence.append(ids(before));

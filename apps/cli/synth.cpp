@@ -26,7 +26,7 @@ const ModelShape* shape_named(const std::string& name) {
   if (found != std::end(kModelShapes)) return found;
   std::vector<std::string> known;
   for (const ModelShape& shape : kModelShapes) known.emplace_back(shape.name);
-  throw UsageError(fmt::format("--like: there is no model '{}'; known are {}", name, join(known, ", ")));
+  throw UsageError(fmt::format("--like: unknown model '{}'; known models are {}", name, join(known, ", ")));
 }
 
 /// The first entries of a list by blocks, repeated if there are more blocks.

@@ -241,7 +241,7 @@ struct SparseGate {
   kernels::Activation activation = kernels::Activation::linear;
 };
 
-// Of models with several streams. m = tanh(router · RMS norm of the stream by `norm`), [streams].
+// Steps of models with several streams. m = tanh(router · RMS norm of the stream by `norm`), [streams].
 
 /// `streams` before a block become what they are expected to be after it: stream i += Σ_j c[i][j] · stream j, all at
 /// once, where c = coefficients · m. Then stream = the first of them.
@@ -259,8 +259,8 @@ struct CorrectStreams {
   float eps = 0;
 };
 
-/// stream = the mean of the first of `streams` and, of every other, its matrix times it, scaled to the root mean square
-/// of the first.
+/// stream = the mean of the first of `streams` and what the others become: each times its own matrix, scaled to the
+/// root mean square of the first.
 struct MergeStreams {
   std::size_t count = 0;
   WeightKey matrix;  ///< as StartStreams::projection

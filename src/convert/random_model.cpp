@@ -10,9 +10,11 @@
 
 #include "convert/target_types.h"
 #include "files/hugging_face.h"
+#include "files/json_text.h"
 #include "imago/codec.h"
 #include "imago/error.h"
 #include "imago/models.h"
+#include "models/byte_letters.h"
 #include "models/recipe_parts.h"
 #include "models/traits_reading.h"
 #include "quant/scheme.h"
@@ -29,23 +31,11 @@ using models::Traits;
 
 constexpr std::size_t kFewestTokens = 512;
 
-/// The letter that GPT-2 writes for a byte: itself if it is printable, else one from U+0100 on.
-std::string letter_of_byte(unsigned byte) {
-  const auto visible = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
-  unsigned code = byte;
-  if (!visible(byte)) {
-    code = 256;
-    for (unsigned other = 0; other < byte; ++other) code += visible(other) ? 0 : 1;
-  }
-  if (code < 0x80) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))};
-}
-
 /// The smallest tokenizer that every reader accepts: all bytes, two merges, an end token, and padding.
 void add_tokenizer(std::size_t vocabulary, std::vector<GgufMetadata>& metadata) {
   constexpr std::int32_t kNormal = 1, kControl = 3, kUnused = 5;
   std::vector<std::string> tokens;
-  for (unsigned byte = 0; byte < 256; ++byte) tokens.push_back(letter_of_byte(byte));
+  for (const char32_t letter : models::kByteLetters) files::append_utf8(tokens.emplace_back(), letter);
   tokens.insert(tokens.end(), {"th", "the"});
   const std::vector<std::string> merges = {"t h", "th e"};
   std::vector<std::int32_t> types(tokens.size(), kNormal);

@@ -104,7 +104,7 @@ std::string index_text(const std::vector<std::vector<SafetensorsEntry>>& shards)
 void check_side_files(const std::vector<SideFile>& files) {
   std::unordered_set<std::string_view> seen;
   for (const SideFile& file : files) {
-    const std::size_t slash = file.name.find('/');  // of a folder in the folder
+    const std::size_t slash = file.name.find('/');  // files may lie in one folder below
     const auto bare = [](std::string_view name) {
       return !name.empty() && name != "." && name != ".." &&
              name.find_first_of(std::string_view("/\0", 2)) == name.npos;

@@ -62,8 +62,21 @@ std::size_t escape_length(std::string_view text, std::size_t at) {
   return paired ? 12 : 0;
 }
 
-void append_utf8(std::string& out, unsigned code) {
-  const auto put = [&](unsigned byte) { out.push_back(static_cast<char>(byte)); };
+char single_escape(char kind) {
+  switch (kind) {
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    default: return kind;
+  }
+}
+
+}  // namespace
+
+void append_utf8(std::string& text, char32_t code) {
+  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (code < 0x80) {
     put(code);
   } else if (code < 0x800) {
@@ -80,19 +93,6 @@ void append_utf8(std::string& out, unsigned code) {
     put(0x80 | (code & 0x3F));
   }
 }
-
-char single_escape(char kind) {
-  switch (kind) {
-    case 'b': return '\b';
-    case 'f': return '\f';
-    case 'n': return '\n';
-    case 'r': return '\r';
-    case 't': return '\t';
-    default: return kind;
-  }
-}
-
-}  // namespace
 
 std::size_t utf8_length(std::string_view text, std::size_t at) noexcept {
   const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
@@ -153,7 +153,7 @@ std::string unescape_json(std::string_view inside) {
       const int unit = hex_unit(inside, at + 2);
       const bool pair = is_high_surrogate(unit);
       const int low = pair ? hex_unit(inside, at + 8) : 0;
-      append_utf8(out, static_cast<unsigned>(pair ? 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00) : unit));
+      append_utf8(out, static_cast<char32_t>(pair ? 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00) : unit));
       at += pair ? 12 : 6;
     }
   }

@@ -43,6 +43,11 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 /// Bytes of a tensor. Throws ShapeError on overflow and for half a byte.
 std::size_t safetensors_bytes(SafetensorsType type, const Shape& shape);
 
+/// What a file begins with whose tensors follow each other in the order of `entries`: the length of the JSON, and the
+/// JSON. Throws UsageError if it is too long.
+std::string safetensors_header(std::span<const SafetensorsEntry> entries,
+                               std::vector<std::pair<std::string, std::string>> metadata = {});
+
 std::optional<SafetensorsType> find_safetensors_type(std::string_view text) noexcept;
 
 /// A shape as headers have it. Throws FormatError.

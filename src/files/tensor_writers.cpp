@@ -116,6 +116,40 @@ void write_entry(files::JsonWriter& json, const SafetensorsEntry& entry, std::si
 
 }  // namespace
 
+namespace files {
+
+std::string safetensors_header(std::span<const SafetensorsEntry> entries,
+                               std::vector<std::pair<std::string, std::string>> metadata) {
+  StringSink header;
+  JsonWriter json(header, JsonStyle::compact);
+  json.begin_object();
+  if (!metadata.empty()) {
+    std::ranges::sort(metadata);
+    json.key(kMetadata);
+    json.begin_object();
+    for (const auto& [key, value] : metadata) json.member(key, value);
+    json.end_object();
+  }
+  std::size_t begin = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    const std::size_t end = checked_add(begin, safetensors_bytes(entry.type, entry.shape), "the safetensors file");
+    write_entry(json, entry, begin, end);
+    begin = end;
+  }
+  json.end_object();
+  std::string& text = header.text();
+  text.resize(checked_align_up<std::size_t>(text.size(), 8, "the safetensors header"), ' ');
+  if (text.size() > kMaxSafetensorsHeader) {
+    throw UsageError(fmt::format("{} tensors need a header of {} bytes, and safetensors allows {}", entries.size(),
+                                 text.size(), kMaxSafetensorsHeader));
+  }
+  const std::uint64_t length = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
+  return std::move(text);
+}
+
+}  // namespace files
+
 struct SafetensorsWriter::State : files::TensorStream<SafetensorsEntry> {
   using TensorStream::TensorStream;
 };
@@ -125,34 +159,9 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
   std::ranges::sort(entries, {}, &SafetensorsEntry::name);
   check_names(entries);
 
-  files::StringSink header;
-  files::JsonWriter json(header, files::JsonStyle::compact);
-  json.begin_object();
-  if (!metadata.empty()) {
-    std::ranges::sort(metadata);
-    json.key(kMetadata);
-    json.begin_object();
-    for (const auto& [key, value] : metadata) json.member(key, value);
-    json.end_object();
-  }
   std::vector<std::size_t> sizes;
-  std::size_t begin = 0;
-  for (const SafetensorsEntry& entry : entries) {
-    sizes.push_back(files::safetensors_bytes(entry.type, entry.shape));
-    const std::size_t end = checked_add(begin, sizes.back(), "the safetensors file");
-    write_entry(json, entry, begin, end);
-    begin = end;
-  }
-  json.end_object();
-  std::string& text = header.text();
-  text.resize(checked_align_up<std::size_t>(text.size(), 8, "the safetensors header"), ' ');
-  if (text.size() > files::kMaxSafetensorsHeader) {
-    throw UsageError(fmt::format("{} tensors need a header of {} bytes, and safetensors allows {}", entries.size(),
-                                 text.size(), files::kMaxSafetensorsHeader));
-  }
-
-  const std::uint64_t length = text.size();
-  text.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
+  for (const SafetensorsEntry& entry : entries) sizes.push_back(files::safetensors_bytes(entry.type, entry.shape));
+  const std::string text = files::safetensors_header(entries, std::move(metadata));
   state_ = std::make_unique<State>(path, text, std::move(entries), std::move(sizes), 1);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// Bytes as letters: byte-level vocabularies spell each byte as one visible character. Bytes that are visible in Latin-1
-// stand for themselves, the others for U+0100 onwards, in order.
+// The bytes that letters of byte-level vocabularies stand for.
 
 #include <array>
 #include <optional>
@@ -9,19 +8,11 @@
 #include <string_view>
 
 #include "lm/unicode_text.h"
+#include "models/byte_letters.h"
 
 namespace imago::lm {
 
-constexpr std::array<char32_t, 256> make_byte_letters() noexcept {
-  std::array<char32_t, 256> letters{};
-  char32_t next = 0x100;
-  for (char32_t byte = 0; byte < 256; ++byte) {
-    const bool visible = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
-    letters[byte] = visible ? byte : next++;
-  }
-  return letters;
-}
-inline constexpr std::array<char32_t, 256> kByteLetters = make_byte_letters();
+using models::kByteLetters;
 
 /// The byte of each letter below U+0144; -1 for what is none.
 constexpr std::array<int, 0x144> make_letter_bytes() noexcept {

@@ -31,19 +31,7 @@ inline Character character_at(std::string_view text, std::size_t at) noexcept {
   }
 }
 
-/// REQUIRES: code is not a surrogate and at most U+10FFFF.
-inline void append_utf8(std::string& text, char32_t code) {
-  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6), put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 0x3f)), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
-  }
-}
+using files::append_utf8;
 
 /// Bytes up to the first that is not UTF-8 from `from` on.
 inline std::size_t end_of_valid(std::string_view text, std::size_t from) noexcept {

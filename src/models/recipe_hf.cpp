@@ -7,6 +7,7 @@
 
 #include "base/names.h"
 #include "files/json_writer.h"
+#include "files/safetensors.h"
 #include "imago/error.h"
 #include "models/architectures.h"
 #include "models/fields.h"
@@ -23,26 +24,20 @@ namespace {
 /// Takes the weights of a dense module out of those of the model and makes a file of them, in float32. Returns whether
 /// there is a bias.
 bool add_dense_weights(ModelRecipe& recipe, const std::string& path) {
-  std::string header, data;
-  bool bias = false;
+  const auto is_of = [&](const TensorRecipe& tensor) { return tensor.name.starts_with(path + "."); };
+  std::vector<SafetensorsEntry> entries;
+  std::string data;
   for (const TensorRecipe& tensor : recipe.tensors) {
-    if (!tensor.name.starts_with(path + ".")) continue;
+    if (!is_of(tensor)) continue;
     std::vector<float> values(tensor.shape.elements());
     files::decode_tensor(*tensor.parts.front().tensor, 0, values);
-    bias = bias || tensor.shape.rank() == 1;
-    header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": {}, "data_offsets": [{}, {}]}})",
-                          header.empty() ? "" : ", ", tensor.name.substr(path.size() + 1), tensor.shape.to_string(),
-                          data.size(), data.size() + values.size() * sizeof(float));
+    entries.push_back({tensor.name.substr(path.size() + 1), SafetensorsType::f32, tensor.shape});
     const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
     data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  std::erase_if(recipe.tensors, [&](const TensorRecipe& tensor) { return tensor.name.starts_with(path + "."); });
-  header = "{" + header + "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  std::string text;
-  for (std::size_t i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i) & 0xff);
-  recipe.side_files.push_back({path + "/model.safetensors", text + header + data});
-  return bias;
+  std::erase_if(recipe.tensors, is_of);
+  recipe.side_files.push_back({path + "/model.safetensors", files::safetensors_header(entries) + data});
+  return std::ranges::any_of(entries, [](const SafetensorsEntry& entry) { return entry.shape.rank() == 1; });
 }
 
 /// The files by which sentence-transformers knows how to pool, and the dense layers that follow.

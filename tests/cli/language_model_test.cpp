@@ -103,7 +103,7 @@ TEST_F(LanguageModelCommands, MistakesAreTold) {
   expect_error(imago_run({"eval", folder, "--text", file("missing")}), 1, "missing: cannot open");
   expect_error(imago_run({"synth", file("m.gguf"), "--width", "100"}), 2, "--heads");
   expect_error(imago_run({"synth", file("m.gguf"), "--type", "int4"}), 2, "--type: GGUF has no int4");
-  expect_error(imago_run({"synth", file("m.gguf"), "--like", "clippy"}), 2, "known are llama, deepseek_v2_lite");
+  expect_error(imago_run({"synth", file("m.gguf"), "--like", "clippy"}), 2, "known models are llama, deepseek_v2_lite");
   expect_error(imago_run({"synth", file("m.gguf"), "--like", "mamba_2.8b", "--kv-heads", "2"}), 2,
                "has no 'num_key_value_heads' to change");
   expect_error(imago_run({"synth", file("m.gguf"), "--vocabulary", "9"}), 2, "9 tokens are too few");

@@ -242,7 +242,7 @@ void Pass::run(const StreamProducts& step) {
   Activations in = normed(step.norm, 0, tokens_, step.products, step.scale.has_value());
   if (step.scale) {
     kernels::cuda::scale(normed_.data(), step.scale->factor, tokens_ * in.cols, stream_);
-    in.q = nullptr;  // of the values before
+    in.q = nullptr;  // it was made from the values before
     in.scales = nullptr;
   }
   first_ = 0;

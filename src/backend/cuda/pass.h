@@ -139,8 +139,8 @@ class Pass {
   void run(const TakeLayerInput& step);
   void run(const ScaleStream& step);
   void run(const Scale& step);
-  /// Products with a matrix for each head: the first values of rows of x, [tokens][heads] `x_stride` apart, into rows
-  /// of y.
+  /// Multiplies each head with a matrix of its own: the first values of its row of x into the first of its row of y.
+  /// Rows are [tokens][heads], so many values apart.
   void multiply_heads(const WeightKey& weight, std::size_t heads, const float* x, std::size_t x_stride, float* y,
                       std::size_t y_stride);
   /// Through the norm after a branch, if there is one; its sum is left pending.
